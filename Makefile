@@ -26,7 +26,7 @@ endef
 # A moved or copied project: the programs in .venv name the folder in which they were installed.
 install: .venv/installed
 	@[ -L .venv ] || grep -qsxF "$$(pwd -P)/src" .venv/lib/python*/site-packages/_perennial.pth \
-	|| .venv/bin/python src/perennial/runtime/moved.py
+	|| .venv/bin/python src/perennial/base/runtime/moved.py
 	@[ -e .git ] || grep -qs no_scm .dvc/config.local || printf '[core]\n    no_scm = true\n' >> .dvc/config.local
 
 .venv/installed: requirements/base.txt requirements/uv.txt pyproject.toml
@@ -106,8 +106,8 @@ fuzz: install-dev
 # Edit parameters and code 50 times during a run, kill a training 200 times, kill a save or fail it at every file
 # operation, and lose workers; then evaluate every split size, batch size and number of devices.
 faults: install-dev
-	@$(RUN) KILLS=200 EDITS=50 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/endtoend/test_edit_hunt.py tests/training/test_checkpoints.py \
-		tests/training/test_checkpoint_kills.py tests/training/test_distributed.py tests/evaluation/test_devices.py
+	@$(RUN) KILLS=200 EDITS=50 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/endtoend/test_edit_hunt.py tests/model/training/test_checkpoints.py \
+		tests/model/training/test_checkpoint_kills.py tests/model/training/test_distributed.py tests/model/evaluation/test_devices.py
 
 # SUBJECTS="convert validate memory main_job"; default: all.
 bench: install-dev
@@ -132,11 +132,11 @@ lock: install
 	@$(LOCK) $(UPGRADE) tests/support/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
-	@$(RUN) .venv/bin/python -m perennial.runtime.environment
+	@$(RUN) .venv/bin/python -m perennial.base.runtime.environment
 
 # Remove what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:
-	@if $(RUN) .venv/bin/python -c 'import perennial.outputs' 2>/dev/null; \
-	then $(RUN) .venv/bin/python -m perennial.outputs; \
+	@if $(RUN) .venv/bin/python -c 'import perennial.base.project.outputs' 2>/dev/null; \
+	then $(RUN) .venv/bin/python -m perennial.base.project.outputs; \
 	else echo "the outputs of the stages stay: removing them needs the packages (make install)"; fi
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

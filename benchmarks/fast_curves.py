@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.timing import ROOT
-from perennial.plots import COLORS, COUNT, PERCENT, WIDTH, Plot
+from perennial.model.evaluation.plots import COLORS, COUNT, PERCENT, WIDTH, Plot
 
 RESULTS = ROOT / "benchmarks" / "results"
 RACES = {

@@ -18,15 +18,15 @@ import keras
 import tensorflow as tf
 
 from benchmarks.timing import ROOT, RUNS
-from perennial import config
-from perennial.config import Config
-from perennial.config.training import TrainConfig
-from perennial.models import MODELS
-from perennial.preprocessing import ImageSpec, keys
-from perennial.training import distributed
-from perennial.training.input import Batch
-from perennial.training.train_step import Trainer
-from perennial.training.triggers import Length
+from perennial.base import config
+from perennial.base.config import Config
+from perennial.base.config.training import TrainConfig
+from perennial.data.preprocessing import ImageSpec, keys
+from perennial.model.models import MODELS
+from perennial.model.training import distributed
+from perennial.model.training.input import Batch
+from perennial.model.training.train_step import Trainer
+from perennial.model.training.triggers import Length
 
 SIDES = {
     "mnist_cnn": (28, None),

@@ -21,7 +21,12 @@ def export(name: str, side: str, folder: str) -> None:
     """Exports a network with new weights for photographs of any size."""
     model_folder, saved_model, preprocessing, sections = (
         importlib.import_module(f"perennial.{module}")
-        for module in ("models.model_folder", "export.saved_model", "preprocessing", "config.data")
+        for module in (
+            "model.models.model_folder",
+            "model.export.saved_model",
+            "data.preprocessing",
+            "base.config.data",
+        )
     )
     values = {"name": name, "dropout": None, "conv_stddev": None, "labels_offset": 0}
     size = {"height": None, "width": None, "channels": 3, "image_size": int(side)}
@@ -56,7 +61,7 @@ def ours(folder: str, photographs: str) -> None:
 def keras(folder: str, photographs: str) -> None:
     """The same images, decoded and ready for the model before the clock starts."""
     import_s, tf = _tensorflow()
-    model_folder = importlib.import_module("perennial.models.model_folder")
+    model_folder = importlib.import_module("perennial.model.models.model_folder")
     begun = time.monotonic()
     model, description = model_folder.load_export(Path(folder))
     load_s = time.monotonic() - begun

@@ -13,13 +13,14 @@ from benchmarks import projects
 from benchmarks.input import CASES, SECONDS
 from benchmarks.photographs import CASES as PHOTOGRAPHS
 from benchmarks.photographs import SECONDS as SECONDS_EACH
-from perennial import config, models
-from perennial.config.data import ModelConfig
-from perennial.models import MODELS
-from perennial.preprocessing import ImageSpec, keys
-from perennial.records import manifest, pipeline
-from perennial.records.label_map import LabelMap
-from perennial.training.input import Batch, Input
+from perennial.base import config
+from perennial.base.config.data import ModelConfig
+from perennial.data.preprocessing import ImageSpec, keys
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
+from perennial.model import models
+from perennial.model.models import MODELS
+from perennial.model.training.input import Batch, Input
 
 
 def deliver(model: str, cache: str) -> None:

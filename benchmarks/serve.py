@@ -27,9 +27,9 @@ import PIL.Image
 from benchmarks import projects, results
 from benchmarks.serving import CLIENTS, IMAGES, SIDE
 from benchmarks.timing import ENVIRONMENT, PERENNIAL, RUNS, SCALE, run
-from perennial import files
-from perennial.publishing import folder as published
-from perennial.publishing.layout import Release
+from perennial.base import files
+from perennial.release.publishing import folder as published
+from perennial.release.publishing.layout import Release
 
 REQUESTS = int(os.environ.get("REQUESTS", str(int(100_000 * SCALE))))
 COMPARED = max(CLIENTS, int(1_000 * SCALE))  # requests of each program in a round without changes

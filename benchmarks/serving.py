@@ -32,10 +32,10 @@ def export(folder: str, seed: str) -> None:
         importlib.import_module(module)
         for module in (
             "keras",
-            "perennial.models.model_folder",
-            "perennial.export.saved_model",
-            "perennial.preprocessing",
-            "perennial.config.data",
+            "perennial.model.models.model_folder",
+            "perennial.model.export.saved_model",
+            "perennial.data.preprocessing",
+            "perennial.base.config.data",
         )
     )
     keras.utils.set_random_seed(int(seed))
@@ -145,7 +145,9 @@ def clients(url: str, images: str, answers: str, requests: str) -> None:
 
 
 def _keras_model(folder: str) -> tuple[Any, Any]:
-    model, description = importlib.import_module("perennial.models.model_folder").load_export(Path(folder))
+    model, description = importlib.import_module("perennial.model.models.model_folder").load_export(
+        Path(folder)
+    )
     return model, description.pixels
 
 

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from perennial import config
-from perennial.config import Config
-from perennial.records import manifest
-from perennial.runtime import process
-from perennial.runtime.tensorflow import import_with_tensorflow
-from perennial.training.progress import WARM_UP_STEPS
+from perennial.base import config
+from perennial.base.config import Config
+from perennial.base.runtime import process
+from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.data.records import manifest
+from perennial.model.training.progress import WARM_UP_STEPS
 
 if TYPE_CHECKING:
-    from perennial.training.history import Evaluation, TrainingState
-    from perennial.training.input import Input
-    from perennial.training.loop import Evaluator, Loop
+    from perennial.model.training.history import Evaluation, TrainingState
+    from perennial.model.training.input import Input
+    from perennial.model.training.loop import Evaluator, Loop
 
 SECONDS = 6.0  # of a measurement, after the first steps
 PROFILED = range(20, 40)  # updates

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 # The code beside these tasks, whichever checkout is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from perennial import files
-from perennial.worker import server
+from perennial.base import files
+from perennial.operations.deployment import server
 
 
 def require_valid_settings() -> None:

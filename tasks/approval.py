@@ -17,7 +17,7 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
-from perennial.worker.project import clash, owner
+from perennial.operations.deployment.project import clash, owner
 from tasks.cli import perennial
 from tasks.dvc import ExitCode, StageFailed, restore
 from tasks.server import Alert, Ours, Runs, alert, in_states, pipeline_of

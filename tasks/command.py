@@ -19,8 +19,8 @@ from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_se
 from rich.console import Console
 from rich.table import Column, Table
 
-from perennial.errors import SIGNALS, PerennialError
-from perennial.worker.server import SHORT_S, connect
+from perennial.base.errors import SIGNALS, PerennialError
+from perennial.operations.deployment.server import SHORT_S, connect
 from tasks import temporary
 from tasks.cli import call
 from tasks.dvc import ExitCode, StageFailed, stages, work_folder

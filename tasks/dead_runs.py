@@ -19,7 +19,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
-from perennial.worker.flow_run import GIVEN_UP, RESTARTS, restarts
+from perennial.operations.deployment.flow_run import GIVEN_UP, RESTARTS, restarts
 from tasks.server import TAG, TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
@@ -38,7 +38,7 @@ CAUSES = (
 )
 # The last sign of life of each run, and how many checks in a row saw only it.
 Silent = dict[UUID, tuple[str, int]]
-log = logging.getLogger("perennial.worker")
+log = logging.getLogger("perennial.operations.deployment")
 
 
 def main() -> None:

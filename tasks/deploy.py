@@ -37,8 +37,8 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial.errors import PerennialError, redacted
-from perennial.worker.project import (
+from perennial.base.errors import PerennialError, redacted
+from perennial.operations.deployment.project import (
     FOLDER,
     PIPELINE,
     REPOSITORY,
@@ -49,7 +49,7 @@ from perennial.worker.project import (
     owner,
     require_no_password,
 )
-from perennial.worker.server import SHORT_S, connect
+from perennial.operations.deployment.server import SHORT_S, connect
 from tasks import automations, schedules
 from tasks.dvc import ExitCode
 

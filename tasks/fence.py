@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from perennial import files
-from perennial.errors import ConfigError
-from perennial.worker.project import REPOSITORY, normal, of_checkout, top_folder
+from perennial.base import files
+from perennial.base.errors import ConfigError
+from perennial.operations.deployment.project import REPOSITORY, normal, of_checkout, top_folder
 from tasks.dvc import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
-from perennial.worker.project import clash, normal, owner
+from perennial.operations.deployment.project import clash, normal, owner
 from tasks.cli import call
 from tasks.dvc import ExitCode, StageFailed
 from tasks.server import Ours, alert, due_now, in_states, pipeline_of

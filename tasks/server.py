@@ -25,7 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Running
 
-from perennial.worker.project import Owner, Project, of_checkout, owner
+from perennial.operations.deployment.project import Owner, Project, of_checkout, owner
 from tasks import temporary
 
 PIPELINE = "classifier"  # of a run that names none

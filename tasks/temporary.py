@@ -23,7 +23,7 @@ from unittest.mock import patch
 import httpx
 from prefect.settings import get_current_settings
 
-from perennial.errors import PerennialError
+from perennial.base.errors import PerennialError
 
 HOST = "127.0.0.1"
 STOP_S = 5.0  # to end in order, before it is killed

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from perennial.errors import SIGNALS, ConfigError
-from perennial.worker.answers import ServerAway
-from perennial.worker.server import connect
+from perennial.base.errors import SIGNALS, ConfigError
+from perennial.operations.deployment.answers import ServerAway
+from perennial.operations.deployment.server import connect
 
-log = logging.getLogger("perennial.worker")
+log = logging.getLogger("perennial.operations.deployment")
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
 SAVE_S = (

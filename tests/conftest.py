@@ -12,8 +12,8 @@ import prefect.main  # noqa: F401
 import pytest
 from support.parameters import change_params
 
-from perennial import config
-from perennial.config import Config
+from perennial.base import config
+from perennial.base.config import Config
 
 # The imports make millions of objects that stay: looking for garbage among them takes a third of the time of
 # collecting the tests.

@@ -3,62 +3,36 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
-from perennial import source_code
-from perennial.config.data import ModelConfig
-from perennial.config.release import GateConfig
-from perennial.config.training import TrainConfig, WarmStartConfig
+from perennial.base.config.data import ModelConfig
+from perennial.base.config.release import GateConfig
+from perennial.base.config.training import TrainConfig, WarmStartConfig
+from perennial.base.project import source_code
+from perennial.operations.deployment import flow_run, start, status
 from perennial.stages import STAGES
-from perennial.worker import flow_run, start, status
 from tasks import dead_runs
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-# Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
-LAYERS = (
-    (
-        "advice",
-        "choices",
-        "config",
-        "documents",
-        "dvc",
-        "dvc_lock",
-        "errors",
-        "exclusions",
-        "files",
-        "images",
-        "outputs",
-        "pins",
-        "runtime",
-        "source_code",
-    ),
-    ("archives", "storage", "tfrecord"),
-    ("datasets",),
-    ("preprocessing", "records", "validation"),
-    (
-        "audit",
-        "downloads",
-        "evaluation",
-        "export",
-        "inference",
-        "lineage",
-        "models",
-        "publishing",
-        "registry",
-        "sources",
-        "training",
-    ),
-    ("plots",),
-    ("monitor", "report", "serving", "stages", "start", "worker"),
-    ("garbage", "rebuild", "rehearsal"),
-    ("why",),
-    ("cli", "__main__"),
+# A wing imports only itself and those before it.
+WINGS = (
+    "base",
+    "data",
+    "model",
+    "release",
+    "stages",
+    "operations",
+    "reproduce",
+    "cli",
 )
+PUBLIC = ("config.py", "datasets.py", "errors.py")  # names for programs that use the package; nothing here does
 WITHOUT_TENSORFLOW = (
     "stages/download",
     "stages/convert",
@@ -66,13 +40,13 @@ WITHOUT_TENSORFLOW = (
     "stages/champion",
     "stages/initialize",
     "stages/gate",
-    "monitor/look",
-    "report/page",
-    "report/summary",
-    "publishing/publish",
-    "publishing/fetch",
-    "start/start",
-    "why/document",
+    "operations/monitor/look",
+    "operations/report/page",
+    "operations/report/summary",
+    "release/publishing/publish",
+    "release/publishing/fetch",
+    "operations/start/start",
+    "reproduce/why/document",
 )
 
 
@@ -90,22 +64,39 @@ def imported(file: Path) -> tuple[str, ...]:
     return source_code.imported(file.read_text(encoding="utf-8"))
 
 
-def test_a_layer_imports_only_itself_and_inner_ones() -> None:
-    allowed: set[str] = set()
-    wrong = []
-    for layer in LAYERS:
-        allowed |= set(layer)
-        for name in layer:
-            for file in python_files(f"src/perennial/{name}") or [SOURCE / "perennial" / f"{name}.py"]:
-                uses = {module.split(".")[1] for module in imported(file) if module.startswith("perennial.")}
-                wrong += [f"{file.name} imports {other}" for other in uses - allowed]
-    assert wrong == []
+def package(module: str) -> str:
+    """The wing and package of a module: perennial.data.images.png belongs to data.images."""
+    return ".".join(module.split(".")[1:3])
 
 
-def test_every_module_belongs_to_a_layer() -> None:
-    beside = {"__pycache__", "py.typed"}
-    names = {path.stem for path in (SOURCE / "perennial").iterdir() if path.name not in beside}
-    assert names - {"__init__"} == {name for layer in LAYERS for name in layer}
+def imports_of_packages() -> Iterator[tuple[str, str]]:
+    """Who imports whom, as packages or modules of a wing."""
+    for file in python_files("src/perennial"):
+        me = package(".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"))
+        for module in imported(file):
+            if module.startswith("perennial.") and package(module) != me:
+                yield me, package(module)
+
+
+def test_a_wing_imports_only_itself_and_those_before_it() -> None:
+    place = {wing: number for number, wing in enumerate(WINGS)}
+    wings = {(me.split(".")[0], other.split(".")[0]) for me, other in imports_of_packages()}
+    assert [
+        (me, other) for me, other in wings if me in place and place.get(other, len(WINGS)) > place[me]
+    ] == []
+
+
+def test_packages_do_not_import_each_other_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for me, other in imports_of_packages():
+        if "." in other:
+            graph.setdefault(me, set()).add(other)
+    TopologicalSorter(graph).prepare()
+
+
+def test_every_module_belongs_to_a_wing() -> None:
+    beside = {"__pycache__", "py.typed", "__init__.py", "__main__.py", *PUBLIC}
+    assert {path.name for path in (SOURCE / "perennial").iterdir()} - beside == set(WINGS)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +115,14 @@ def test_what_does_the_work_and_what_orders_it_stay_apart(folders: tuple[str, ..
 def test_tasks_start_all_work_as_commands_and_import_only_what_knows_the_server() -> None:
     files = python_files("tasks")
     uses = {module for file in files for module in imported(file) if module.startswith("perennial.")}
-    outer = {".".join(module.split(".")[:2]) for module in uses}
-    assert outer <= {"perennial.errors", "perennial.files", "perennial.worker"}
+    outer = {".".join(module.split(".")[:3]) for module in uses if module.count(".") > 1}
+    assert outer <= {"perennial.base.errors", "perennial.base.files", "perennial.operations.deployment"}
 
 
 def test_only_storage_imports_boto3() -> None:
     files = python_files("src", "flows", "tasks")
     users = {file.parent for file in files for module in imported(file) if module.startswith("boto")}
-    assert users == {SOURCE / "perennial" / "storage"}
+    assert users == {SOURCE / "perennial" / "base" / "storage"}
 
 
 @pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)

@@ -14,15 +14,15 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from ruamel.yaml import YAML
 
-from perennial import choices, config
+from perennial.base import config
+from perennial.base.config import choices, upgrade
+from perennial.base.config.release import PathsConfig
+from perennial.base.errors import ERRORS
+from perennial.base.project.outputs import OUTPUTS
 from perennial.cli import app
-from perennial.config import upgrade
-from perennial.config.release import PathsConfig
-from perennial.datasets import DATASETS
-from perennial.errors import ERRORS
-from perennial.outputs import OUTPUTS
+from perennial.data.datasets import DATASETS
+from perennial.data.validation.problems import CODES, FIXES, JUDGED_CODES
 from perennial.stages import STAGES
-from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

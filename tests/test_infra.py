@@ -15,7 +15,7 @@ from prefect.settings.models.root import Settings
 from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 
-from perennial.errors import STARTED_AGAIN
+from perennial.base.errors import STARTED_AGAIN
 from tasks import dvc, worker
 
 INFRA = ROOT / "infra"

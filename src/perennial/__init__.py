@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perennial.inference.classifier import Classifier
+    from perennial.model.inference.classifier import Classifier
 
 __all__ = ["load"]
 
@@ -22,8 +22,8 @@ def load(path: "str | os.PathLike[str]") -> "Classifier":
     Raises:
         DataError: there is no model, or it is incomplete.
     """
-    tensorflow = importlib.import_module("perennial.runtime.tensorflow")
+    tensorflow = importlib.import_module("perennial.base.runtime.tensorflow")
     with tempfile.TemporaryDirectory() as folder:
-        module = tensorflow.import_quietly("perennial.inference.load", Path(folder, "log"))
+        module = tensorflow.import_quietly("perennial.release.publishing.load", Path(folder, "log"))
     loaded: Classifier = module.load(path)
     return loaded

@@ -31,11 +31,12 @@ for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN:  # `nohup` ignores it
         signal.signal(each, _end)
 
-from perennial import source_code  # noqa: E402
+from perennial.base.project import source_code  # noqa: E402
 
 source_code.note_start()
 
-from perennial import cli, files  # noqa: E402
+from perennial import cli  # noqa: E402
+from perennial.base import files  # noqa: E402
 
 
 def main() -> None:

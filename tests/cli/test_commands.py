@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import finished, forks
 
-from perennial import documents, files
+from perennial.base import documents, files
 from perennial.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,8 @@ WITHOUT_TENSORFLOW = {
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
     "the stages that need none": (
         "from perennial.stages import champion, convert, download, gate, validate; "
-        "import perennial.config, perennial.datasets, perennial.publishing.publish, perennial.report.page"
+        "import perennial.base.config, perennial.data.datasets; "
+        "import perennial.release.publishing.publish, perennial.operations.report.page"
     ),
     "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",
 }
@@ -288,9 +289,9 @@ def test_tensorflow_is_imported_only_where_it_is_needed(workspace, code):
 
 
 def test_the_configuration_brings_no_runner_with_it(workspace):
-    python("-c", REPORT_IMPORTS + "import perennial.config, perennial.cli")
+    python("-c", REPORT_IMPORTS + "import perennial.base.config, perennial.cli")
     imported = set(Path("imported").read_text().splitlines())
-    assert "perennial.config" in imported
+    assert "perennial.base.config" in imported
     assert imported & {"prefect", "dvc", "boto3", "numpy", "httpx"} == set()
 
 

@@ -7,10 +7,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from perennial.base.config import pretrained
+from perennial.base.config.networks import NETWORKS
 from perennial.cli import app
-from perennial.config import pretrained
-from perennial.config.networks import NETWORKS
-from perennial.models import MODELS
+from perennial.model.models import MODELS
 
 
 def run(*arguments: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from support import forks
 from support.s3 import bucket, proxy, server
 
-import perennial.dvc
+import perennial.base.project.dvc
 
 __all__ = ["bucket", "proxy", "server"]
 
@@ -82,7 +82,7 @@ def test_perennial_pushes_to_a_server_without_checksums_by_itself(repository, bu
     add("bucket", f"s3://{bucket.name}/dvc")
     (repository / "data").write_text("content")
     dvc("add", "data")
-    assert "1 file pushed" in perennial.dvc.run("push")
+    assert "1 file pushed" in perennial.base.project.dvc.run("push")
 
 
 def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):

@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from perennial import files
+from perennial.base import files
+from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
 from perennial.cli.show import picture, show, show_in_file
-from perennial.errors import ConfigError, DataError
-from perennial.images import Image, png
-from perennial.records import manifest
-from perennial.tfrecord import example, framing
+from perennial.data.images import Image, png
+from perennial.data.records import manifest
+from perennial.data.tfrecord import example, framing
 
-SOURCE = str(Path(files.__file__).parents[1])
+SOURCE = str(Path(files.__file__).parents[2])
 DIGIT = png.encode(np.full((4, 6), 200, np.uint8))
 IMAGES = (
     (Image(encoded=DIGIT, format="png", height=4, width=6), 1),

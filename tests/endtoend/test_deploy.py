@@ -22,10 +22,10 @@ from ruamel.yaml import YAML
 from support.checkout import Server
 from support.parameters import change_params
 
-from perennial.config import load
-from perennial.errors import ConfigError, PerennialError
-from perennial.worker import flow_run, project, start, status
-from perennial.worker import server as api
+from perennial.base.config import load
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.operations.deployment import flow_run, project, start, status
+from perennial.operations.deployment import server as api
 from tasks import automations, dead_runs, deploy, monitor
 from tasks.dvc import StageFailed
 from tasks.server import Ours

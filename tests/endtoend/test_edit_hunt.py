@@ -21,7 +21,7 @@ import pytest
 from support.checkout import Beside, Checkout, Server, wait_until
 from support.parameters import change_params
 
-from perennial import dvc, dvc_lock
+from perennial.base.project import dvc, dvc_lock
 
 pytestmark = pytest.mark.slow
 EDITS = int(os.environ.get("EDITS", "4"))
@@ -35,16 +35,20 @@ PARAMETERS = {
     "gate.min_gain": 0.2,
 }
 CODE = {  # all but the comment change what the stages make
-    "src/perennial/records/splits.py": ('f"{salt}:{name}"', 'f"{salt};{name}"'),
+    "src/perennial/data/records/splits.py": ('f"{salt}:{name}"', 'f"{salt};{name}"'),
     "src/perennial/stages/train.py": (
         "set_random_seed(config.train.seed)",
         "set_random_seed(config.train.seed + 1)",
     ),
     "src/perennial/stages/evaluate.py": ('"loss": scores.loss', '"loss": scores.loss + 1'),
-    "src/perennial/images/__init__.py": ("\n\n", "\n\n# A comment\n"),
+    "src/perennial/data/images/__init__.py": ("\n\n", "\n\n# A comment\n"),
 }
 READ = {  # what each stage reads of these
-    "convert": ["dataset.seed", "src/perennial/records/splits.py", "src/perennial/images/__init__.py"],
+    "convert": [
+        "dataset.seed",
+        "src/perennial/data/records/splits.py",
+        "src/perennial/data/images/__init__.py",
+    ],
     "train": ["train.learning_rate", "train.seed", "src/perennial/stages/train.py"],
     "evaluate": ["evaluate.calibration_bins", "src/perennial/stages/evaluate.py"],
 }

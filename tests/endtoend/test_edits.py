@@ -14,10 +14,10 @@ from support import forks
 from support.checkout import Checkout
 from support.parameters import change_params
 
-from perennial import dvc, dvc_lock
+from perennial.base.project import dvc, dvc_lock
 
 DIGITS = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
-CODE = "src/perennial/downloads/http.py"
+CODE = "src/perennial/data/downloads/http.py"
 NOTHING = "nothing was recorded, and the result is kept: set it back and run again"
 
 
@@ -107,8 +107,8 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
     ),
     "a comment of its code": (lambda it: replaced(it, CODE, "\n\n", "\n# A comment\n\n"), f"{CODE} (saved)"),
     "a new module beside its code": (
-        lambda it: (it.folder / "src/perennial/downloads/new.py").touch(),
-        "src/perennial/downloads/new.py (added)",
+        lambda it: (it.folder / "src/perennial/data/downloads/new.py").touch(),
+        "src/perennial/data/downloads/new.py (added)",
     ),
     "a pin": (
         lambda it: replaced(it, "source.json", "null", '"s3://bucket"'),
@@ -122,7 +122,7 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
 }
 
 
-# tests/runtime/test_inputs.py has a fast test of each of the others.
+# tests/base/runtime/test_inputs.py has a fast test of each of the others.
 QUICK = {"a parameter", "the parameters are gone", "a comment of its code", "a key that it does not read"}
 
 
@@ -170,9 +170,11 @@ LOCKED = "schema: '2.0'\nstages:\n  download:\n    cmd: python -m perennial down
 UNREAD: dict[str, Callable[[Checkout], object]] = {
     "a key that it does not read": lambda it: it.set("train", epochs=9),
     "a comment in the parameters": lambda it: replaced(it, "params.yaml", "\n", "\n# A comment\n"),
-    "code that it does not run": lambda it: replaced(it, "src/perennial/models/layers.py", "\n\n", "\n#\n\n"),
+    "code that it does not run": lambda it: replaced(
+        it, "src/perennial/model/models/layers.py", "\n\n", "\n#\n\n"
+    ),
     "another pin": lambda it: replaced(it, "champion.json", "null", '"v0.0.1"'),
-    "an open editor": lambda it: (it.folder / "src/perennial/downloads/.http.py.swp").touch(),
+    "an open editor": lambda it: (it.folder / "src/perennial/data/downloads/.http.py.swp").touch(),
     "its code and a pin, saved again unchanged": lambda it: [(it.folder / name).touch() for name in SAME],
     "its code and a pin, removed and put back": lambda it: [
         it.must("rm", *SAME),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.checkout import Checkout
 
-from perennial import config
-from perennial.outputs import OUTPUTS
-from perennial.rehearsal import programs
+from perennial.base import config
+from perennial.base.project.outputs import OUTPUTS
+from perennial.operations.rehearsal import programs
 
 STAGES = ("download", "convert", "validate", "train", "evaluate", "export", "gate")
 

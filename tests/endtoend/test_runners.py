@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
 from support.webhook import SECRET, Hook, webhook
 
+from perennial.operations.deployment.flow_run import RESTARTS
 from perennial.stages import STAGES
-from perennial.worker.flow_run import RESTARTS
 
 OTHER_TASKS = (
     "start_record",

@@ -19,7 +19,7 @@ import pytest
 from support.parameters import change_params
 from support.training import PLAIN
 
-from perennial import files
+from perennial.base import files
 
 ROOT = Path(__file__).parents[2]
 THOROUGH = os.environ.get("FAULTS") == "all"
@@ -35,9 +35,9 @@ GREEDY = "while True: memory = bytearray(300_000_000); memory[::4096] = bytes(le
 SERVER = """
 import ctypes, logging, os, sys
 from pathlib import Path
-from perennial import config
-from perennial.evaluation import rescore
-from perennial.export import parity
+from perennial.base import config
+from perennial.model.inference import rescore
+from perennial.model.export import parity
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.stages.train import train

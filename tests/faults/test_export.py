@@ -14,7 +14,7 @@ from support.checkout import processes_under, wait_until
 from support.exports import content
 from support.training import PLAIN, prepare, run
 
-from perennial import files
+from perennial.base import files
 from perennial.stages.evaluate import evaluate
 
 THOROUGH = os.environ.get("FAULTS") == "all"

@@ -18,7 +18,7 @@ import pytest
 from support.checkout import wait_until
 from support.parameters import change_params
 
-from perennial import config
+from perennial.base import config
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
@@ -45,7 +45,7 @@ STARTED_S = 900
 SERVER = """
 import logging, os, sys
 from pathlib import Path
-from perennial import config
+from perennial.base import config
 from perennial.stages.train import train
 
 logging.basicConfig(level=logging.INFO)

@@ -33,7 +33,7 @@ SERVER = """
 import functools, json, logging, os, sys, time
 from pathlib import Path
 import boto3, botocore.session
-from perennial import config
+from perennial.base import config
 from perennial.stages.train import train
 
 botocore.session.create_loader = functools.cache(botocore.session.create_loader)

@@ -19,10 +19,10 @@ from support import kills
 from support.exports import content, list_files, write_export
 from support.parameters import change_params
 
-from perennial import config
-from perennial.publishing import folder as registry
-from perennial.publishing.layout import Release
-from perennial.publishing.publish import verified_digests
+from perennial.base import config
+from perennial.release.publishing import folder as registry
+from perennial.release.publishing.layout import Release
+from perennial.release.publishing.publish import verified_digests
 
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ class Publishing:
             self.new = content(Path("served", "1") if self.back else write_model(parameters, "new"))
         arguments = "'publish', '--rollback'" if self.back else "'publish'"
         self.worker = kills.Worker(
-            kills.COMMAND.format(imports="import perennial.publishing.publish", arguments=arguments)
+            kills.COMMAND.format(imports="import perennial.release.publishing.publish", arguments=arguments)
         )
         self.whole = self.worker.whole(self.copy("whole"))
         assert (self.whole.code, self.current(folder / "whole")) == (0, self.new)

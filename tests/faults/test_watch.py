@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from support.training import parameters, prepare, table
 
-from perennial import config
-from perennial.evaluation.sidecar import watch
-from perennial.training import checkpoints
+from perennial.base import config
+from perennial.model.training import checkpoints
+from perennial.model.training.sidecar import watch
 
 SOURCE = Path(__file__).parents[2] / "src"
 KILLS = 20 if os.environ.get("FAULTS") == "all" else 0

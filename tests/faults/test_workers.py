@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 from support import workers
 
-from perennial import documents
-from perennial.training import checkpoints
+from perennial.base import documents
+from perennial.model.training import checkpoints
 
 LONG = {"train.max_steps": 150, "train.steps_between_evals": 50, "checkpoints.interval_steps": 20}
 rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")

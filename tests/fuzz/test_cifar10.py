@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support import pickles
 from support.hunt import at_most, hostile, hunt, mutated
 
-from perennial.datasets import cifar10
-from perennial.datasets.readers import cifar
-from perennial.errors import DataError
+from perennial.base.errors import DataError
+from perennial.data.datasets import cifar10
+from perennial.data.datasets.readers import cifar
 
 # Python's own pickletools decodes the strings of an opcode that is refused afterwards.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")

@@ -7,9 +7,9 @@ import PIL.Image
 import pytest
 from support.hunt import hostile, hunt
 
-from perennial.datasets.readers import fixed_size
-from perennial.errors import DataError
-from perennial.images import decode
+from perennial.base.errors import DataError
+from perennial.data.datasets.readers import fixed_size
+from perennial.data.images import decode
 
 IMAGES = struct.pack(">4I", 0x803, 3, 2, 4) + bytes(range(24))
 LABELS = struct.pack(">2I", 0x801, 3) + bytes([0, 1, 2])

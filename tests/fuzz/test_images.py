@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from support.odd_images import PHOTO, Work, counted, odd, saved, valid
 
-from perennial.images import BadImage, Refused, accept, jpeg, png, png_file
-from perennial.images.decode import array, decoded
-from perennial.images.header import header
-from perennial.inference import further
+from perennial.data.images import BadImage, Refused, accept, jpeg, png, png_file
+from perennial.data.images.decode import array, decoded
+from perennial.data.images.header import header
+from perennial.model.inference import further
 
 HEADERS = int(os.environ.get("PERENNIAL_FUZZED_HEADERS", "3000"))
 DECODED = int(os.environ.get("PERENNIAL_FUZZED_IMAGES", "1500"))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import strategies as st
 from support.hunt import hostile, hunt
 
-from perennial import files
-from perennial.errors import DataError
-from perennial.records import manifest
-from perennial.validation import drift
+from perennial.base import files
+from perennial.base.errors import DataError
+from perennial.data.records import manifest
+from perennial.data.validation import drift
 
 SHARD = {"file": "a_train_00000-of-00001.tfrecord", "examples": 3, "bytes": 300, "sha256": "ab" * 32}
 MANIFEST = {

@@ -11,14 +11,14 @@ from support.hunt import hostile, hunt, mutated
 from support.raw import encoded, picture
 from support.records import datum
 
-from perennial.datasets import tfrecord as own_records
-from perennial.errors import DataError
-from perennial.images import Image, decode
-from perennial.images.header import header
-from perennial.tfrecord import example, framing
-from perennial.validation import inspection
-from perennial.validation.inspection import Checks, Part, Work
-from perennial.validation.problems import CODES
+from perennial.base.errors import DataError
+from perennial.data.datasets import tfrecord as own_records
+from perennial.data.images import Image, decode
+from perennial.data.images.header import header
+from perennial.data.tfrecord import example, framing
+from perennial.data.validation import inspection
+from perennial.data.validation.inspection import Checks, Part, Work
+from perennial.data.validation.problems import CODES
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]
 JPEG = Image(encoded=encoded(picture(0, 9), "JPEG"), format="jpg", height=9, width=9, filename="a/b.jpg")

@@ -16,16 +16,16 @@ from support import forks, scoring
 from support.parameters import change_params
 from support.scoring import CLASSES, World
 
-from perennial import config, documents, files
-from perennial.config import Config
-from perennial.errors import DataError, PerennialError
-from perennial.evaluation import champion as champions
-from perennial.evaluation.champion import Champion
-from perennial.evaluation.predictions import Predictions
-from perennial.export import saved_model
-from perennial.pins import ChampionPin
-from perennial.preprocessing import ImageSpec
-from perennial.records import manifest
+from perennial.base import config, documents, files
+from perennial.base.config import Config
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.project.pins import ChampionPin
+from perennial.data.preprocessing import ImageSpec
+from perennial.data.records import manifest
+from perennial.model.evaluation import champion as champions
+from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation.predictions import Predictions
+from perennial.model.export import saved_model
 from perennial.stages.champion import champion
 
 ROOT = Path(__file__).parents[2]

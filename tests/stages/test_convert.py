@@ -18,25 +18,25 @@ import pytest
 from support.raw import TEST_FROM, encoded, picture, write_idx
 from support.records import data_in, datum, record
 
-from perennial import documents, files
-from perennial.choices import SPLITS
-from perennial.datasets import DATASETS
-from perennial.errors import DataError, PerennialError
-from perennial.images import decode, png
-from perennial.images.header import header
-from perennial.records import manifest
+from perennial.base import documents, files
+from perennial.base.config.choices import SPLITS
+from perennial.base.errors import DataError, PerennialError
+from perennial.data.datasets import DATASETS
+from perennial.data.images import decode, png
+from perennial.data.images.header import header
+from perennial.data.records import manifest
+from perennial.data.tfrecord import example, framing
+from perennial.data.validation import integrity
 from perennial.stages import convert as stage
 from perennial.stages.convert import convert
 from perennial.stages.download import download
-from perennial.tfrecord import example, framing
-from perennial.validation import integrity
 
 LAST_PIXEL = -21  # before the checksums and the final chunk of a PNG file
-SOURCE = Path(files.__file__).parents[1]
+SOURCE = Path(files.__file__).parents[2]
 KILLED_IN_THE_MIDDLE = """
 import resource, signal
 from pathlib import Path
-from perennial import config
+from perennial.base import config
 from perennial.stages import convert
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -17,11 +17,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from perennial import documents, files
-from perennial.datasets import DATASETS
-from perennial.datasets.dataset import SourceFile
-from perennial.downloads.spec import TransferLimits
-from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.base import documents, files
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.data.datasets import DATASETS
+from perennial.data.datasets.dataset import SourceFile
+from perennial.data.downloads.spec import TransferLimits
 from perennial.stages import download as stage
 from perennial.stages.convert import convert
 
@@ -238,7 +238,7 @@ def test_a_proxy_of_the_environment_is_used(load, server, monkeypatch):
 
 
 def test_a_disk_that_refuses_the_file_is_a_temporary_error(workspace):
-    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", ON_A_FULL_DISK], env=environment, capture_output=True, text=True, check=False
     )
@@ -389,7 +389,7 @@ def test_a_symbolic_link_placed_by_hand_is_followed(remote, server, workspace):
 def test_a_terminated_stage_keeps_the_received_bytes(remote, server):
     """The signal arrives during the transfer: no library may convert it into an error of its own."""
     server.pause_after = 30_000
-    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     part = KEPT.with_name(f"{NAME}.part")
     with subprocess.Popen(
         [sys.executable, "-m", "perennial", "download"], env=environment, stderr=subprocess.PIPE, text=True

@@ -11,16 +11,16 @@ from scipy.special import softmax
 from support import scoring
 from support.scoring import World
 
-from perennial import documents
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.base.runtime import cluster
 from perennial.cli.evaluate import score
-from perennial.config import Config
-from perennial.errors import ConfigError, DataError, QualityError
-from perennial.evaluation import predictions
-from perennial.evaluation.scoring import NonFinite
-from perennial.export import saved_model
-from perennial.models import model_folder
-from perennial.models.model_folder import Description
-from perennial.runtime import cluster
+from perennial.model.evaluation import predictions
+from perennial.model.evaluation.scoring import NonFinite
+from perennial.model.export import saved_model
+from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
 from perennial.stages.evaluate import evaluate
 
 SIZES = {"train": 40, "validation": 7, "test": 103}

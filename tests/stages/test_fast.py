@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from support.training import parameters, run
 
-from perennial.errors import ConfigError
-from perennial.export.formats import FORMATS
+from perennial.base.errors import ConfigError
+from perennial.model.export.formats import FORMATS
+from perennial.model.training.checkpoints import committed
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
-from perennial.training.checkpoints import committed
 
 VALUES = {
     "model.name": "fast_cnn",

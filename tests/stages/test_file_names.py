@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial.errors import DataError
+from perennial.base.errors import DataError
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 

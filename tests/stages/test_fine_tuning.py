@@ -16,16 +16,16 @@ from support import raw
 from support.parameters import change_params
 from support.training import initialize_weights
 
-from perennial import config, documents
-from perennial.config import Config
-from perennial.errors import ConfigError
-from perennial.models import model_folder
+from perennial.base import config, documents
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError
+from perennial.model.models import model_folder
+from perennial.model.training.checkpoints import committed, read
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.evaluate import evaluate
 from perennial.stages.train import train
 from perennial.stages.validate import validate
-from perennial.training.checkpoints import committed, read
 
 ROOT = Path(__file__).parents[2]
 IMAGENET = "mobilenet_notop.h5"

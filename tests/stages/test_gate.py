@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perennial import config, documents, files
-from perennial.config import Config
-from perennial.errors import DataError, QualityError
-from perennial.evaluation import champion as champions
-from perennial.evaluation import results
-from perennial.evaluation.champion import Champion
-from perennial.evaluation.predictions import Predictions
+from perennial.base import config, documents, files
+from perennial.base.config import Config
+from perennial.base.errors import DataError, QualityError
+from perennial.model.evaluation import champion as champions
+from perennial.model.evaluation import results
+from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation.predictions import Predictions
 from perennial.stages.gate import gate
 
 CLASSES = ("cat", "dog", "bird", "fish")
@@ -311,13 +311,13 @@ def test_missing_metrics_are_a_data_error(load: Callable[..., Config]) -> None:
 def test_a_model_that_is_recorded_wrongly_is_no_candidate(decide: Decide, workspace: Path) -> None:
     decide(Model())
     before = (workspace / "metrics" / "decision.json").read_bytes()
-    used = {"params": {"params.yaml": {"train.seed": 0}}, "code": {"src/perennial/models": "1f.dir"}}
+    used = {"params": {"params.yaml": {"train.seed": 0}}, "code": {"src/perennial/model/models": "1f.dir"}}
     files.write_json(Path("metrics/training.json"), {"inputs": used})
     lock = """\
 stages:
   train:
     cmd: python -m perennial train
-    deps: [{path: src/perennial/models, md5: 1f.dir}]
+    deps: [{path: src/perennial/model/models, md5: 1f.dir}]
     params: {params.yaml: {train.seed: SEED}}
     outs: [{path: metrics/training.json, md5: 2f}]
 """

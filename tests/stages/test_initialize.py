@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from perennial import files
-from perennial.config import Config
-from perennial.errors import ConfigError, DataError, PerennialError
-from perennial.pins import WeightsPin
-from perennial.sources import weights
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.project.pins import WeightsPin
+from perennial.data.sources import weights
 from perennial.stages.initialize import initialize
 
 COPY = Path("data/initial_weights")

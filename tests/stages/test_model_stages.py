@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 from support.parameters import change_params
 
-from perennial import config, documents, files
-from perennial.config import Config
-from perennial.errors import ConfigError, DataError, PerennialError, QualityError
-from perennial.evaluation import predictions
-from perennial.export import saved_model
-from perennial.models import model_folder
-from perennial.publishing.publish import verified_digests
+from perennial.base import config, documents, files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.model.evaluation import predictions
+from perennial.model.export import saved_model
+from perennial.model.models import model_folder
+from perennial.release.publishing.publish import verified_digests
 from perennial.stages.champion import champion
 from perennial.stages.convert import convert
 from perennial.stages.download import download

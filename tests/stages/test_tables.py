@@ -6,10 +6,10 @@ import hashlib
 import pytest
 from support import raw
 
-from perennial import files
-from perennial.choices import SPLITS
-from perennial.exclusions import FILE
-from perennial.records import manifest
+from perennial.base import files
+from perennial.base.config.choices import SPLITS
+from perennial.base.project.exclusions import FILE
+from perennial.data.records import manifest
 from perennial.stages.convert import COLUMNS_FILE, convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate

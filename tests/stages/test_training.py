@@ -9,12 +9,12 @@ import pytest
 from support import records, training
 from support.training import run
 
-from perennial import documents
-from perennial.errors import ConfigError, DataError
-from perennial.evaluation import inference
-from perennial.models import model_folder
-from perennial.records import manifest, pipeline
-from perennial.records.label_map import LabelMap
+from perennial.base import documents
+from perennial.base.errors import ConfigError, DataError
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
+from perennial.model.evaluation import inference
+from perennial.model.models import model_folder
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.stages.validate import validate

@@ -8,12 +8,12 @@ import pytest
 from support.raw import TEST_FROM, picture, write_idx
 from support.records import datum, offsets_in, write_folder
 
-from perennial import documents, files
-from perennial.errors import DataError
-from perennial.records import manifest
+from perennial.base import documents, files
+from perennial.base.errors import DataError
+from perennial.data.records import manifest
+from perennial.data.validation import drift, problems
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
-from perennial.validation import drift, problems
 
 SHARD = "mnist_train_00000-of-00001.tfrecord"
 

@@ -10,17 +10,17 @@ from support import training
 from support.training import run
 from typer.testing import CliRunner
 
-from perennial import documents
+from perennial.base import documents
+from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
-from perennial.errors import ConfigError, DataError
-from perennial.evaluation import sidecar
-from perennial.records import manifest
-from perennial.report import summary
+from perennial.data.records import manifest
+from perennial.model.training import sidecar
+from perennial.model.training.checkpoints import committed
+from perennial.operations.report import summary
 from perennial.stages.champion import champion
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.stages.gate import gate
-from perennial.training.checkpoints import committed
 
 VALUES = {"dataset.validation_fraction": 0, "checkpoints.interval_steps": 1}
 

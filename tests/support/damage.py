@@ -6,10 +6,10 @@ from typing import Any
 
 from support.records import data_in, offsets_in
 
-from perennial import documents, files
-from perennial.images import Image
-from perennial.records import manifest
-from perennial.tfrecord import example, framing
+from perennial.base import documents, files
+from perennial.data.images import Image
+from perennial.data.records import manifest
+from perennial.data.tfrecord import example, framing
 
 SHARD = "train.tfrecord"
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from perennial import files
-from perennial.config import Config
-from perennial.export import layout
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.model import export_layout
 
 
 def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
@@ -16,7 +16,7 @@ def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
         (folder / "assets" / "labels.txt").write_text("0:cat\n")
         (folder / "variables").mkdir()
         (folder / "variables" / "variables.index").write_text(f"weights of {model}")
-        files.write_json(folder / layout.DESCRIPTION, {"weights_sha256": model, "data": data})
+        files.write_json(folder / export_layout.DESCRIPTION, {"weights_sha256": model, "data": data})
     list_files(export)
     decide(config, model=model, data=data)
     return export
@@ -24,8 +24,8 @@ def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
 
 def list_files(export: Path) -> None:
     """Writes the list of an export's files as they are, as the export stage does."""
-    (export / layout.DIGESTS).unlink(missing_ok=True)
-    files.write_json(export / layout.DIGESTS, files.digests(export))
+    (export / export_layout.DIGESTS).unlink(missing_ok=True)
+    files.write_json(export / export_layout.DIGESTS, files.digests(export))
 
 
 def decide(config: Config, *, promote: bool = True, model: str = "m", data: str = "d") -> None:

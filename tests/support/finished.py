@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from support import records
 
-from perennial import documents, files
-from perennial.config import Config
-from perennial.evaluation import diagnostics, label_errors
-from perennial.evaluation.predictions import Predictions
-from perennial.images import png
-from perennial.records import manifest
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.data.images import png
+from perennial.data.records import manifest
+from perennial.model.evaluation import diagnostics, label_errors
+from perennial.model.evaluation.predictions import Predictions
 from perennial.stages.validate import validate
 
 SIDE = 8

@@ -26,7 +26,7 @@ IMPORTED = (
     "dvc.cachemgr", "dvc.cli.parser", "dvc.daemon", "dvc.data_cloud", "dvc.repo", "dvc.repo.artifacts",
     "dvc.repo.datasets", "dvc.repo.index", "dvc.repo.metrics", "dvc.repo.open_repo", "dvc.repo.params",
     "dvc.repo.plots", "dvc.repo.stage", "dvc.scm", "scmrepo.git", "scmrepo.git.backend.dulwich",
-    "scmrepo.git.backend.pygit2", "perennial.config", "perennial.registry.record", "typer.main",
+    "scmrepo.git.backend.pygit2", "perennial.base.config", "perennial.release.registry.record", "typer.main",
 )  # fmt: skip
 # Runs without site-packages, so that it starts at once.
 CLIENT = """\
@@ -75,7 +75,9 @@ def serve(name: str, program: str) -> None:
     for module in IMPORTED:
         importlib.import_module(module)
     assert threading.active_count() == 1, "a fork copies no threads"
-    assert "perennial.runtime.process" not in sys.modules, "it keeps the parent of the process that imports it"
+    assert "perennial.base.runtime.process" not in sys.modules, (
+        "it keeps the parent of the process that imports it"
+    )
     sys.executable = program
     requests = socket.socket(socket.AF_UNIX)
     requests.bind(f"\0{name}")

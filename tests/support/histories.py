@@ -13,10 +13,10 @@ from support.parameters import change_params
 from support.pipelines import IDENTITY, ROOT
 from support.records import datum, write_folder
 
-from perennial import dvc
-from perennial.evaluation.predictions import Predictions
-from perennial.records import manifest
-from perennial.registry.git import Repository
+from perennial.base.project import dvc
+from perennial.base.project.git import Repository
+from perennial.data.records import manifest
+from perennial.model.evaluation.predictions import Predictions
 
 PIPELINE = """\
 stages:

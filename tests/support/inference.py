@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from support.raw import picture
 
 import perennial
-from perennial.config.data import ModelConfig
-from perennial.export import saved_model
-from perennial.inference.classifier import Classifier
-from perennial.models import model_folder
-from perennial.models.model_folder import Description
-from perennial.preprocessing import ImageSpec
+from perennial.base.config.data import ModelConfig
+from perennial.data.preprocessing import ImageSpec
+from perennial.model.export import saved_model
+from perennial.model.inference.classifier import Classifier
+from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
 
 CLASSES = ("cat", "dog", "a bird: owl")
 SIDE = 16

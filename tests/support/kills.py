@@ -25,8 +25,8 @@ STARTER = """
 import io, os, sys
 from pathlib import Path
 from perennial import cli
-from perennial.runtime import process
-from perennial.errors import PerennialError
+from perennial.base.runtime import process
+from perennial.base.errors import PerennialError
 
 answers = sys.stdout
 

@@ -13,8 +13,8 @@ LIMIT_S = 900  # of a busy machine
 HOLDER = """
 import logging, os, subprocess, sys, time
 from pathlib import Path
-from perennial.errors import PerennialError
-from perennial.runtime import lease, process
+from perennial.base.errors import PerennialError
+from perennial.base.runtime import lease, process
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 name, devices, count, *how = sys.argv[1:]

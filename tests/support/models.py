@@ -6,11 +6,11 @@ from typing import Protocol
 import keras
 import pytest
 
-from perennial.config.data import ModelConfig
-from perennial.config.networks import NETWORKS
-from perennial.models import MODELS, model_folder
-from perennial.models.model_folder import Description
-from perennial.preprocessing import ImageSpec
+from perennial.base.config.data import ModelConfig
+from perennial.base.config.networks import NETWORKS
+from perennial.data.preprocessing import ImageSpec
+from perennial.model.models import MODELS, model_folder
+from perennial.model.models.model_folder import Description
 
 
 class Build(Protocol):

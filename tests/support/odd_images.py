@@ -15,7 +15,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from perennial.images import jpeg, png, png_file
+from perennial.data.images import jpeg, png, png_file
 
 HEIGHT, WIDTH = 24, 36
 ROWS, COLUMNS = np.mgrid[:HEIGHT, :WIDTH]

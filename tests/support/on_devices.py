@@ -21,10 +21,10 @@ import numpy as np
 from keras import Input, Model, layers
 from support.training import Outcome, run
 
-from perennial.config.data import ModelConfig
-from perennial.models import MODELS
-from perennial.models.layers import Dropout
-from perennial.training import checkpoints
+from perennial.base.config.data import ModelConfig
+from perennial.model.models import MODELS
+from perennial.model.models.layers import Dropout
+from perennial.model.training import checkpoints
 
 STEPS, SAVED = 8, 4  # of a training; the step that it resumes from
 

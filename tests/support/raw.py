@@ -9,8 +9,8 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from perennial import files
-from perennial.config import Config
+from perennial.base import files
+from perennial.base.config import Config
 
 TEST_FROM = 100  # the number that fills the first test image: none is in both splits
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files
-from perennial.images import Image, png
-from perennial.records import manifest
-from perennial.tfrecord import example, framing
+from perennial.base import files
+from perennial.data.images import Image, png
+from perennial.data.records import manifest
+from perennial.data.tfrecord import example, framing
 
 AROUND = 16  # bytes of a frame besides its data
 

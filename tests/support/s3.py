@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perennial.storage import s3
+from perennial.base.storage import s3
 
 SECRET = "planted/secret+key"
 CREDENTIALS = {

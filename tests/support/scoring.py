@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from support import records
 
-from perennial import config
-from perennial.config import Config
-from perennial.config.data import ModelConfig
-from perennial.config.release import EvaluateConfig
-from perennial.evaluation import diagnostics, inference, metrics, split
-from perennial.evaluation.scoring import ExampleScores
-from perennial.models import model_folder
-from perennial.models.model_folder import Description
-from perennial.preprocessing import ImageSpec
-from perennial.records import manifest
-from perennial.runtime import devices
+from perennial.base import config
+from perennial.base.config import Config
+from perennial.base.config.data import ModelConfig
+from perennial.base.config.release import EvaluateConfig
+from perennial.base.runtime import devices
+from perennial.data.preprocessing import ImageSpec
+from perennial.data.records import manifest
+from perennial.model.evaluation import diagnostics, inference, metrics, split
+from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
 
 ROOT = Path(__file__).parents[2]
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -12,12 +12,12 @@ import httpx
 from support.exports import list_files
 from support.inference import World
 
-from perennial.inference.classifier import Classifier
-from perennial.publishing import folder
-from perennial.publishing.layout import Release
-from perennial.publishing.publish import verified_digests
-from perennial.serving.requests import ServingLimits
-from perennial.serving.server import SWITCH_S, ModelServer, listen, url
+from perennial.model.inference.classifier import Classifier
+from perennial.operations.serving.requests import ServingLimits
+from perennial.operations.serving.server import SWITCH_S, ModelServer, listen, url
+from perennial.release.publishing import folder
+from perennial.release.publishing.layout import Release
+from perennial.release.publishing.publish import verified_digests
 
 NAME = "pets"
 MODEL = f"v1/models/{NAME}"

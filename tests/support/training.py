@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from support.parameters import change_params
 
-from perennial import config, documents
-from perennial.config import Config
-from perennial.models import model_folder
-from perennial.sources import weights
+from perennial.base import config, documents
+from perennial.base.config import Config
+from perennial.data.sources import weights
+from perennial.model.models import model_folder
+from perennial.model.training import checkpoints
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.initialize import initialize
 from perennial.stages.train import train
 from perennial.stages.validate import validate
-from perennial.training import checkpoints
 
 ROOT = Path(__file__).parents[2]
 Weights = dict[str, NDArray[np.float32]]  # by path: conv1/kernel

@@ -14,8 +14,8 @@ from support.checkout import wait_until
 from support.parameters import change_params
 
 from flows.retrain import retrain
-from perennial.config import Config
-from perennial.config import load as load_config
+from perennial.base.config import Config
+from perennial.base.config import load as load_config
 from tasks import parameters
 from tasks.dvc import StageFailed
 from tasks.parameters import check_parameters
@@ -172,7 +172,7 @@ def test_a_temporary_server_that_cannot_start_ends_the_command_with_one_message(
     (tmp_path / "prefect.db").write_text("not a database\n" * 100)
     (tmp_path / "program.py").write_text(
         "from tasks import temporary\n"
-        "from perennial.errors import PerennialError\n"
+        "from perennial.base.errors import PerennialError\n"
         "try:\n"
         "    temporary.use()\n"
         "except PerennialError as error:\n"

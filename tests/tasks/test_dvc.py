@@ -12,7 +12,7 @@ import pytest
 from support.checkout import processes_under, wait_until
 from support.tasks import write_pipeline
 
-from perennial.runtime import locks, process
+from perennial.base.runtime import locks, process
 from tasks import dvc
 from tasks.dvc import InputsChanged, NotStarted, StageFailed, reproduce
 

@@ -13,8 +13,8 @@ import pytest
 from conftest import ROOT
 from prefect.client.schemas.objects import FlowRun, State, StateType
 
-from perennial import files
-from perennial.errors import ConfigError
+from perennial.base import files
+from perennial.base.errors import ConfigError
 from tasks.dvc import StageFailed
 from tasks.fence import Held, Holder, fence, repositories
 from tasks.guard import Stopped, require_idle

@@ -12,8 +12,8 @@ from prefect.task_engine import TaskRunTimeoutError
 from support.exports import decide, write_export
 from support.tasks import write_pipeline
 
-from perennial.config import Config
-from perennial.errors import ERRORS
+from perennial.base.config import Config
+from perennial.base.errors import ERRORS
 from perennial.stages import STAGES
 from tasks import approval, git, monitor, rebuild, stages
 from tasks.dvc import InputsChanged, NotStarted, StageFailed

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from perennial import config
+from perennial.base import config
+from perennial.base.errors import ConfigError
+from perennial.base.runtime import process
 from perennial.cli import (
     commands,
     lineage,
@@ -32,8 +34,6 @@ from perennial.cli.runner import (
     tie_to_checkout,
     weights_are_pinned,
 )
-from perennial.errors import ConfigError
-from perennial.runtime import process
 from perennial.stages import STAGES
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         raise ConfigError("--model, --predictions and --json need --split; --json also goes with --watch")
     if watch is not None and (model or predictions):
         raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
-    name = "cli.evaluate" if watch is None else "evaluation.sidecar"
+    name = "cli.evaluate" if watch is None else "model.training.sidecar"
     tie_to_checkout(params)
     stage = "evaluate" if watch is None else "watch"
     with process.interruptible(), own_devices(checked, stage) as (own, taken):

@@ -8,9 +8,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from perennial import documents
-from perennial.config.fields import shown
-from perennial.errors import ConfigError, printable
+from perennial.base import documents
+from perennial.base.config.fields import shown
+from perennial.base.errors import ConfigError, printable
 
 SIMILAR = 0.8  # an option that is as similar as this to a known one is a typing error
 KEY_VALUE = re.compile(r"[a-z][\w.-]*=", re.IGNORECASE)
@@ -51,7 +51,7 @@ class Command(TyperCommand):
     def _meant(self, name: str, *, settable: bool) -> list[str]:
         """The keys that a name may mean; to a command that sets none, only a full name of one."""
         messages, options = map(
-            importlib.import_module, ("perennial.config.error_messages", "perennial.config.options")
+            importlib.import_module, ("perennial.base.config.error_messages", "perennial.base.config.options")
         )
         keys: list[str] = messages.of_option(name, [each.key for each in options.options()], self.name or "")
         return keys if settable else [key for key in keys if key.endswith(f".{name}")]

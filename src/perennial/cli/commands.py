@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perennial import config, outputs
+from perennial.base import config
+from perennial.base.errors import ConfigError
+from perennial.base.project import outputs
+from perennial.base.runtime import process
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,
@@ -22,12 +25,10 @@ from perennial.cli.runner import (
     output,
     run_stage,
 )
-from perennial.errors import ConfigError
-from perennial.registry import runs
-from perennial.runtime import process
+from perennial.release.registry import runs
 
 if TYPE_CHECKING:
-    from perennial.start.start import Started
+    from perennial.operations.start.start import Started
 
 app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
@@ -57,7 +58,7 @@ def _config(
     as_json: JsonOption = False,
 ) -> None:
     if defaults or options:
-        reference = importlib.import_module("perennial.config.options")
+        reference = importlib.import_module("perennial.base.config.options")
         document = reference.values(()) if defaults else reference.as_json()
         text = reference.defaults() if defaults else reference.markdown()
         output(document, text.removesuffix("\n"), as_json=as_json)
@@ -68,15 +69,17 @@ def _config(
         checked = config.load(params)
         outputs.require_outputs(checked.paths)
         if publish_to is not None:
-            importlib.import_module("perennial.publishing.publish").target(checked, publish_to, "publish_to")
+            importlib.import_module("perennial.release.publishing.publish").target(
+                checked, publish_to, "publish_to"
+            )
         values = checked.model_dump(mode="json", by_alias=True)
         output(values, params.read_text(encoding="utf-8").removesuffix("\n"), as_json=as_json)
-        for each in importlib.import_module("perennial.advice").of_data(checked):
+        for each in importlib.import_module("perennial.base.config.advice").of_data(checked):
             typer.echo(f"{params}: advice: {each}", err=True)
 
 
 def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
-    change = importlib.import_module("perennial.config.upgrade").change_file(params, **wanted)
+    change = importlib.import_module("perennial.base.config.upgrade").change_file(params, **wanted)
     problems = change.problems()
     parts = {"added": change.added, "removed": change.removed, "renamed": change.renamed, "set": change.set}
     lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
@@ -99,8 +102,8 @@ def _report(
 ) -> None:
     checked = config.load(params)
     if page or not checked.paths.report.exists():
-        importlib.import_module("perennial.report.page").write(checked)
-    summary = importlib.import_module("perennial.report.summary")
+        importlib.import_module("perennial.operations.report.page").write(checked)
+    summary = importlib.import_module("perennial.operations.report.summary")
     facts = summary.summary(checked)
     if run:
         runs.end(checked, run, runs.COMPLETED, None, json_object("--results", results))
@@ -125,11 +128,13 @@ def _publish(
     as_json: JsonOption = False,
 ) -> None:
     if rollback:  # does not wait for a running stage, since it does not change the checkout
-        stage = importlib.import_module("perennial.publishing.publish")
+        stage = importlib.import_module("perennial.release.publishing.publish")
         with process.interruptible():
             done = stage.publish(config.load(params), to=to, rollback=True, version=version)
     else:
-        done = run_stage("publish", params, module="perennial.publishing.publish", to=to, version=version)
+        done = run_stage(
+            "publish", params, module="perennial.release.publishing.publish", to=to, version=version
+        )
     unchanged = "" if done.moved else " was current already; nothing was done"
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
@@ -146,7 +151,7 @@ def _fetch(
     as_json: JsonOption = False,
 ) -> None:
     with process.interruptible():
-        done = importlib.import_module("perennial.publishing.fetch").fetch(url, to)
+        done = importlib.import_module("perennial.release.publishing.fetch").fetch(url, to)
     unchanged = "" if done.moved else " was there already; nothing was done"
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
@@ -220,13 +225,13 @@ def _start(
 ) -> None:
     values = dict(map(assignment, assign or ()))
     with process.interruptible():
-        module = importlib.import_module("perennial.start.start")
+        module = importlib.import_module("perennial.operations.start.start")
         done = module.start(folder, params, values, force=force)
     output(done.as_json(), _started(done), as_json=as_json)
 
 
 def _started(done: "Started") -> Iterator[str]:
-    options = importlib.import_module("perennial.config.options")
+    options = importlib.import_module("perennial.base.config.options")
     yield f"{done.images.path}: {done.images.described()}"
     yield f"this machine: {done.machine.described()}\n"
     # Wrap here: a terminal would break long lines within words.

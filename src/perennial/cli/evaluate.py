@@ -8,17 +8,17 @@ from typing import Any
 import keras
 import typer
 
-from perennial.choices import Split
-from perennial.config import Config
-from perennial.errors import ConfigError
-from perennial.evaluation import metrics
-from perennial.evaluation import split as splits
-from perennial.evaluation.split import SplitResult
-from perennial.export.layout import DESCRIPTION
-from perennial.inference.load import find_export
-from perennial.models import model_folder
-from perennial.models.model_folder import Description
-from perennial.runtime import devices
+from perennial.base.config import Config
+from perennial.base.config.choices import Split
+from perennial.base.errors import ConfigError
+from perennial.base.runtime import devices
+from perennial.model.evaluation import metrics
+from perennial.model.evaluation import split as splits
+from perennial.model.evaluation.split import SplitResult
+from perennial.model.export_layout import DESCRIPTION
+from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
+from perennial.release.publishing.load import find_export
 
 
 def score(config: Config, split: Split, *, model: Path | None, predictions: Path | None, as_json: bool) -> None:

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config
+from perennial.base import config
+from perennial.base.errors import ConfigError, DataError, listed
+from perennial.base.runtime import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
-from perennial.errors import ConfigError, DataError, listed
-from perennial.runtime import process
 
 app = typer.Typer()
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
@@ -33,18 +33,18 @@ def _seen(
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
-    module = importlib.import_module("perennial.lineage.seen")
-    trainings = importlib.import_module("perennial.lineage.trainings")
-    opened = importlib.import_module("perennial.registry.versions").open_registry(checked, fetch=fetch)
+    module = importlib.import_module("perennial.reproduce.lineage.seen")
+    trainings = importlib.import_module("perennial.reproduce.lineage.trainings")
+    opened = importlib.import_module("perennial.release.registry.versions").open_registry(checked, fetch=fetch)
     digest = _digest(image)
     query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
     with process.interruptible():
         past = trainings.trainings(opened.repository, opened.registry, cache)
-        indices = importlib.import_module("perennial.lineage.indices").Indices(cache, checked.compute)
+        indices = importlib.import_module("perennial.reproduce.lineage.indices").Indices(cache, checked.compute)
         found = module.search(query, past, indices, bits=checked.validation.near_duplicate_bits, ask=fetch)
     digests = [each.hex() for each in query.sha256]
-    excluded = importlib.import_module("perennial.exclusions").Exclusions.read().digests
+    excluded = importlib.import_module("perennial.base.project.exclusions").Exclusions.read().digests
     known = sorted(set(digests) & set(excluded))
     output(_document(found, digests, known), _lines(found, digests, known), as_json=as_json)
     if lost := [(training, reason) for training, reason in found.unknown if training.version]:
@@ -69,13 +69,13 @@ def _forget(
     if not because.strip():
         raise ConfigError("--because needs a reason: it is recorded beside the digests; nothing was changed")
     digests = [_digest(each) or hashlib.sha256(each.read_bytes()).hexdigest() for each in images]
-    repository = importlib.import_module("perennial.registry.git").repository(
+    repository = importlib.import_module("perennial.base.project.git").repository(
         Path(), checked.record.git_name, checked.record.git_email
     )
-    module = importlib.import_module("perennial.lineage.forget")
+    module = importlib.import_module("perennial.reproduce.lineage.forget")
     excluded, new = module.forget(repository, digests, because.strip())
     absent = module.not_in(checked.paths.index, digests)
-    file = str(importlib.import_module("perennial.exclusions").FILE)
+    file = str(importlib.import_module("perennial.base.project.exclusions").FILE)
     known = f", {len(set(digests)) - len(new)} were there" if len(new) < len(set(digests)) else ""
     lines = [f"{file}: added {len(new)}{known}; it excludes {len(excluded.digests)} in all"]
     lines += [

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from perennial.base.config import pretrained
+from perennial.base.config.data import ModelConfig
+from perennial.base.config.networks import NETWORKS, network_name
+from perennial.base.errors import ConfigError
+from perennial.base.runtime.tensorflow import import_with_tensorflow
 from perennial.cli.runner import JsonOption, command, output
-from perennial.config import pretrained
-from perennial.config.data import ModelConfig
-from perennial.config.networks import NETWORKS, network_name
-from perennial.errors import ConfigError
-from perennial.runtime.tensorflow import import_with_tensorflow
 
 app = typer.Typer()
 BATCH, ROUNDS = 8, 3
@@ -61,7 +61,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 def _measured(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as work:
-        models = import_with_tensorflow("perennial.models", Path(work))
+        models = import_with_tensorflow("perennial.model.models", Path(work))
     return [{**each, **_speed(each["name"], models)} for each in listed]
 
 

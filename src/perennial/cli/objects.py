@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config, dvc, files
+from perennial.base import config, files
+from perennial.base.config.fields import refused_texts, shown
+from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
+from perennial.base.project import dvc
+from perennial.base.project.dvc import DvcError
+from perennial.base.runtime import process
+from perennial.base.storage import is_s3
 from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, output
-from perennial.config.fields import refused_texts, shown
-from perennial.dvc import DvcError
-from perennial.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.runtime import process
-from perennial.storage import is_s3
 
 log = logging.getLogger(__name__)
 app = typer.Typer()
@@ -121,11 +122,11 @@ def _audit(
     if all_ and rev != "HEAD":
         raise ConfigError("--rev and --all exclude each other; leave one out")
     options = config.load(params).record
-    repository = importlib.import_module("perennial.registry.git").repository(
+    repository = importlib.import_module("perennial.base.project.git").repository(
         Path(), options.git_name, options.git_email
     )
-    compare = importlib.import_module("perennial.audit.compare")
-    sides = importlib.import_module("perennial.audit.sides")
+    compare = importlib.import_module("perennial.release.audit.compare")
+    sides = importlib.import_module("perennial.release.audit.sides")
     with process.interruptible():
         cache, archive = sides.open_sides(remote)
         spare = sides.open_cache_of_runs(files.home())
@@ -179,7 +180,7 @@ def _gc(
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
-    module = importlib.import_module("perennial.garbage.collect")
+    module = importlib.import_module("perennial.operations.garbage.collect")
     with process.interruptible():
         rows = list(module.collect(checked, files.home(), days=days, yes=yes))
     total = sum(row.garbage_bytes for row in rows)

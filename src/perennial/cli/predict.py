@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from perennial import config, documents
-from perennial.config import Config
-from perennial.errors import ConfigError, DataError, Interrupted, PerennialError, printable
-from perennial.evaluation.results import rejection
-from perennial.export import layout
-from perennial.images import BadImage
-from perennial.inference import inputs
-from perennial.inference.inputs import ImageList
-from perennial.runtime import process
-from perennial.runtime.tensorflow import import_with_tensorflow
+from perennial.base import config, documents
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, printable
+from perennial.base.runtime import process
+from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.data.images import BadImage
+from perennial.model import export_layout
+from perennial.model.evaluation.results import rejection
+from perennial.model.inference import inputs
+from perennial.model.inference.inputs import ImageList
 
 if TYPE_CHECKING:
-    from perennial.inference.classifier import Classifier, Prediction
+    from perennial.model.inference.classifier import Classifier, Prediction
 
 log = logging.getLogger(__name__)
 Named = Iterable[tuple[str, "Prediction | BadImage"]]  # with the names of the files
@@ -103,14 +103,14 @@ def _export(params: Path) -> Path:
 def _warn_if_rejected(checked: Config) -> None:
     """Warn that the gate rejected the model of the project's export."""
     with suppress(PerennialError, LookupError, TypeError):
-        exported = documents.read_json(checked.paths.export / layout.CARD)["weights_sha256"]
+        exported = documents.read_json(checked.paths.export / export_layout.CARD)["weights_sha256"]
         if reasons := rejection(checked.paths.decision, exported):
             log.warning("this model was rejected: %s", "; ".join(reasons))
 
 
 def _loaded(folder: str | Path) -> "Classifier":
     with tempfile.TemporaryDirectory() as work:
-        exports = import_with_tensorflow("perennial.inference.load", Path(work))
+        exports = import_with_tensorflow("perennial.release.publishing.load", Path(work))
     loaded: Classifier = exports.load(folder)
     return loaded
 

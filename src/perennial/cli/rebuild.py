@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config, files
+from perennial.base import config, files
+from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed
+from perennial.base.runtime import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
-from perennial.errors import ConfigError, DataError, PerennialError, QualityError, listed
-from perennial.runtime import process
 
 app = typer.Typer()
 
@@ -36,13 +36,15 @@ def _rebuild(
     if (revision is None) != list_:
         raise ConfigError("name a version or revision, such as v0.0.1, or give --list instead")
     checked = config.load(params)
-    registry = importlib.import_module("perennial.registry.versions")
-    proof = importlib.import_module("perennial.rebuild.proof")
+    registry = importlib.import_module("perennial.release.registry.versions")
+    proof = importlib.import_module("perennial.reproduce.rebuild.proof")
     with process.interruptible():
         if list_:
             _list(proof, checked, registry.open_registry(checked), as_json=as_json)
             return
-        done = importlib.import_module("perennial.rebuild.rebuild").rebuild(checked, revision, keep=keep)
+        done = importlib.import_module("perennial.reproduce.rebuild.rebuild").rebuild(
+            checked, revision, keep=keep
+        )
         branch, unrecorded, note = None, None, ""
         if record and done.version is not None and done.equal:
             try:
@@ -120,9 +122,9 @@ def _verify(
     as_json: JsonOption = False,
 ) -> None:
     options = config.load(params).record
-    module = importlib.import_module("perennial.publishing.verify")
+    module = importlib.import_module("perennial.release.publishing.verify")
     with process.interruptible():
-        git = importlib.import_module("perennial.registry.git").repository(Path())
+        git = importlib.import_module("perennial.base.project.git").repository(Path())
         done = module.verify(git, options.artifact, url)
     lines = list(map(str, done.problems))
     if not lines:
@@ -158,8 +160,8 @@ def _rehearse(
 ) -> None:
     checked = config.load(params)
     process.require_own_checkout(Path.cwd())
-    module = importlib.import_module("perennial.rehearsal.rehearse")
-    report = importlib.import_module("perennial.rehearsal.report")
+    module = importlib.import_module("perennial.operations.rehearsal.rehearse")
+    report = importlib.import_module("perennial.operations.rehearsal.report")
     with process.interruptible():
         result = module.rehearse(checked, minutes=minutes, seed=seed, only=fault or ())
     if page is not None:

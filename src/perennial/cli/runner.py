@@ -18,17 +18,18 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config, files, outputs, source_code
+from perennial.base import config, files
+from perennial.base.config import Config
+from perennial.base.config.release import EvaluateConfig
+from perennial.base.config.training import TrainConfig
+from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
+from perennial.base.project import outputs, source_code
+from perennial.base.runtime import cluster, environment, gpus, inputs, kept, lease, locks, process, workers
+from perennial.base.runtime.inputs import Inputs
+from perennial.base.runtime.lease import Lease
+from perennial.base.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.cli.arguments import Command, assignment
-from perennial.config import Config
-from perennial.config.release import EvaluateConfig
-from perennial.config.training import TrainConfig
-from perennial.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
-from perennial.registry import runs
-from perennial.runtime import cluster, environment, gpus, inputs, kept, lease, locks, process, workers
-from perennial.runtime.inputs import Inputs
-from perennial.runtime.lease import Lease
-from perennial.runtime.tensorflow import LOG, import_with_tensorflow
+from perennial.release.registry import runs
 from perennial.stages import STAGES, WITH_TENSORFLOW
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
@@ -130,7 +131,7 @@ def _with_values(params: Path, values: Mapping[str, object]) -> Path:
     file = config.load(params).paths.work / TRIAL / params.name
     text = params.read_text(encoding="utf-8")
     try:
-        changed = importlib.import_module("perennial.config.upgrade").set_values(text, values)
+        changed = importlib.import_module("perennial.base.config.upgrade").set_values(text, values)
     except ConfigError as error:
         raise ConfigError("\n".join(f"--set: {line}" for line in str(error).splitlines())) from error
     files.write_bytes(file, changed.text.encode())
@@ -145,11 +146,11 @@ def weights_are_pinned(params: Path) -> bool:
     checked = config.load(params)
     if params.resolve().parent != (checked.paths.work / TRIAL).resolve():
         return True
-    weights = importlib.import_module("perennial.sources.weights")
+    weights = importlib.import_module("perennial.data.sources.weights")
     if weights.is_pinned(checked):
         return True
     if weights.by_name(checked):
-        importlib.import_module("perennial.sources.published_weights").fetch(checked)
+        importlib.import_module("perennial.data.sources.published_weights").fetch(checked)
     return False
 
 
@@ -309,7 +310,7 @@ def may_push(checked: Config, what: str, *, push: bool | None) -> bool:
 
     The remote is where the project was cloned from, which may be somebody else's.
     """
-    registry = importlib.import_module("perennial.registry.versions")
+    registry = importlib.import_module("perennial.release.registry.versions")
     if push is not None or (remote := registry.remote(checked)) is None:
         return push is not False
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from perennial import config
+from perennial.base import config
+from perennial.base.errors import ConfigError, Interrupted, PerennialError
+from perennial.base.runtime import process
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,
@@ -21,8 +23,6 @@ from perennial.cli.runner import (
     output,
     tie_to_checkout,
 )
-from perennial.errors import ConfigError, Interrupted, PerennialError
-from perennial.runtime import process
 
 app = typer.Typer()
 _records = typer.Typer(invoke_without_command=True)
@@ -104,7 +104,7 @@ def _end_record(
 
 
 def _records_module() -> Any:
-    return importlib.import_module("perennial.registry.runs")
+    return importlib.import_module("perennial.release.registry.runs")
 
 
 def _outcome(record: dict[str, Any]) -> str:
@@ -150,7 +150,7 @@ def _run(  # noqa: PLR0913 - each option is one
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    start = importlib.import_module("perennial.worker.start")
+    start = importlib.import_module("perennial.operations.deployment.start")
     overrides = dict(map(assignment, assign or ()))
     if rev is None:  # another revision may have other keys
         start.require_options(overrides)
@@ -174,7 +174,7 @@ def _run(  # noqa: PLR0913 - each option is one
 
 def _watched(server: Any, run: Any) -> Any:
     """Wait for the end of a run; returns it as it then is."""
-    start = importlib.import_module("perennial.worker.start")
+    start = importlib.import_module("perennial.operations.deployment.start")
     try:
         with process.interruptible():
             return start.follow(server, run, lambda line: typer.echo(line, err=True))
@@ -191,7 +191,7 @@ def _project() -> Any:
         pipeline = config.load(PARAMS).record.artifact
     except ConfigError:  # a run of another revision may be started all the same
         pipeline = None
-    return importlib.import_module("perennial.worker.project").of_checkout(Path.cwd(), pipeline)
+    return importlib.import_module("perennial.operations.deployment.project").of_checkout(Path.cwd(), pipeline)
 
 
 @command(app, "status", "Print the champion, the next and last runs, and open problems.")
@@ -201,7 +201,7 @@ def _status(
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    status = importlib.import_module("perennial.worker.status")
+    status = importlib.import_module("perennial.operations.deployment.status")
     found = status.look(config.load(params), os.environ, fetch=fetch)
     output(found, status.lines(found), as_json=as_json)
 
@@ -212,21 +212,25 @@ def _alert(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    client, alert = (importlib.import_module(f"perennial.worker.{name}") for name in ("server", "alert"))
+    client, alert = (
+        importlib.import_module(f"perennial.operations.deployment.{name}") for name in ("server", "alert")
+    )
     status = alert.send_alert(client.connect(pauses=client.SHORT_S), text or alert.ALERT)
     output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
 
 
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
 def _flow_run() -> None:
-    importlib.import_module("perennial.worker.flow_run").start()
+    importlib.import_module("perennial.operations.deployment.flow_run").start()
 
 
 @command(app, "monitor", "Check source, champion and new data for a reason to retrain.")
 def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     checked = config.load(params)
     tie_to_checkout(params)
-    look, rules = (importlib.import_module(f"perennial.monitor.{name}") for name in ("look", "rules"))
+    look, rules = (
+        importlib.import_module(f"perennial.operations.monitor.{name}") for name in ("look", "rules")
+    )
     with process.interruptible():
         seen = look.look(checked)
     found = rules.as_json(seen, rules.decide(checked.monitor, seen))

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from perennial import config
+from perennial.base import config
+from perennial.base.config.fields import shown
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.base.storage import is_s3
 from perennial.cli.runner import PARAMS, ParamsOption, command
-from perennial.config.fields import shown
-from perennial.errors import ConfigError, PerennialError
-from perennial.runtime.tensorflow import import_with_tensorflow
-from perennial.storage import is_s3
 
 app = typer.Typer()
 NAME = "classifier"  # of a model without parameters
@@ -58,8 +58,8 @@ def _serve(  # noqa: PLR0913 - each option is one
     if name is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
     with tempfile.TemporaryDirectory() as work:
-        server = import_with_tensorflow("perennial.serving.server", Path(work))
-    limits = importlib.import_module("perennial.serving.requests").ServingLimits(
+        server = import_with_tensorflow("perennial.operations.serving.server", Path(work))
+    limits = importlib.import_module("perennial.operations.serving.requests").ServingLimits(
         request_bytes=max_request_mb << 20,
         held_bytes=8 * max_request_mb << 20,
         pixels=max_megapixels * 10**6,

@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from perennial import files
-from perennial.choices import Split
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.config.choices import Split
+from perennial.base.errors import ConfigError, DataError, printable
 from perennial.cli.runner import output
-from perennial.config import Config
-from perennial.errors import ConfigError, DataError, printable
-from perennial.images.decode import Pixels, array, decoded
-from perennial.images.header import header
-from perennial.records import manifest, random_access
-from perennial.records.random_access import Record, Records
+from perennial.data.images.decode import Pixels, array, decoded
+from perennial.data.images.header import header
+from perennial.data.records import manifest, random_access
+from perennial.data.records.random_access import Record, Records
 
 HALF_BLOCK = "▀"  # the upper pixel in the text's colour, the lower one in the background's
 LINES_ABOVE = 2  # lines that stay visible above the image

@@ -10,7 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config
+from perennial.base import config
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, QualityError
+from perennial.base.project.pins import SourcePin
+from perennial.base.runtime import process
 from perennial.cli.runner import (
     PARAMS,
     JsonOption,
@@ -21,10 +25,6 @@ from perennial.cli.runner import (
     output,
     tie_to_checkout,
 )
-from perennial.config import Config
-from perennial.errors import ConfigError, QualityError
-from perennial.pins import SourcePin
-from perennial.runtime import process
 
 app = typer.Typer()
 
@@ -36,7 +36,7 @@ def _versions(
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    module = importlib.import_module("perennial.registry.versions")
+    module = importlib.import_module("perennial.release.registry.versions")
     registry = module.open_registry(config.load(params), fetch=fetch).registry
     listed = module.listing(registry)
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
@@ -80,7 +80,7 @@ def _promote(
         )
     checked = config.load(params)
     tie_to_checkout(params)
-    module = importlib.import_module("perennial.registry.record")
+    module = importlib.import_module("perennial.release.registry.record")
     who = force or approve
     by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
     with process.interruptible():
@@ -109,9 +109,9 @@ def _approve(
     if (because or reject or by is not None) and not (by or "").strip():
         raise ConfigError("--by NAME says who decides; nothing was changed")
     checked = config.load(params)
-    module = importlib.import_module("perennial.registry.approval")
+    module = importlib.import_module("perennial.release.registry.approval")
     if not (by or expire):
-        opened = importlib.import_module("perennial.registry.versions").open_registry(checked)
+        opened = importlib.import_module("perennial.release.registry.versions").open_registry(checked)
         found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
         scores = [_scored(each.candidate["accuracy"]) for each in found]
         rows = [
@@ -125,7 +125,7 @@ def _approve(
     with process.interruptible():
         done = module.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
-        importlib.import_module("perennial.worker.start").wake(done.run)
+        importlib.import_module("perennial.operations.deployment.start").wake(done.run)
     output(asdict(done), done.message, as_json=as_json)
     if by and done.state != module.VERBS[answer]:
         raise QualityError(f"run {done.run} {module.described(done)}; this decision changed nothing")
@@ -142,13 +142,13 @@ def _rollback(
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
-    module = importlib.import_module("perennial.registry.champion")
+    module = importlib.import_module("perennial.release.registry.champion")
     with process.interruptible():
         pushes = may_push(checked, "the rollback", push=push)
         target, moved, pushed = module.rollback(checked, version, push=pushes)
     document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
     already = "" if moved or pushed else " already"
-    registry = importlib.import_module("perennial.registry.versions")
+    registry = importlib.import_module("perennial.release.registry.versions")
     note = registry.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
     output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
 
@@ -162,7 +162,7 @@ def _record(
 ) -> None:
     checked = config.load(params)
     tie_to_checkout(params)
-    module = importlib.import_module("perennial.registry.record")
+    module = importlib.import_module("perennial.release.registry.record")
     with process.interruptible():
         done = module.record(checked, run)
     output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
@@ -197,7 +197,7 @@ def _pin(
     if check:
         if parts not in (None, [PinName.CHAMPION]):
             raise ConfigError("--check is about the champion; pin the other parts without it")
-        module = importlib.import_module("perennial.registry.champion")
+        module = importlib.import_module("perennial.release.registry.champion")
         with process.interruptible():
             name = module.require_available(checked, fetch=fetch)
         output({"champion": name}, f"champion: {name or 'none yet'}", as_json=as_json)
@@ -214,17 +214,19 @@ def _pin(
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     """Pin one part; returns its new content, and for the champion whether it changed."""
     if name == PinName.CHAMPION:
-        pinned, changed = importlib.import_module("perennial.registry.champion").pin(checked, fetch=fetch)
+        pinned, changed = importlib.import_module("perennial.release.registry.champion").pin(
+            checked, fetch=fetch
+        )
         return {**pinned.model_dump(), "changed": changed}
     if name == PinName.SOURCE and checked.dataset.url is None:  # avoids an import
         pinned = SourcePin()
         pinned.write()
     elif name == PinName.SOURCE:
-        pinned = importlib.import_module("perennial.sources.pin").pin(checked)
+        pinned = importlib.import_module("perennial.data.sources.pin").pin(checked)
     elif name == PinName.WEIGHTS:
-        pinned = importlib.import_module("perennial.sources.weights").pin(checked)
+        pinned = importlib.import_module("perennial.data.sources.weights").pin(checked)
     else:
-        pinned = importlib.import_module("perennial.sources.previous").pin(checked.paths)
+        pinned = importlib.import_module("perennial.data.sources.previous").pin(checked.paths)
     content: dict[str, Any] = pinned.model_dump()
     return content
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config
+from perennial.base import config
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, printable
+from perennial.base.runtime import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
-from perennial.config import Config
-from perennial.errors import ConfigError, printable
-from perennial.runtime import process
 
 app = typer.Typer()
 SHOWN = 10  # maximum number of classes, examples and trainings to print
@@ -35,11 +35,11 @@ def _why(
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
-    module = importlib.import_module("perennial.why.why")
+    module = importlib.import_module("perennial.reproduce.why.why")
     one, other = (a, b) if b is not None else (_champion(checked), a)
     with process.interruptible():
         done = module.why(checked, one, other, search=bisect, keep=keep)
-    document = importlib.import_module("perennial.why.document").document(done)
+    document = importlib.import_module("perennial.reproduce.why.document").document(done)
     output(document, map(printable, _lines(document)), as_json=as_json)
     if done.lost:
         raise done.lost[0]  # after the rest was printed
@@ -47,7 +47,7 @@ def _why(
 
 def _champion(checked: Config) -> str:
     """The commit of the champion, as last fetched."""
-    opened = importlib.import_module("perennial.registry.versions").open_registry(checked, fetch=False)
+    opened = importlib.import_module("perennial.release.registry.versions").open_registry(checked, fetch=False)
     if opened.registry.champion is None:
         raise ConfigError("there is no champion to compare with; name two versions, branches, tags or commits")
     return str(opened.registry.champion.commit)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial import dvc_lock, outputs, pins
-from perennial.config import Config
-from perennial.errors import DataError, QualityError
-from perennial.evaluation import champion as champions
-from perennial.evaluation import predictions
-from perennial.evaluation.champion import Champion
-from perennial.records import manifest
-from perennial.registry import revision
-from perennial.runtime import child, lease
+from perennial.base.config import Config
+from perennial.base.errors import DataError, QualityError
+from perennial.base.project import dvc_lock, outputs, pins
+from perennial.base.runtime import child, lease
+from perennial.data.records import manifest
+from perennial.model.evaluation import champion as champions
+from perennial.model.evaluation import predictions
+from perennial.model.evaluation.champion import Champion
+from perennial.release.registry import revision
 
 log = logging.getLogger(__name__)
-RESCORE = "perennial.evaluation.rescore"
+RESCORE = "perennial.model.inference.rescore"
 LOG = "rescore.log"  # of the rescoring program, in paths.work
 NONE = np.zeros(0, np.float32)
 

@@ -16,20 +16,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files, outputs
-from perennial.archives import unpack
-from perennial.choices import SPLITS, Split
-from perennial.config import Config
-from perennial.datasets import DATASETS
-from perennial.datasets.dataset import Examples, Source
-from perennial.datasets.readers.fixed_size import FixedSizeImages
-from perennial.errors import DataError, listed
-from perennial.exclusions import Exclusions
-from perennial.images import BadImage
-from perennial.records import manifest, selection, sharding
-from perennial.records.manifest import Manifest, SplitManifest
-from perennial.records.sharding import Encoded, PlannedShard
-from perennial.runtime import parallel
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.config.choices import SPLITS, Split
+from perennial.base.errors import DataError, listed
+from perennial.base.project import outputs
+from perennial.base.project.exclusions import Exclusions
+from perennial.base.runtime import parallel
+from perennial.data.archives import unpack
+from perennial.data.datasets import DATASETS
+from perennial.data.datasets.dataset import Examples, Source
+from perennial.data.datasets.readers.fixed_size import FixedSizeImages
+from perennial.data.images import BadImage
+from perennial.data.records import manifest, selection, sharding
+from perennial.data.records.manifest import Manifest, SplitManifest
+from perennial.data.records.sharding import Encoded, PlannedShard
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # records that one process encodes at a time

@@ -5,14 +5,16 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from perennial import files, outputs
-from perennial.config import Config
-from perennial.datasets import DATASETS
-from perennial.datasets.dataset import Dataset
-from perennial.downloads.connection import credentials_for
-from perennial.downloads.fetch import Fetcher
-from perennial.downloads.partial import disk_errors
-from perennial.downloads.spec import (
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError
+from perennial.base.project import outputs
+from perennial.data.datasets import DATASETS
+from perennial.data.datasets.dataset import Dataset
+from perennial.data.downloads.connection import credentials_for
+from perennial.data.downloads.fetch import Fetcher
+from perennial.data.downloads.partial import disk_errors
+from perennial.data.downloads.spec import (
     LIMITS,
     FileSpec,
     TransferLimits,
@@ -20,8 +22,7 @@ from perennial.downloads.spec import (
     record_digest,
     recorded_digest,
 )
-from perennial.errors import ConfigError
-from perennial.sources.pin import collect
+from perennial.data.sources.pin import collect
 
 log = logging.getLogger(__name__)
 

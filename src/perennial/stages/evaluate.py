@@ -3,12 +3,12 @@
 import logging
 import time
 
-from perennial import files, plots
-from perennial.config import Config
-from perennial.evaluation import diagnostics, label_errors, metrics, split
-from perennial.evaluation.split import SplitResult
-from perennial.models import model_folder
-from perennial.runtime import cluster, devices
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.runtime import cluster, devices
+from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split
+from perennial.model.evaluation.split import SplitResult
+from perennial.model.models import model_folder
 
 log = logging.getLogger(__name__)
 

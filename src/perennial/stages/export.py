@@ -14,20 +14,22 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import documents, files, outputs
-from perennial.config import Config
-from perennial.errors import DataError, QualityError
-from perennial.evaluation import predictions
-from perennial.evaluation.results import Metrics, TrainingRecord
-from perennial.export import formats, layout, model_card, parity, saved_model
-from perennial.export.formats import FORMATS
-from perennial.export.parity import FormatReport, Job
-from perennial.models import model_folder
-from perennial.models.model_folder import Description
-from perennial.records import manifest, pipeline
-from perennial.records.manifest import Manifest
-from perennial.runtime import child, devices, lease
-from perennial.validation import integrity
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.errors import DataError, QualityError
+from perennial.base.project import outputs
+from perennial.base.runtime import child, devices, lease
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.manifest import Manifest
+from perennial.data.validation import integrity
+from perennial.model import export_layout
+from perennial.model.evaluation import predictions
+from perennial.model.evaluation.results import Metrics, TrainingRecord
+from perennial.model.export import formats, model_card, parity, saved_model
+from perennial.model.export.formats import FORMATS
+from perennial.model.export.parity import FormatReport, Job
+from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
 
 log = logging.getLogger(__name__)
 LOG = "parity.log"  # of the process that compares predictions
@@ -65,7 +67,7 @@ def export(config: Config) -> None:
         ) as taken:
             job = _job(config, folder, description, taken.devices)
             reports = parity.compare_apart(job, compare)
-        files.write_json(folder / layout.DIGESTS, files.digests(folder))
+        files.write_json(folder / export_layout.DIGESTS, files.digests(folder))
     for report in reports:
         _log(report)
     log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)
@@ -154,14 +156,19 @@ def _write(
     card: dict[str, Any],
 ) -> None:
     with tempfile.TemporaryDirectory() as assets:
-        labels_file, card_file = Path(assets) / layout.LABELS.name, Path(assets) / layout.CARD.name
+        labels_file, card_file = (
+            Path(assets) / export_layout.LABELS.name,
+            Path(assets) / export_layout.CARD.name,
+        )
         labels_file.write_text(manifest.labels_text(description.classes), encoding="utf-8")
         card_file.write_bytes(files.json_bytes(card))
         saved_model.save(folder, model, description, (labels_file, card_file))
     formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
-    others = [(name, FORMATS[name].takes, layout.EXTRA / FORMATS[name].file) for name in config.export.formats]
+    others = [
+        (name, FORMATS[name].takes, export_layout.EXTRA / FORMATS[name].file) for name in config.export.formats
+    ]
     listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]
-    (folder / layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")
+    (folder / export_layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")
 
 
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perennial import documents, files
-from perennial.config import Config
-from perennial.config.release import GateConfig
-from perennial.errors import DataError, printable
-from perennial.evaluation import champion as champions
-from perennial.evaluation import predictions, results
-from perennial.evaluation.champion import Champion, Comparison, Scores
-from perennial.evaluation.predictions import TopPredictions
-from perennial.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
-from perennial.runtime import child
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.config.release import GateConfig
+from perennial.base.errors import DataError, printable
+from perennial.base.runtime import child
+from perennial.model.evaluation import champion as champions
+from perennial.model.evaluation import predictions, results
+from perennial.model.evaluation.champion import Champion, Comparison, Scores
+from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
 
 log = logging.getLogger(__name__)
-LATENCY = "perennial.inference.latency"
+LATENCY = "perennial.model.inference.latency"
 LOG = "latency.log"  # of the program that measures latency, in paths.work
 ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
 MB = 1e6

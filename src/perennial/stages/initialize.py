@@ -2,9 +2,9 @@
 
 import logging
 
-from perennial import outputs
-from perennial.config import Config
-from perennial.sources import published_weights, weights
+from perennial.base.config import Config
+from perennial.base.project import outputs
+from perennial.data.sources import published_weights, weights
 
 log = logging.getLogger(__name__)
 

@@ -12,35 +12,36 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from perennial import advice, documents, files, preprocessing
-from perennial.config import Config
-from perennial.config.networks import NETWORKS, is_slim
-from perennial.errors import ConfigError, DataError
-from perennial.evaluation import inference, scoring
-from perennial.evaluation.scoring import ExampleScores
-from perennial.models import MODELS, model_folder
-from perennial.models.model_folder import Description
-from perennial.preprocessing import ImageSpec
-from perennial.records import manifest, pipeline
-from perennial.records.label_map import LabelMap
-from perennial.records.manifest import Manifest
-from perennial.runtime import cluster
-from perennial.runtime.cluster import Worker
-from perennial.training import distributed, frozen_features, losses, run_directory, triggers, warm_start
-from perennial.training import uploader as uploads
-from perennial.training.checkpoints import Checkpoints
-from perennial.training.distributed import Peers, naming_lost
-from perennial.training.history import History, TrainingState
-from perennial.training.input import Batch, Input
-from perennial.training.loop import Evaluator, Loop, Recorder, Saver
-from perennial.training.losses import Objective
-from perennial.training.progress import FILE, Progress, Stopwatch
-from perennial.training.tensorboard import Profile, Summaries
-from perennial.training.train_step import Trainer
-from perennial.training.triggers import Length, Triggers
-from perennial.training.uploader import Uploader
-from perennial.training.warm_start import StartWeights
-from perennial.validation import integrity
+from perennial.base import documents, files
+from perennial.base.config import Config, advice
+from perennial.base.config.networks import NETWORKS, is_slim
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.runtime import cluster
+from perennial.base.runtime.cluster import Worker
+from perennial.data import preprocessing
+from perennial.data.preprocessing import ImageSpec
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
+from perennial.data.records.manifest import Manifest
+from perennial.data.validation import integrity
+from perennial.model.evaluation import inference, scoring
+from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.models import MODELS, model_folder
+from perennial.model.models.model_folder import Description
+from perennial.model.training import distributed, frozen_features, losses, run_directory, triggers, warm_start
+from perennial.model.training import uploader as uploads
+from perennial.model.training.checkpoints import Checkpoints
+from perennial.model.training.distributed import Peers, naming_lost
+from perennial.model.training.history import History, TrainingState
+from perennial.model.training.input import Batch, Input
+from perennial.model.training.loop import Evaluator, Loop, Recorder, Saver
+from perennial.model.training.losses import Objective
+from perennial.model.training.progress import FILE, Progress, Stopwatch
+from perennial.model.training.tensorboard import Profile, Summaries
+from perennial.model.training.train_step import Trainer
+from perennial.model.training.triggers import Length, Triggers
+from perennial.model.training.uploader import Uploader
+from perennial.model.training.warm_start import StartWeights
 
 log = logging.getLogger(__name__)
 PREPARED_ON = 5000  # training images for `Architecture.prepare`, such as the whitening of fast_cnn

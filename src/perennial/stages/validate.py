@@ -4,16 +4,16 @@ import logging
 import sys
 import time
 
-from perennial import advice, files
-from perennial.config import Config
-from perennial.errors import DataError
-from perennial.records import manifest, random_access
-from perennial.records.manifest import Manifest
-from perennial.validation import drift, html, image_index, integrity, report
-from perennial.validation.drift import DataStatistics
-from perennial.validation.integrity import Findings
-from perennial.validation.policy import Policy
-from perennial.validation.problems import describe
+from perennial.base import files
+from perennial.base.config import Config, advice
+from perennial.base.errors import DataError
+from perennial.data.records import manifest, random_access
+from perennial.data.records.manifest import Manifest
+from perennial.data.validation import drift, html, image_index, integrity, report
+from perennial.data.validation.drift import DataStatistics
+from perennial.data.validation.integrity import Findings
+from perennial.data.validation.policy import Policy
+from perennial.data.validation.problems import describe
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def validate(config: Config) -> None:
     files.write_bytes(config.paths.validation_page, page.encode())
     log.info("validated %d records in %.1f s", sum(content["examples"].values()), time.monotonic() - started)
     if sys.stderr.isatty():
-        from perennial.validation import terminal  # noqa: PLC0415 - takes time to import
+        from perennial.data.validation import terminal  # noqa: PLC0415 - takes time to import
 
         terminal.show(content)
     if valid:

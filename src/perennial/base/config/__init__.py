@@ -1,0 +1,172 @@
+"""params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from perennial.base import documents
+from perennial.base.config import error_messages
+from perennial.base.config.data import (
+    ComputeConfig,
+    DatasetConfig,
+    ModelConfig,
+    PreprocessingConfig,
+    ValidateConfig,
+)
+from perennial.base.config.fields import Section, refused_texts, shown, without_secrets
+from perennial.base.config.networks import NETWORKS, network_name
+from perennial.base.config.pretrained import BY_NAME, NETWORK_SIZE
+from perennial.base.config.release import (
+    EvaluateConfig,
+    ExportConfig,
+    GateConfig,
+    MonitorConfig,
+    PathsConfig,
+    PublishConfig,
+    RecordConfig,
+    publish_target,
+    require_own_data_apart,
+)
+from perennial.base.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
+from perennial.base.errors import ConfigError
+
+IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data sets whose images have one size
+
+
+class Config(Section):
+    """All parameters of a run."""
+
+    dataset: DatasetConfig = DatasetConfig()
+    validation: ValidateConfig = Field(ValidateConfig(), alias="validate")
+    compute: ComputeConfig = ComputeConfig()
+    preprocessing: PreprocessingConfig = PreprocessingConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    logging: LoggingConfig = LoggingConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    export: ExportConfig = ExportConfig()
+    gate: GateConfig = GateConfig()
+    record: RecordConfig = RecordConfig()
+    publish: PublishConfig = PublishConfig()
+    monitor: MonitorConfig = MonitorConfig()
+    paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sized_by_network(cls, values: Any) -> Any:
+        """Replace `image_size: network` by the network's size in pixels, which all other code expects."""
+        try:
+            pixels, name = values["preprocessing"], network_name(values["model"]["name"])
+            asked = pixels["image_size"] == NETWORK_SIZE and name in NETWORKS
+        except (KeyError, TypeError):
+            return values  # the sections' own rules report the error
+        if not asked:
+            return values
+        return {**values, "preprocessing": {**pixels, "image_size": NETWORKS[name].image_size}}
+
+    @model_validator(mode="after")
+    def _folders_apart(self) -> Self:
+        require_own_data_apart("dataset.path", self.dataset.path, self.paths)
+        if self.dataset.url is not None and "://" not in self.dataset.url:
+            require_own_data_apart("dataset.url", Path(self.dataset.url), self.paths)
+        for key, url in (("publish.url", self.publish.url), ("checkpoints.remote", self.checkpoints.remote)):
+            try:
+                if url is not None:
+                    publish_target(url, self.paths, self.dataset.path)
+            except ValueError as error:
+                raise ValueError(f"{key} {error}, got {shown(url)}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _rules_have_scores(self) -> Self:
+        """Without a validation split, raise if an option depends on validation scores."""
+        train = self.train
+        rules = {"stop_threshold": None, "patience": None, "keep": "last"}
+        if self.dataset.validation_fraction == 0:
+            for name, without in rules.items():
+                if (value := getattr(train, name)) != without:
+                    raise ValueError(
+                        f"train.{name} must be {shown(without)} for dataset.validation_fraction 0, got "
+                        f"{shown(value)}: without a validation split there are no scores to decide by"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits_images(self) -> Self:
+        size, least = self.preprocessing.image_size, NETWORKS[self.model.name].least_size
+        own = IMAGE_SIZES.get(self.dataset.name)
+        if (size or own or least) < least:
+            why = f"got {size}" if size else f"got null: images of {self.dataset.name} have {own} pixels a side"
+            raise ValueError(f"preprocessing.image_size must be at least {least} for {self.model.name}, {why}")
+        sizes = self.train.augmentation.image_sizes
+        if sizes and (sizes[0] < least or sizes[-1] > (size or own or sizes[-1])):
+            raise ValueError(
+                f"train.augmentation.image_sizes must be from {least}, the least for {self.model.name}, to "
+                f"{size or own or 'the size of the images'}, got {shown(sizes)}"
+            )
+        if self.model.weights == BY_NAME and self.preprocessing.grayscale:
+            raise ValueError(
+                "preprocessing.grayscale must be false for model.weights imagenet, got true: the published "
+                "weights take images of 3 channels"
+            )
+        return self
+
+
+def load(file: Path) -> Config:
+    """Load the parameters from a YAML 1.2 file.
+
+    Raises:
+        ConfigError: the file cannot be read or breaks a rule; one line per error with the key's full path, the
+            rule, the value and, for an unknown key or choice, the nearest valid one.
+    """
+    return load_with_values(file)[0]
+
+
+def load_with_values(file: Path) -> tuple[Config, dict[str, Any]]:
+    """Load the parameters, and the values that the file has for them; raises the errors of `load`."""
+    try:
+        values = read(file.read_text(encoding="utf-8"))
+        return check(values), values
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{file} does not exist; change to the folder of your project, or name a file with --params"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from error
+
+
+def read(text: str) -> dict[str, Any]:
+    """Parse the text of a params.yaml into its sections.
+
+    Raises:
+        ConfigError: it is not YAML 1.2, or not a mapping.
+    """
+    try:
+        values = documents.parse_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"cannot be read: {without_secrets(' '.join(str(error).split()))}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"must hold sections ({', '.join(error_messages.by_key(Config))})")
+    return values
+
+
+def check(values: dict[str, Any]) -> Config:
+    """Check the sections of a params.yaml and return the parameters.
+
+    Raises:
+        ConfigError: they break a rule; one line per error.
+    """
+    if refused := list(refused_texts(values)):
+        raise ConfigError("\n".join(f"{path} {rule}" for path, rule in refused))
+    found = error_messages.missing(Config, values)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        found += error.errors()
+    if found:
+        raise ConfigError("\n".join(error_messages.lines(Config, found)))
+    return config

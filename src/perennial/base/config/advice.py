@@ -1,0 +1,245 @@
+"""Advice: what probably makes a model worse or its scores less reliable, with numbers and remedies.
+
+Advice decides nothing: no stage, gate or exit code depends on it.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import betaincinv
+
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.config.choices import SPLITS
+from perennial.base.config.networks import NETWORKS
+from perennial.base.config.pretrained import LAPTOP, PRETRAINED, SMALL
+from perennial.base.errors import PerennialError, printable
+
+CODES = {
+    "no_validation": "no image is held out for validation",
+    "small_split": "a split is too small: the 95 % interval of its accuracy is wider than 10 points",
+    "image_too_small": "the network does not take images this small",
+    "image_too_large": "the first dense layer of a small network grows with images this large",
+    "images_differ": "images of several sizes, and no `preprocessing.image_size`",
+    "no_augmentation": "few images, and training sees each of them always the same way",
+    "no_pretrained_weights": "few images, and random weights although published ones would help",
+    "chance": "the accuracy is not above that of always predicting the largest class",
+    "label_errors": "labels may be wrong: a confident model predicts another class",
+    "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
+}
+WIDEST = 0.1  # interval of an accuracy, 0..1
+LEVEL = 0.95  # of the interval
+FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
+# Preprocessings that do not distort, also by network where the name is auto.
+PLAIN = ("rescale", "lenet", "plain")
+PLAIN_NETWORKS = ("mnist_cnn", "lenet")
+CREDIBLE = 0.1  # share of the labels: with more contradictions, most are mistakes of the model
+PHOTO = 64  # pixels a side at least, where networks that were trained on photographs help
+TOO_LARGE = 3  # times the side that a network was made for
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A piece of advice: a key of CODES, a sentence with numbers, and what to do."""
+
+    code: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.message}; {self.remedy} [{self.code}]")
+
+
+def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
+    """Advice from the parameters and the validation report only; almost none without a report.
+
+    `accuracy`: by split, 0..1, if known; otherwise the gate's minimum or the worst case is assumed.
+    """
+    refit = list(_no_validation(config))
+    try:
+        found = documents.read_json(config.paths.validation)
+        report = found["statistics"]
+        if not found["ok"] or report["dataset"] != config.dataset.name:
+            return refit
+        return [
+            *refit,
+            *_small_splits(config, found["examples"], accuracy or {}),
+            *_images(config, report, found),
+        ]
+    except (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError):
+        return refit  # a stage that needs the report will describe the problem
+
+
+def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
+    """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the accuracy."""
+    accuracy = {"test": scores["accuracy"], **({} if validation is None else {"validation": validation})}
+    return [
+        *_chance(scores),
+        *_copies(config),
+        *_label_errors(config, scores),
+        *of_data(config, accuracy),
+    ]
+
+
+def log(logger: logging.Logger, found: list[Advice]) -> None:
+    """Log each piece of advice on a line."""
+    for each in found:
+        logger.warning("advice: %s", each)
+
+
+def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[float, float]:
+    """The confidence interval of an accuracy, 0..1, at a level such as 0.95.
+
+    It contains the true accuracy at least that often, for any accuracy and number of examples.
+
+    Source: C. J. Clopper and E. S. Pearson, The Use of Confidence or Fiducial Limits Illustrated in the Case of
+    the Binomial, 1934.
+    """
+    tail, right, wrong = (1 - level) / 2, accuracy * examples, (1 - accuracy) * examples
+    low = float(betaincinv(right, wrong + 1, tail)) if right else 0.0
+    return low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong else 1.0
+
+
+def examples_needed(accuracy: float) -> int:
+    """The smallest number of examples whose interval is at most 10 points wide."""
+    low, high = 1, 1_000
+    while low < high:
+        middle = (low + high) // 2
+        least, most = interval(accuracy, middle)
+        low, high = (low, middle) if most - least <= WIDEST else (middle + 1, high)
+    return low
+
+
+def _no_validation(config: Config) -> Iterator[Advice]:
+    if config.dataset.validation_fraction == 0:
+        yield Advice(
+            "no_validation",
+            "dataset.validation_fraction 0 holds no image out for validation: no rule stops the training or "
+            "chooses its weights, and the last weights become the model",
+            "train for a number of steps that a run with a validation split has shown to be right",
+        )
+
+
+def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str, float]) -> Iterator[Advice]:
+    for split in SPLITS[:0:-1]:  # test, then validation
+        if not (count := counts.get(split, 0)):
+            continue
+        assumed = 0.5 if config.gate.min_accuracy is None else config.gate.min_accuracy
+        accuracy = known.get(split, assumed)
+        low, high = interval(accuracy, count)
+        if high - low > WIDEST:
+            where = f"at {accuracy:.1%}" if split in known else f"if it is {accuracy:.0%}"
+            yield Advice(
+                "small_split",
+                f"{split} has {count:,} examples, too few to know the accuracy to 10 points: {where} the 95 % "
+                f"interval is {low:.1%} to {high:.1%}",
+                f"{examples_needed(accuracy):,} are needed; add images, or raise dataset.{split}_fraction",
+            )
+
+
+def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Advice]:
+    """Advice about the images, the network and how they are trained."""
+    name, size, train = config.model.name, config.preprocessing.image_size, found["examples"].get("train", 0)
+    sides, least = [*report["height"], *report["width"]], NETWORKS[config.model.name].least_size
+    if size is None and (report["height"][0], report["width"][0]) != (report["height"][1], report["width"][1]):
+        yield Advice(
+            "images_differ",
+            f"images have {min(sides):,} to {max(sides):,} pixels a side and preprocessing.image_size is null, "
+            "so train will refuse them",
+            "set preprocessing.image_size",
+        )
+    elif size is None and min(sides) < least:
+        yield Advice(
+            "image_too_small",
+            f"{name} needs images of at least {least} pixels a side and these have {min(sides)}, so train will "
+            "refuse them",
+            f"set preprocessing.image_size to {least} or more, or take a smaller network such as mnist_cnn",
+        )
+    made_for, side = NETWORKS[name].image_size, size or max(sides)
+    if name in SMALL and side >= TOO_LARGE * made_for:
+        yield Advice(
+            "image_too_large",
+            f"{name} was made for {made_for} pixels a side and gets {side}, so its first dense layer has "
+            f"{(side / made_for) ** 2:.0f} times the weights",
+            f"set preprocessing.image_size to about {made_for}, or take mobilenet_v2",
+        )
+    chosen = config.preprocessing.name
+    if report["channels"][1] == 1 or config.preprocessing.grayscale:
+        return  # flips make other digits and letters, and published weights take colours
+    plain = chosen in PLAIN or (chosen == "auto" and name in PLAIN_NETWORKS)
+    plain = plain and not config.train.augmentation.distorts
+    if train < FEW_TO_DISTORT and plain and not config.train.trainable:  # few weights learn little by heart
+        yield Advice(
+            "no_augmentation",
+            f"{train:,} training images are few, and preprocessing {chosen} never changes them",
+            "set preprocessing.name to standard: it shifts and flips them",
+        )
+    random = config.model.weights is None and config.train.warm_start.path is None
+    if train < FEW_TO_PRETRAIN and random and (name in PRETRAINED or min(sides) >= PHOTO):
+        yield Advice(
+            "no_pretrained_weights",
+            f"{train:,} training images are few for {name}, which starts from random weights",
+            "set model.weights to imagenet"
+            if name in PRETRAINED
+            else f"take a network with published weights: `perennial start` does, or set model.name to "
+            f"{LAPTOP[0]} and model.weights to imagenet",
+        )
+
+
+def _chance(scores: Mapping[str, Any]) -> Iterator[Advice]:
+    counts = {name: found["examples"] for name, found in scores["per_class"].items()}
+    if not (total := sum(counts.values())):
+        return
+    largest, accuracy = max(counts, key=counts.__getitem__), scores["accuracy"]
+    share = counts[largest] / total
+    low, high = interval(accuracy, total)
+    if low <= share:
+        how = "not above" if accuracy <= share else "not clearly above"
+        yield Advice(
+            "chance",
+            f"the test accuracy of {accuracy:.1%} (95 %: {low:.1%} to {high:.1%}) is {how} the {share:.1%} of "
+            f"always predicting {largest}, the largest class",
+            "check the labels, the learning rate and the number of epochs, or add images",
+        )
+
+
+def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]:
+    try:
+        found = documents.read_json(config.paths.label_errors)
+        count = found["likely"] if found["model"] == scores["model"] else 0
+    except (OSError, PerennialError, LookupError, TypeError, AttributeError):
+        return
+    if 0 < count <= CREDIBLE * scores["examples"]:
+        yield Advice(
+            "label_errors",
+            f"{count:,} of {scores['examples']:,} test labels may be wrong: the model predicts another "
+            "class with confidence",
+            f"look at them in {config.paths.report} or {config.paths.label_errors}, and correct the wrong ones",
+        )
+
+
+def _copies(config: Config) -> Iterator[Advice]:
+    try:
+        report = documents.read_json(config.paths.validation)
+        counts, examples = report["problem_counts"], report.get("examples", {})
+        near = counts.get("near_duplicate", 0)
+        pairs = near + counts.get("duplicate_across_splits", 0)
+        scored = sum(examples.get(split, 0) for split in SPLITS[1:])
+    except (OSError, PerennialError, LookupError, TypeError, AttributeError):
+        return
+    if near > scored > 0:
+        yield Advice(
+            "copies_across_splits",
+            f"{pairs:,} pairs of images in two splits look alike: copies, which make scores too good, or a "
+            "kind of images that differ little, such as digits",
+            f"look at some in {config.paths.validation_page}; remove one of each if they are copies, else set "
+            "validate.severity.near_duplicate to ignore",
+        )
+    elif pairs:
+        yield Advice(
+            "copies_across_splits",
+            f"{pairs:,} pairs of equal or nearly equal images are in two splits, which makes scores too good",
+            f"look at them in {config.paths.validation_page}, and remove one of each",
+        )

@@ -1,0 +1,185 @@
+"""Sections of params.yaml about images: data set, validation, preprocessing and network."""
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from perennial.base.config import choices
+from perennial.base.config.fields import (
+    AnyPath,
+    AutoOrCount,
+    Count,
+    CountOrZero,
+    Gpus,
+    Section,
+    Seed,
+    SourceUrl,
+    Url,
+    kind,
+    option,
+)
+from perennial.base.config.networks import network_name
+from perennial.base.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
+
+
+class DatasetConfig(Section):
+    """The images, where they come from, and how they are split."""
+
+    name: choices.Dataset = option("digits", "data set")
+    base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
+    path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
+    url: SourceUrl | None = option(
+        None, "changing source, used instead of path: s3://bucket/prefix, an https:// archive, or a path"
+    )
+    digests: Literal["pinned", "record"] = option(
+        "pinned", "pinned: accept only known files; record: trust the first download, verify later ones"
+    )
+    validation_fraction: float = option(
+        0.1, "share of the training examples held out for validation; 0: none, train on all", ge=0, lt=1
+    )
+    test_fraction: float = option(
+        0.1, "share of the examples held out for test, where the data set has no test split", gt=0, lt=1
+    )
+    seed: Seed = option(0, "seed that selects the examples held out for validation")
+    shards: AutoOrCount = option("auto", "TFRecord files in each split; auto: 100 to 200 MB each")
+    layout: Literal["perennial", "slim"] = option(
+        "perennial", "file names and splits; slim: for programs that read TF-Slim's files, not for training"
+    )
+    on_bad_image: Literal["fail", "skip"] = option(
+        "fail", "what convert does with a file that is not a valid image"
+    )
+    transparency: choices.Transparency = option(
+        "drop", "transparent pixels; drop: keep their colour, as TensorFlow does; white: composite on white"
+    )
+
+    max_side: int | None = option(
+        None,
+        "pixels of the longer side to which convert reduces larger images (Lanczos; JPEG of quality 95, PNG "
+        "stays PNG); null: none",
+        ge=64,
+    )
+
+    @model_validator(mode="after")
+    def _own_data(self) -> Self:
+        if self.url is not None and self.name not in {"image_folder", "tfrecord"}:
+            raise ValueError(
+                f"dataset.url is for dataset.name image_folder or tfrecord, got {self.name}; set it to null"
+            )
+        return self
+
+
+class SeverityConfig(Section):
+    """Effect of each problem: error stops the run, warn reports it."""
+
+    duplicate_across_splits: choices.Severity = option("error", "equal images in two splits")
+    duplicate_in_split: choices.Severity = option("warn", "equal images in one split")
+    near_duplicate: choices.Severity = option("warn", "images with almost equal perceptual hashes")
+    class_missing: choices.Severity = option("error", "classes without examples")
+    class_imbalance: choices.Severity = option("warn", "class sizes beyond max_class_ratio")
+    drift_labels: choices.Severity = option("warn", "class shares beyond max_label_drift")
+    drift_brightness: choices.Severity = option("warn", "brightness beyond max_brightness_drift")
+
+
+class ValidateConfig(Section):
+    """Checks of the records and their thresholds."""
+
+    decode: Literal["all", "sample", "none"] = option("all", "which images to decode; sample: one in ten")
+    near_duplicate_bits: int | None = option(
+        4, "maximum distance of near duplicates' 64-bit hashes, in bits; null: no search", ge=0, le=8
+    )
+    max_class_ratio: float = option(
+        10.0, "maximum ratio of the largest training class to the smallest one", ge=1
+    )
+    max_label_drift: float = option(
+        0.05, "maximum change of a class's share since the previous version", gt=0, le=1
+    )
+    max_brightness_drift: float = option(
+        0.1, "maximum change of the brightness distribution since the previous version", gt=0, le=1
+    )
+    severity: SeverityConfig = SeverityConfig()
+
+
+class ComputeConfig(Section):
+    """Where work runs; does not change results."""
+
+    engine: Literal["processes", "ray"] = option(
+        "processes", "convert and validate; processes: this machine; ray: the cluster of RAY_ADDRESS"
+    )
+    processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
+    gpus: Gpus = option("all", "GPUs that a stage reserves if its devices are auto: all, or a number")
+    workers: Count = option(1, "processes on this machine that train together and share train.devices")
+
+
+class PreprocessingConfig(Section):
+    """Conversion of a record's pixels to the input of the network."""
+
+    name: choices.Preprocessing = option(
+        "rescale", "preprocessing; auto: the one that the network was published with"
+    )
+    image_size: Annotated[int | None, kind("whole number from 1 to 4096, network or null")] = option(
+        None,
+        "pixels per side of the network's input; network: the size it was published for, as in slim; "
+        "null: the data set's own size",
+        ge=1,
+        le=4096,
+    )
+    grayscale: bool = option(False, "one channel instead of three")
+    resize: Literal["auto", "legacy", "exact"] = option(
+        "auto",
+        "inception and vgg; legacy: as TensorFlow 1 did for TF-Slim's checkpoints; exact: as tf.image does; "
+        "auto: legacy for TF-Slim's networks, exact for others",
+    )
+    fast: bool = option(True, "inception: only the cheap colour and resize distortions")
+
+
+class ModelConfig(Section):
+    """The network."""
+
+    name: Annotated[
+        choices.Model, BeforeValidator(network_name), kind("a name that `perennial models` lists")
+    ] = option("mnist_cnn", "network; `perennial models` lists all")
+    dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
+    batch_norm_decay: float | None = option(
+        None, "decay of the averages of batch normalization; null: the network's own", ge=0, lt=1
+    )
+    conv_stddev: float | None = option(
+        None, "cifar10_tutorial: standard deviation of initial convolution weights; null: 0.05", gt=0
+    )
+    channels: Annotated[
+        Annotated[list[Count], Field(min_length=3, max_length=3)] | None,
+        kind("a list of 3 whole numbers above 0, or null"),
+    ] = option(None, "fast_cnn: channels of its three blocks; null: [64, 128, 128]")
+    labels_offset: CountOrZero = option(
+        0, "classes at the start of labels.txt that the model leaves out, such as a background"
+    )
+    weights: str | None = option(
+        None,
+        "imagenet: the weights that Keras Applications publishes for this network; or a file of such weights; "
+        "null: random weights",
+    )
+    weights_url: Url | None = option(
+        None, "URL of a folder that holds the file for weights: imagenet; null: Keras' own address"
+    )
+
+    @model_validator(mode="after")
+    def _has_published_weights(self) -> Self:
+        near = difflib.get_close_matches(self.weights or "", [BY_NAME], n=1)
+        if near and self.weights != BY_NAME and not re.search(r"[./]", self.weights or ""):
+            raise ValueError(
+                f"model.weights must be imagenet, a file (.h5) or null, got {self.weights}; "
+                f"did you mean {near[0]}?"
+            )
+        if self.weights == BY_NAME and f"keras_{self.name}" in PRETRAINED:
+            raise ValueError(
+                f"model.weights: imagenet is published for model.name keras_{self.name}, the network of Keras "
+                f"Applications, and not for {self.name}, which is slim's"
+            )
+        if self.weights == BY_NAME and self.name not in PRETRAINED:
+            raise ValueError(
+                f"model.weights: imagenet is published for {', '.join(PRETRAINED)}, and not for model.name "
+                f"{self.name}; small ones for a laptop are {', '.join(LAPTOP)}; or set model.weights to null"
+            )
+        return self

@@ -1,0 +1,207 @@
+"""Readable errors for params.yaml."""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from perennial.base.config.fields import shown
+
+REMOVED = {
+    "evaluate.bootstrap_resamples": "delete it, because intervals are computed without resamples",
+    "evaluate.seed": "delete it, because intervals are computed without random numbers",
+    "export.parity_examples": "delete it, because export compares the whole test split",
+}
+RENAMED = {"model.imagenet_weights": "model.weights"}  # old: new, in the same section
+# Names of other programs that are neither initials nor a part of the key's own name.
+ALIASES = {
+    "arch": "model.name", "architecture": "model.name", "backbone": "model.name", "network": "model.name",
+    "data_dir": "dataset.path", "img_size": "preprocessing.image_size", "imgsz": "preprocessing.image_size",
+    "iterations": "train.max_steps", "num_steps": "train.max_steps", "steps": "train.max_steps",
+    "early_stopping": "train.patience", "lr_schedule": "train.schedule.name",
+    "num_workers": "compute.processes",
+    "optim": "train.optimizer", "pretrained": "model.weights", "scheduler": "train.schedule.name",
+}  # fmt: skip
+
+
+class Key(NamedTuple):
+    """A key of params.yaml, known or not, the section that contains it, and all known keys."""
+
+    section: type[BaseModel]
+    parts: tuple[str, ...]
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The full path."""
+        return ".".join(self.parts)
+
+    @property
+    def siblings(self) -> list[str]:
+        """Full paths of the valid keys in the section."""
+        return [".".join((*self.parts[:-1], name)) for name in by_key(self.section)]
+
+    @property
+    def nearest(self) -> str | None:
+        """The key that an unknown one may mean."""
+        return nearest(str(self), self.known) or _nearest(str(self), self.siblings)
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """The key that an unknown one may mean, such as train.learning_rate for train.lr."""
+    section, _, name = key.rpartition(".")
+    every = {each.rpartition(".")[2]: each for each in reversed(known)}  # the first of equal names
+    beside = {each.removeprefix(f"{section}."): each for each in known if each.rpartition(".")[0] == section}
+    if section and not any(each.startswith(f"{section}.") for each in known):  # the section may be misspelt
+        return _nearest(key, known) or every.get(name)
+    if name in ALIASES or name in every:
+        return ALIASES.get(name) or every[name]
+    typed = _nearest(name, list(beside))
+    found = (
+        next((each for short, each in beside.items() if _stands_for(name, short)), None),
+        beside[typed] if typed else None,
+        next((every[each] for each in reversed(every) if _stands_for(name, each)), None),
+    )
+    return next(filter(None, found), None) or _nearest(key, known)
+
+
+def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
+    """The keys that the name of an option may mean, such as train.learning_rate for `lr`.
+
+    `section`: whose keys come first.
+    """
+    inside = f"{section}.{name}"
+    for exact in (inside, f"{inside}.name", name, f"{name}.name"):  # `--model lenet` means model.name
+        if exact in known:
+            return [exact]
+    if same := [key for key in known if key.rpartition(".")[2] == name]:
+        return same
+    has_section = any(key.startswith(f"{section}.") for key in known) and "." not in name
+    near = nearest(inside if has_section else name, known) if name else None
+    if not near:
+        return []
+    last, found = name.rpartition(".")[2], near.rpartition(".")[2]
+    like = last in ALIASES or _stands_for(last, found) or _nearest(last, [found])  # not only the section
+    return [near] if like else []
+
+
+def _stands_for(short: str, name: str) -> bool:
+    """Whether a name is a usual short form or spelling of another."""
+    plain = short.lower().removeprefix("num_").removeprefix("n_").replace("_", "").replace("-", "")
+    initials = "".join(part[0] for part in name.split("_"))
+    return (
+        (len(plain) > 1 and plain == initials)
+        or name.startswith(f"{short}_")
+        or plain.removesuffix("s") == name.replace("_", "").removesuffix("s")
+    )
+
+
+def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
+    """Format one line per wrong key: its full path, the rule, the value, and the nearest valid key or choice.
+
+    A misspelt key, whose right key is missing too, is one error; so is a value that fits none of several types.
+    """
+    keys = [(_key(config, each), each) for each in found]
+    unknown = [key for key, each in keys if each["type"] == "extra_forbidden"]
+    meant = {RENAMED.get(str(key)) or key.nearest for key in unknown}
+    reported = [(key, each) for key, each in keys if each["type"] != "missing" or str(key) not in meant]
+    by_path = groupby(reported, lambda each: each[0])
+    return [_line(key, [each for _, each in same]) for key, same in by_path]
+
+
+def missing(
+    section: type[BaseModel], values: Mapping[Any, Any], above: tuple[str, ...] = ()
+) -> list[ErrorDetails]:
+    """List an error for each missing key: the models' defaults are for new files only."""
+    found: list[ErrorDetails] = []
+    for key, field in by_key(section).items():
+        inner, place = inner_section(field), (*above, key)
+        if key not in values:
+            found.append({"type": "missing", "loc": place, "msg": "", "input": values})
+        elif inner is not None and isinstance(values[key], Mapping):
+            found += missing(inner, values[key], place)
+    return found
+
+
+def by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a section by their keys in params.yaml."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def inner_section(field: FieldInfo | None) -> type[BaseModel] | None:
+    """The section that a field holds, if it holds one."""
+    inner = field and field.annotation
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _keys(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """The full paths of all keys with values in a section and the sections in it."""
+    for key, field in by_key(section).items():
+        inner = inner_section(field)
+        yield from _keys(inner, (*above, key)) if inner else [".".join((*above, key))]
+
+
+def _key(config: type[BaseModel], details: ErrorDetails) -> Key:
+    """The key of an error; the rest of its location names elements and types of the value."""
+    section, location, known = config, tuple(map(str, details["loc"])), tuple(_keys(config))
+    for depth, part in enumerate(location, 1):
+        inner = inner_section(by_key(section).get(part))
+        if depth == len(location) or inner is None:
+            return Key(section, location[:depth], known)
+        section = inner
+    return Key(section, (), known)
+
+
+def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
+    """All errors of one key in one line."""
+    # An error of a list's element is more precise than the errors of other types that the value does not match.
+    first = max(same, key=lambda each: len(each["loc"]))
+    if first["type"] == "extra_forbidden":
+        if (removed := REMOVED.get(str(key))) is not None:
+            return f"{key} was removed: {removed} (`perennial config --upgrade` does)"
+        if (new := RENAMED.get(str(key))) is not None:
+            return f"{key} is now {new}; `perennial config --upgrade` renames it"
+        known = f"did you mean {key.nearest}?" if key.nearest else f"known: {', '.join(key.siblings)}"
+        return f"{key} is not a key; {known}"
+    field = by_key(key.section).get(key.parts[-1]) if key.parts else None
+    is_section = field is None or inner_section(field) is not None
+    if first["type"] == "value_error" and is_section:  # several keys together break a rule that names them
+        return _rule(first)
+    meaning = f" ({field.description})" if field is not None and field.description else ""
+    if first["type"] == "missing":
+        default = "" if is_section else f"; its default is {json.dumps(field and field.default, default=str)}"
+        return f"{key} is missing{meaning}{default}; `perennial config --upgrade` adds it"
+    element = "".join(f"[{part}]" for part in first["loc"][len(key.parts) :] if isinstance(part, int))
+    broken = [first] if element else same
+    rules = " or ".join(dict.fromkeys(map(_rule, broken)))
+    is_choice = first["type"] == "literal_error" and broken == [first]
+    wrong = _choice(first, meaning) if is_choice else f"{rules}, got {shown(first['input'])}{meaning}"
+    return f"{key}{element} {wrong}"
+
+
+def _rule(details: ErrorDetails) -> str:
+    worded = {"model_type": "must be a section (a mapping of keys)", "path_type": "must be a path"}
+    rule = details["msg"].removeprefix("Value error, ")
+    rule = rule.replace("Input should", "must").replace("String should", "must").replace("Input is", "is")
+    return worded.get(details["type"], rule)
+
+
+def _choice(details: ErrorDetails, meaning: str) -> str:
+    """The closest choice first, since there may be many, then all of them."""
+    expected = str(details.get("ctx", {}).get("expected", ""))
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    given = str(details["input"])
+    begin = [choice for choice in choices if given and choice.startswith(given.lower())]
+    near = begin[0] if begin else _nearest(given.lower().replace("-", "_"), choices)
+    meant = f"; did you mean {near}?" if near else ""
+    return (
+        f"is not one of its values, got {shown(details['input'])}{meant}{meaning}; known: {', '.join(choices)}"
+    )
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

@@ -1,0 +1,280 @@
+"""Edit a params.yaml in place: add, remove or set keys, and apply presets; the rest stays byte for byte."""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
+
+from perennial.base import files
+from perennial.base.config import Config, check, options, read
+from perennial.base.config.error_messages import REMOVED, RENAMED, by_key, inner_section, missing
+from perennial.base.errors import ConfigError
+
+PRESETS = Path("params")  # in the project
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A new text of params.yaml, and the keys that differ from the old one."""
+
+    text: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()  # the new names
+    set: tuple[str, ...] = ()
+
+    def problems(self) -> list[str]:
+        """Errors in the new text."""
+        try:
+            check(read(self.text))
+        except ConfigError as error:
+            return str(error).splitlines()
+        return []
+
+
+def change_file(
+    file: Path,
+    *,
+    add_missing: bool = False,
+    preset: str | None = None,
+    values: Mapping[str, object] | None = None,
+) -> Change:
+    """Upgrade a params.yaml, apply a preset to it, then set values; an unchanged file is not written.
+
+    Presets and values must leave a valid file; an upgrade may leave `Change.problems`, such as unknown keys.
+
+    Raises:
+        ConfigError: the file cannot be read or changed, or a preset or value would not leave a valid file.
+    """
+    try:
+        original = file.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    line_end = "\r\n" if "\r\n" in original else "\n"
+    text = original.replace("\r\n", "\n")
+    try:
+        done = upgrade(text) if add_missing else Change(text)
+        if preset is not None:
+            applied = apply_preset(done.text, preset)
+            done = replace(done, text=applied.text, set=applied.set)
+            if problems := done.problems():
+                raise ConfigError("\n".join(problems))  # noqa: TRY301 - worded below
+        if values:
+            assigned = set_values(done.text, values)
+            done = replace(done, text=assigned.text, set=tuple(dict.fromkeys((*done.set, *assigned.set))))
+    except ConfigError as error:
+        lines = "\n".join(f"{file}: {line}" for line in str(error).splitlines())
+        raise ConfigError(f"{lines}\n{file} was not changed") from error
+    if done.text != text:
+        files.write_bytes(file.resolve(), done.text.replace("\n", line_end).encode())
+    return done
+
+
+def upgrade(text: str) -> Change:
+    """Rename keys, add missing ones with their defaults and comments, and turn removed ones into comments.
+
+    Raises:
+        ConfigError: the text is not YAML, or its layout allows no such insertion.
+    """
+    text, renamed = _with_new_names(text if text.endswith("\n") else f"{text}\n")
+    old, root = read(text), _compose(text)
+    added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
+    removed = [key for key in REMOVED if _find(root, tuple(key.split("."))) and _on_a_line(text, root, key)]
+    edits = [_insertion(text, root, path) for path in added]
+    edits += [(_start(root, key), _start(root, key), "# ") for key in removed]
+    for path in added:
+        _section(old, path)[path[-1]] = options.values(path)
+    for key in removed:
+        del _section(old, tuple(key.split(".")))[key.split(".")[-1]]
+    return Change(
+        _edited(text, edits, old),
+        added=tuple(map(".".join, added)),
+        removed=tuple(removed),
+        renamed=renamed,
+    )
+
+
+def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with the new names of keys that have only the old one, and those names."""
+    old, root, edits, done = read(text), _compose(text), [], []
+    for before, after in RENAMED.items():
+        found, path = _find(root, tuple(before.split("."))), tuple(after.split("."))
+        if found and not _find(root, path):
+            edits.append((found[0].start_mark.index, _end(found[0]), path[-1]))
+            section = _section(old, path)
+            section[path[-1]] = section.pop(before.rpartition(".")[2])
+            done.append(after)
+    return _edited(text, edits, old), tuple(done)
+
+
+def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
+    """Set the keys of a preset; those that only other presets set get their defaults.
+
+    Applying several presets one after the other thus gives the same as the last alone; your other values stay.
+
+    Raises:
+        ConfigError: there is no such preset, or it sets a key that is missing in the text.
+    """
+    presets = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    if name not in presets:
+        near = difflib.get_close_matches(name, presets, n=1)
+        known = f"known: {', '.join(presets) or f'none, {folder} has no files'}"
+        raise ConfigError(f"preset {name} does not exist; {f'did you mean {near[0]}?' if near else known}")
+    leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in presets.items()}
+    chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}
+    chosen |= leaves[name]
+    return _with_values(text, {path: (read(f"x: {each}")["x"], each) for path, each in chosen.items()})
+
+
+def preset_keys() -> set[Key]:
+    """The keys that any preset sets."""
+    return {path for file in PRESETS.glob("*.yaml") for path, _ in _leaves(file.read_text(encoding="utf-8"))}
+
+
+def set_values(text: str, values: Mapping[str, object]) -> Change:
+    """Set keys such as train.epochs to JSON values; a key that already has its value stays as it is written.
+
+    Raises:
+        ConfigError: the text would not be valid: lists all unknown keys, wrong types and broken rules; or it
+            lacks a key.
+    """
+    new = read(text)
+    for key, value in values.items():
+        path = tuple(key.split("."))
+        section = new
+        for part in path[:-1]:
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise ConfigError(f"{key} is not a key; {key.rpartition('.')[0]} is not a section")
+        if isinstance(inner := section.get(path[-1]), dict):
+            raise ConfigError(f"{key} is a section; set its keys, such as {key}.{next(iter(inner), '...')}")
+        section[path[-1]] = value
+    check(new)
+    return _with_values(
+        text, {tuple(key.split(".")): (value, _written(value)) for key, value in values.items()}
+    )
+
+
+def _with_values(text: str, wanted: Mapping[Key, tuple[object, str]]) -> Change:
+    """Set keys to values, each with its YAML text; a key that already has the value keeps its text."""
+    values, root, edits, changed = read(text), _compose(text), [], []
+    for path, (value, written) in wanted.items():
+        key = ".".join(path)
+        if (found := _find(root, path)) is None:
+            raise ConfigError(f"{key} is missing; `perennial config --upgrade` adds it")
+        section = _section(values, path)
+        present = section[path[-1]]
+        if present != value or isinstance(present, bool) != isinstance(value, bool):  # True is 1
+            start, end = found[1].start_mark.index, _end(found[1])
+            edits.append((start, end, written if end > start else f" {written}"))
+            changed.append(key)
+            section[path[-1]] = value
+    return Change(_edited(text, edits, values), set=tuple(changed))
+
+
+def _written(value: object) -> str:
+    """Write a value in YAML 1.2 as params.yaml does; as JSON where YAML would read another value."""
+    plain = options.scalar(value)
+    try:
+        if read(f"x: {plain}") == {"x": value}:
+            return plain
+    except ConfigError:
+        pass
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _compose(text: str) -> MappingNode:
+    root = YAML(typ="rt", pure=True).compose(text)
+    if not isinstance(root, MappingNode):
+        raise ConfigError("must hold sections")
+    return root
+
+
+def _find(root: MappingNode, path: Key) -> tuple[Node, Node] | None:
+    """The nodes of a key and of its value."""
+    found: tuple[Node, Node] | None = None
+    node: Node = root
+    for key in path:
+        pairs = node.value if isinstance(node, MappingNode) else []
+        found = next(((name, value) for name, value in pairs if name.value == key), None)
+        if found is None:
+            return None
+        node = found[1]
+    return found
+
+
+def _insertion(text: str, root: MappingNode, path: Key) -> tuple[int, int, str]:
+    """Find where to insert a key: after its predecessor in the models' order, or first in its section."""
+    above = _find(root, path[:-1]) if len(path) > 1 else None
+    section = above[1] if above and isinstance(above[1], MappingNode) else root
+    order = list(by_key(Config if len(path) == 1 else inner_section(options.field_at(path[:-1])) or Config))
+    present = {name.value: value for name, value in section.value}
+    before = [present[key] for key in order[: order.index(path[-1])] if key in present]
+    if section.flow_style:
+        comma = ", " if section.value or path[-1] != order[0] else ""  # into `{}` all keys go, in order
+        end = section.end_mark.index - 1
+        return end, end, f"{comma}{path[-1]}: {json.dumps(options.values(path))}"
+    column = section.value[0][0].start_mark.column
+    lines = options.block(path, column)
+    if not before:
+        start = section.value[0][0].start_mark
+        return start.index - start.column, start.index - start.column, lines
+    end = text.index("\n", _end(before[-1]) - 1) + 1  # a block scalar ends behind its line break
+    return end, end, f"\n{lines}" if len(path) == 1 else lines
+
+
+def _end(node: Node) -> int:
+    """The index after a node's last character; a block includes the comments that follow it."""
+    if isinstance(node, CollectionNode) and node.value and not node.flow_style:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _edited(text: str, edits: list[tuple[int, int, str]], expected: dict[str, Any]) -> str:
+    """Apply all edits and check the resulting values; edits at one position keep their order."""
+    parts, position = [], 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        parts += [text[position:start], new]
+        position = end
+    result = "".join(parts) + text[position:]
+    if read(result) != expected:
+        raise ConfigError(
+            "cannot be changed in place; write each key on a line of its own, indented by section"
+        )
+    return result
+
+
+def _start(root: MappingNode, key: str) -> int:
+    found = _find(root, tuple(key.split(".")))
+    return int(found[0].start_mark.index) if found else 0
+
+
+def _on_a_line(text: str, root: MappingNode, key: str) -> bool:
+    """Whether a key and its value are alone on a line, which can then become a comment."""
+    start = _start(root, key)
+    return not text[text.rfind("\n", 0, start) + 1 : start].strip()
+
+
+def _leaves(text: str) -> Iterator[tuple[Key, str]]:
+    """The keys of a preset with their values as they are written."""
+    waiting: list[tuple[Key, Node]] = [((), _compose(text))]
+    while waiting:
+        path, node = waiting.pop(0)
+        if isinstance(node, MappingNode):
+            waiting[:0] = [((*path, name.value), value) for name, value in node.value]
+        else:
+            yield path, text[node.start_mark.index : node.end_mark.index]
+
+
+def _section(values: dict[str, Any], path: Key) -> dict[str, Any]:
+    """The section that holds a key."""
+    for key in path[:-1]:
+        values = values[key]
+    return values

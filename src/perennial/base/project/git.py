@@ -1,0 +1,318 @@
+"""Calls of the git program: objects, references, fetch and push, without prompts or passwords in messages.
+
+Commits and tags are made as objects that no reference names yet, so that one atomic push, or one transaction in
+this repository, makes all of them visible at once. A run that is killed earlier leaves nothing behind.
+"""
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.files import GIT_VARIABLES
+
+NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
+LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
+STALLED_S = 60  # an HTTP transfer is aborted after this long without a byte
+LINES = 3  # of git's message
+CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
+RACE_S = (0.2, 1.0)  # delay before each retry, if another process moved the same reference
+GIT_MISSING = "git is not installed, or not on the PATH; install it, or add its folder to PATH"
+
+
+class GitError(PerennialError):
+    """Git refused or failed."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The git repository that holds a folder. Paths and pathspecs are relative to that folder."""
+
+    folder: Path
+    identity: Mapping[str, str] = field(default_factory=dict)  # and other variables of the environment
+    locks: tuple[int, ...] = ()  # lock descriptors that git inherits, because it may outlive this process
+
+    def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
+        """Run a git command and return its stripped output.
+
+        Raises:
+            GitError: it failed.
+        """
+        done = self._git(arguments, {**self.identity, **variables}, stdin)
+        if done.returncode:
+            raise GitError(f"git {arguments[0]} failed: {_message(done)}")
+        return done.stdout.strip()
+
+    def ask(self, *arguments: str) -> str | None:
+        """Run a git command and return its output; None if it fails."""
+        done = self._git(arguments, self.identity)
+        return None if done.returncode else done.stdout.strip()
+
+    def commit_of(self, revision: str) -> str | None:
+        """Resolve a revision to a commit; None if it does not exist."""
+        return self.ask("rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
+
+    def ends(self, *patterns: str) -> list[str]:
+        """The commits of all references, or of those below these patterns."""
+        form = "%(objecttype) %(objectname) %(*objecttype) %(*objectname)"
+        rows = map(str.split, self.run("for-each-ref", f"--format={form}", *patterns).splitlines())
+        return [row[-1] for row in rows if row[-2] == "commit"]
+
+    def branch(self) -> str | None:
+        """The checked-out branch; None where HEAD is detached."""
+        head = self.ask("symbolic-ref", "--quiet", "HEAD")  # shortened, it is `heads/main` beside a tag `main`
+        return head and head.removeprefix("refs/heads/")
+
+    def target(self) -> str | None:
+        """The branch that this checkout's commits are for; a run's local branch follows one of another name."""
+        branch = self.branch()
+        if branch is None or not branch.startswith(CHECKOUT):
+            return branch
+        followed = self.ask("config", f"branch.{branch}.merge")
+        return followed.removeprefix("refs/heads/") if followed else branch
+
+    def read(self, revision: str, file: Path) -> str | None:
+        """Read the text of a tracked file of the project; None if the revision lacks it."""
+        return self.ask("show", f"{revision}:./{file.as_posix()}")
+
+    def blob(self, name: str) -> bytes | None:
+        """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist."""
+        try:
+            done = subprocess.run(
+                ["git", "cat-file", "blob", name], cwd=self.folder, env={**_environment(), **self.identity},
+                stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise ConfigError(GIT_MISSING) from error
+        return None if done.returncode else done.stdout
+
+    def blobs(self, file: Path, commits: Iterable[str]) -> dict[str, str]:
+        """The object name of a file in each of these commits that has it, in their order."""
+        names = list(dict.fromkeys(commits))
+        asked = "".join(f"{name}:./{file.as_posix()}\n" for name in names)
+        rows = self.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).splitlines()
+        # A row of a commit without the file is `<what was asked> missing`.
+        found = zip(names, (row.split(" ") for row in rows), strict=True)
+        return {name: row[1] for name, row in found if row[0] == "blob" and len(row) == 2}
+
+    def tree(self, revision: str) -> dict[str, tuple[str, str]]:
+        """The type (blob or tree) and object name at every path of a revision."""
+        # Rows such as: `100644 blob 0123abcd\tfolder/file`
+        rows = (
+            row.partition("\t") for row in self.run("ls-tree", "-r", "-t", "-z", revision).split("\0") if row
+        )
+        return {path: (about.split()[1], about.split()[2]) for about, _, path in rows}
+
+    def is_ancestor(self, one: str, other: str) -> bool:
+        """Whether a commit is another's ancestor, or the same."""
+        return self.ask("merge-base", "--is-ancestor", one, other) is not None
+
+    def changed(self) -> tuple[list[str], list[str]]:
+        """List tracked files that differ from HEAD, and files that are neither tracked nor ignored."""
+        tracked = self.run("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
+        others = self.run("ls-files", "--others", "--exclude-standard", "-z")
+        return _names(tracked), _names(others)
+
+    def differing(self, one: str, other: str) -> list[str]:
+        """List the files of the whole repository that differ between two commits, relative to its root."""
+        return _names(self.run("diff-tree", "-r", "--name-only", "--no-renames", "-z", one, other))
+
+    def tree_with(self, base: str, files: Sequence[Path]) -> str:
+        """Write the tree of a commit with the current content of these files, without missing ones.
+
+        Keeps the index.
+        """
+        there = [str(file) for file in files if (self.folder / file).is_file()]
+        gone = [str(file) for file in files if str(file) not in there]
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+            self.run("read-tree", base, **index)
+            # Unlike `git add`, it takes ignored files, and those that a sparse checkout leaves out.
+            self.run("update-index", "--force-remove", "--", *gone, **index)
+            self.run("update-index", "--add", "--", *there, **index)
+            return self.run("write-tree", **index)
+
+    def tree_with_text(self, base: str, file: Path, text: str) -> str:
+        """Write the tree of a commit with another text of a file; keeps the index and the working tree."""
+        blob = self.run("hash-object", "-w", "--stdin", stdin=text)
+        path = self.run("rev-parse", "--show-prefix") + file.as_posix()
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+            self.run("read-tree", base, **index)
+            self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", **index)
+            return self.run("write-tree", **index)
+
+    def signs(self, *options: str) -> bool:
+        """Whether git is configured to sign, by one of these options."""
+        return any(self.ask("config", "--type=bool", name) == "true" for name in options)
+
+    def commit(self, tree: str, parent: str | None, message: str) -> str:
+        """Create a commit object without a reference, signed where git is configured to; returns its name.
+
+        Raises:
+            GitError: git cannot sign it.
+        """
+        parents = ("-p", parent) if parent else ()
+        sign = ("-S",) if self.signs("commit.gpgSign") else ()
+        return self.run("commit-tree", *sign, tree, *parents, "-F", "-", stdin=message)
+
+    def tag(self, name: str, commit: str, message: str, date: int) -> str:
+        """Create an annotated tag object without a reference, signed where git is configured to.
+
+        `date` in seconds since 1970.
+
+        Raises:
+            GitError: git does not know such a date, or cannot sign the tag.
+        """
+        if date > LAST_DATE:
+            raise GitError(
+                f"the tag {name} would be of a date after 2099, which git cannot store, because a tag is dated "
+                "after those before it; `git tag --sort=-taggerdate` shows the wrong date"
+            )
+        if self.signs("tag.gpgSign", "tag.forceSignAnnotated"):
+            return self._signed_tag(name, commit, message, date)
+        tagger = self.run("var", "GIT_COMMITTER_IDENT", GIT_COMMITTER_DATE=f"@{date} +0000")
+        text = f"object {commit}\ntype commit\ntag {name}\ntagger {tagger}\n\n{message.rstrip()}\n"
+        return self.run("mktag", stdin=text)
+
+    def _signed_tag(self, name: str, commit: str, message: str, date: int) -> str:
+        """Create a signed tag object; `git tag` names it at once, so it does that in an empty repository."""
+        places = self.run("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir")
+        where, common = map(Path, places.splitlines())
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            form = f"--object-format={self.run('rev-parse', '--show-object-format')}"
+            self.run("init", "--quiet", "--bare", form, folder)
+            empty = {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": str(common / "objects")}
+            there = replace(self, folder=Path(folder), identity={**self.identity, **empty})
+            for config in (common / "config", where / "config.worktree"):
+                there.run("config", "--add", "include.path", str(config))
+            date_of = {"GIT_COMMITTER_DATE": f"@{date} +0000"}
+            there.run("tag", "--sign", "--cleanup=verbatim", "-F", "-", name, commit, stdin=message, **date_of)
+            return there.run("rev-parse", f"refs/tags/{name}")
+
+    def update(self, references: Mapping[str, str | None]) -> None:
+        """Set references of this repository in one transaction; None deletes one."""
+        lines = [
+            f"delete {name}\n" if value is None else f"update {name} {value}\n"
+            for name, value in references.items()
+        ]
+        if lines:
+            self.run("update-ref", "--stdin", stdin="".join(lines))
+
+    def has_remote(self, remote: str) -> bool:
+        """Whether a remote of this name is configured."""
+        return self.ask("remote", "get-url", remote) is not None
+
+    def fetch(self, remote: str, references: Iterable[str], *, prune: bool = False) -> None:
+        """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`.
+
+        `prune`: delete local copies of references that the remote no longer has.
+
+        Raises:
+            GitError: the remote cannot be reached.
+        """
+        for pause in (*RACE_S, None):
+            try:
+                pruning = "--prune" if prune else "--no-prune"
+                self.run("fetch", "--quiet", "--no-tags", pruning, remote, *references)
+            except GitError as error:
+                if pause is None or "cannot lock ref" not in str(error):
+                    raise
+                time.sleep(pause)
+            else:
+                return
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a git command, however it ends."""
+        return self._git(arguments, self.identity)
+
+    def _git(
+        self, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run git in its own session, so that it finishes its transaction if this process group is killed."""
+        command = ["git", *arguments]
+        try:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env={**_environment(), **variables}, text=True,
+                errors="surrogateescape", stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=self.locks,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise ConfigError(GIT_MISSING) from error
+        with process:
+            try:
+                output, errors = process.communicate(stdin)
+            except BaseException:
+                process.terminate()  # git removes its locks; after SIGKILL they would stay
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def bare(folder: Path, locks: tuple[int, ...] = ()) -> Repository:
+    """A bare repository, named as git asks for with `safe.bareRepository=explicit`."""
+    return Repository(folder, {"GIT_DIR": str(folder)}, locks)
+
+
+def repository(folder: Path, name: str | None = None, email: str | None = None) -> Repository:
+    """The repository that holds a folder.
+
+    The author of commits and tags is `name` and `email`; where they are None, git's own identity, and if git
+    has none, by `perennial`.
+
+    Raises:
+        ConfigError: the folder is not in a repository, or the repository has no commit.
+    """
+    given = {**_identity("NAME", name), **_identity("EMAIL", email)}
+    found = Repository(folder, given)
+    try:
+        found.run("rev-parse", "--git-dir")
+    except GitError as error:
+        if "not a git repository" in str(error):
+            raise ConfigError(f"{folder.resolve()} is in no git repository; `git init` makes one") from error
+        raise ConfigError(f"the git repository of {folder.resolve()} cannot be read: {error}") from error
+    if found.commit_of("HEAD") is None:
+        raise ConfigError("this git repository has no commit yet; commit the project first")
+    if any(found.ask("-c", "user.useConfigOnly=true", "var", f"GIT_{who}_IDENT") is None for who in ROLES):
+        own = {**_identity("NAME", NOBODY[0]), **_identity("EMAIL", NOBODY[1])}
+        set_here = {key: os.environ[key] for key in own if os.environ.get(key)}
+        found = Repository(folder, {**own, **set_here, **given})
+    return found
+
+
+ROLES = ("AUTHOR", "COMMITTER")
+
+
+def _identity(part: str, value: str | None) -> dict[str, str]:
+    return {} if value is None else {f"GIT_{role}_{part}": value for role in ROLES}
+
+
+def after(last: int | None) -> int:
+    """The date of the next tag in seconds since 1970: now, but after the last tag."""
+    return max(int(time.time()), (last or 0) + 1)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without variables that select another repository or change git's output."""
+    dropped = (*GIT_VARIABLES, "GIT_CURL_VERBOSE")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in dropped and not name.startswith("GIT_TRACE")
+    }
+    stalled = {"GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": str(STALLED_S)}
+    return {**stalled, **kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def _names(listed: str) -> list[str]:
+    return [name for name in listed.split("\0") if name]
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    """Git's own lines from its first error on; warnings before it and advice are left out."""
+    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("hint:")]
+    first = next((n for n, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), -LINES)
+    return redacted(" ".join(lines[first:][:LINES])) or f"exit code {done.returncode}"

@@ -1,0 +1,138 @@
+"""The source files that a program of this package runs: by its imports, and which of them decide what it makes.
+
+dvc.yaml lists them for each stage (a test compares), and the fingerprint of a training covers them.
+"""
+
+import ast
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from perennial.base.errors import InputsChanged, listed
+
+PACKAGE = Path(__file__).resolve().parents[2]
+SHOWN = 5  # files in a message
+AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
+# These check, advise, move and start things; they do not decide what a stage makes.
+PLUMBING = {
+    "__main__", "base/config", "base/documents", "base/errors", "base/files", "base/project/dvc",
+    "base/project/dvc_lock", "base/project/outputs", "base/project/source_code", "base/runtime/child",
+    "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept", "base/runtime/lease",
+    "base/runtime/locks", "base/runtime/parallel", "base/runtime/process", "base/runtime/progress_bar",
+    "base/runtime/tensorflow", "base/runtime/workers", "base/storage", "cli",
+}  # fmt: skip
+
+
+def signature(file: Path | str) -> tuple[int, ...] | None:
+    """What differs once a file was written or replaced; None if there is no file."""
+    try:
+        found = os.stat(file)  # noqa: PTH116 - for many files
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def note_start() -> None:
+    """Note the state of the code before the rest of it is loaded."""
+    for folder, _, names in os.walk(PACKAGE):
+        AT_START.update({Path(folder, name): signature(Path(folder, name)) for name in names})
+
+
+def require_unchanged(program: str | None = None) -> None:
+    """Check that the code that this process has loaded is the code that was there when it started.
+
+    `program`: a module that a child process ran; its code is checked as well. Called once code was loaded, it
+    also finds an edit that was undone meanwhile.
+
+    Raises:
+        InputsChanged: names the files that changed.
+    """
+    if not AT_START:
+        return
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = {Path(file).resolve() for file in loaded if file}
+    if program and (file := _file(program, PACKAGE)):
+        files |= closure(file)
+    own = {file for file in files if file.is_relative_to(PACKAGE) and decides(file)}
+    changed = sorted(file.relative_to(PACKAGE.parent) for file in own if signature(file) != AT_START.get(file))
+    if changed:
+        raise InputsChanged(
+            f"{listed(changed, SHOWN)} changed while this process loaded its code, which may be the old or the "
+            "new one; nothing was recorded; run it again"
+        )
+
+
+def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
+    """The files that decide what a stage makes: it imports them, or starts programs that do."""
+    found = closure(package / "stages" / f"{stage}.py", package=package, programs=True)
+    found.discard(package / "stages" / "__init__.py")
+    return {
+        file for file in found if decides(file, package) and _tree(_text(file)).body[1:]
+    }  # not only a docstring
+
+
+def decides(file: Path, package: Path = PACKAGE) -> bool:
+    """Whether a file of the package can change what a stage makes."""
+    module = file.relative_to(package).with_suffix("")
+    return not any(path.as_posix() in PLUMBING for path in (module, *module.parents))
+
+
+def closure(file: Path, *, package: Path = PACKAGE, programs: bool = False) -> set[Path]:
+    """Every file of the package that importing a file runs.
+
+    `programs`: include what the programs run that these files start.
+    """
+    found, queue = {file}, [file]
+    while queue:
+        file = queue.pop()
+        text = _text(file)
+        for module in (*imported(text), *(_started(text) if programs else ())):
+            for end in range(2, module.count(".") + 2):
+                other = _file(".".join(module.split(".")[:end]), package)
+                if other and other not in found:
+                    found.add(other)
+                    queue.append(other)
+    return found
+
+
+@cache
+def imported(text: str) -> tuple[str, ...]:
+    """The modules that a program's text imports; `from a import b` gives a and a.b."""
+    return tuple(_imported(_tree(text)))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _started(text: str) -> Iterator[str]:
+    """The names of modules in constants: a file runs these as programs."""
+    for node in _tree(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
+def _file(module: str, package: Path) -> Path | None:
+    """The file of a module of this package."""
+    root, _, name = module.partition(".")
+    if root != PACKAGE.name or not name.replace(".", "_").isidentifier():
+        return None
+    path = package / name.replace(".", "/")
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)

@@ -1,0 +1,165 @@
+"""Workers that train together: this process's place among them (TF_CONFIG), and the others' reachability."""
+
+import errno
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from perennial.base.errors import ConfigError, Interrupted
+
+log = logging.getLogger(__name__)
+VARIABLE = "TF_CONFIG"
+RENDEZVOUS_S = 600  # machines of a cluster may start minutes apart
+PORT_WAIT_S = 30  # enough for the previous process of an interrupted training to end
+PATIENCE_S = 10  # before the log names the missing workers
+PROBE_S = 2.0
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """One of the processes that train together."""
+
+    index: int  # 0 is the chief: it alone writes checkpoints, model and records
+    addresses: tuple[str, ...]  # host:port of each worker, by index
+
+    @property
+    def count(self) -> int:
+        """Number of workers."""
+        return len(self.addresses)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes checkpoints, model and records."""
+        return self.index == 0
+
+
+def this_worker() -> Worker | None:
+    """This process among the workers of TF_CONFIG; None without it, or if there is no other worker.
+
+    TF_CONFIG has TensorFlow's format: the addresses of a cluster, and the task of this process in it.
+
+    Raises:
+        ConfigError: TF_CONFIG has another format, or names parameter servers.
+    """
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        kind, index = task["type"], int(task["index"])
+        addresses = tuple(str(each) for role in ("chief", "worker") for each in cluster.get(role, []))
+        own = cluster.get(kind, addresses)
+        _ = own[index if index >= 0 else len(own)], [_host_and_port(each) for each in addresses]
+        index += len(cluster.get("chief", [])) if kind == "worker" else 0
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{VARIABLE} is invalid ({type(error).__name__}: {error}); expected "
+            '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, got ' + text
+        ) from error
+    if unknown := {*cluster, kind} - {"chief", "worker"}:
+        raise ConfigError(
+            f"{VARIABLE} names {', '.join(sorted(unknown))}; training is synchronous, "
+            "and each worker has all weights: give every machine the type worker"
+        )
+    if len(set(addresses)) < len(addresses):
+        raise ConfigError(f"{VARIABLE} gives two workers the same address: {', '.join(addresses)}")
+    return Worker(index=index, addresses=addresses) if len(addresses) > 1 else None
+
+
+def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: float = PORT_WAIT_S) -> None:
+    """Wait until all other workers are reachable, while this one listens at its own address.
+
+    TensorFlow would wait for them without a message, and handle no signal.
+
+    Raises:
+        ConfigError: another process uses the port.
+        Interrupted: a worker did not answer in time.
+    """
+    started, announced = time.monotonic(), False
+    with _answering(worker, port_wait_s):
+        while absent := _absent(worker):
+            waited_s = time.monotonic() - started
+            if waited_s > timeout_s:
+                raise Interrupted(
+                    f"worker {worker.index} of {worker.count} waited {waited_s:.0f} s for {absent}; "
+                    f"nothing was trained; check the log of that worker and its address in {VARIABLE}, "
+                    "then start all workers again"
+                )
+            if waited_s > PATIENCE_S and not announced:
+                log.info("waiting up to %.0f s for %s", timeout_s, absent)
+                announced = True
+            time.sleep(POLL_S)
+
+
+def unreachable(worker: Worker) -> str:
+    """Describe the workers that do not answer, for a message."""
+    return _absent(worker) or "another worker (all answer, so one hangs)"
+
+
+def _absent(worker: Worker) -> str:
+    """Describe the other workers that do not answer, with address and reason; empty if all answer."""
+    others = [(index, address) for index, address in enumerate(worker.addresses) if index != worker.index]
+    found = [(f"worker {index} at {address}", _failure(address)) for index, address in others]
+    return ", ".join(f"{name} ({reason})" for name, reason in found if reason)
+
+
+def _failure(address: str) -> str:
+    try:
+        socket.create_connection(_host_and_port(address), timeout=PROBE_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+@contextmanager
+def _answering(worker: Worker, wait_s: float) -> Iterator[None]:
+    """Accept connections at this worker's port while the block runs."""
+    with _listener(worker, wait_s) as listener:
+        thread = threading.Thread(target=_answer, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
+            thread.join()
+
+
+def _answer(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:  # with a full queue nobody could connect
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.settimeout(PROBE_S)
+                connection.recv(1)  # the other side closes first, so that this port is free afterwards
+
+
+def _listener(worker: Worker, wait_s: float) -> socket.socket:
+    """Listen at this worker's port on all of the machine's addresses, as TensorFlow does afterwards."""
+    _, port = _host_and_port(worker.addresses[worker.index])
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return socket.create_server(("", port), backlog=worker.count)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise ConfigError(
+                    f"worker {worker.index} cannot listen at port {port} ({os.strerror(error.errno or 0)}); "
+                    f"end the process that does, or give {VARIABLE} another port on every worker"
+                ) from error
+        time.sleep(POLL_S)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """The parts of `host:port`, or of `[host]:port` for IPv6."""
+    host, _, port = address.rpartition(":")
+    if not host or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{address} is not host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,306 @@
+"""Parallel work: tasks on the cores of this machine or on a Ray cluster, and single calls in a thread."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
+from perennial.base.project import source_code
+from perennial.base.runtime import process
+
+if TYPE_CHECKING:
+    from perennial.base.config.data import ComputeConfig  # workers do not need it, and it takes time to import
+
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+WAITING = 2  # finished results that may wait for the caller, per process or core
+CLIENT_PORT = 10001  # of ray://head without a port
+CONNECT_S = 5
+# Workers reuse freed blocks up to this size: page faults took a quarter of the time of converting MNIST.
+KEPT_BYTES = str(32 << 20)  # its maximum
+_given: list[Any] = []  # a worker's function and its shared argument
+_working: list[None] = []  # not empty while a worker runs the function
+_stopped: list[None] = []  # not empty once a worker received SIGTERM
+
+
+def prepare(compute: "ComputeConfig", function: Callable[..., object]) -> None:
+    """Start in advance what a later `map_ordered` of this function needs."""
+    if compute.engine == "processes" and count(compute.processes) > 1:
+        _start_server(function)
+
+
+def map_ordered(
+    compute: "ComputeConfig",
+    function: Callable[[Shared, Task], Result],
+    shared: Shared,
+    tasks: Iterable[Task],
+    *,
+    small: bool = False,
+) -> Iterator[Result]:
+    """Yield `function(shared, task)` for each task, in task order.
+
+    Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
+    this process, which is faster than starting others. An error of the function is raised unchanged.
+
+    Raises:
+        PerennialError: a process was killed, or the Ray cluster failed.
+        ConfigError: Ray is not installed or its cluster cannot be reached.
+    """
+    if compute.engine == "ray":
+        return map_on_ray(function, shared, tasks)
+    return map_in_processes(function, shared, tasks, count=1 if small else count(compute.processes))
+
+
+def count(processes: int | Literal["auto"]) -> int:
+    """Number of processes; `auto` is one for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if processes == "auto" else processes
+
+
+def map_in_processes(
+    function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any], *, count: int
+) -> Iterator[Any]:
+    """`map_ordered` in `count` processes of this machine; 1 is this process."""
+    if count == 1:
+        yield from (function(shared, task) for task in tasks)
+        return
+    others = set(multiprocessing.active_children())
+    executor = _executor(function, shared, count)
+
+    def submit(task: Any) -> Future[Any]:
+        with process.signals_held():  # it may start a process
+            return executor.submit(_call, task)
+
+    try:
+        for number, result in enumerate(_ordered(tasks, submit, Future.result, WAITING * count)):
+            if number == 0:  # the processes have loaded their code
+                source_code.require_unchanged()
+            yield result
+    except BrokenProcessPool as error:
+        raise PerennialError(
+            f"one of {count} processes was killed, perhaps because memory ran out; "
+            "nothing was changed; run this again, with a smaller compute.processes if it recurs"
+        ) from error
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        executor.shutdown()
+
+
+def _executor(function: Callable[[Any, Any], Any], shared: Any, count: int) -> ProcessPoolExecutor:
+    _start_server(function)
+    return ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
+
+
+class Worker:
+    """Another process of this machine that calls a function whose C code holds the interpreter lock for long.
+
+    It starts with the first call, and again after it was killed. One thread calls it.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], shared: Any) -> None:
+        self._given = function, shared
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __call__(self, task: Any) -> Any:
+        """Return `function(shared, task)`, or raise its error.
+
+        Raises:
+            BrokenProcessPool: the process was killed.
+        """
+        self._executor = self._executor or _executor(*self._given, count=1)
+        try:
+            return self._executor.submit(_call, task).result()
+        except BrokenProcessPool:
+            self._executor = None
+            raise
+
+    def close(self) -> None:
+        """Let the process end after its current call."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _ordered(
+    tasks: Iterable[Any], submit: Callable[[Any], Any], result: Callable[[Any], Any], most: int
+) -> Iterator[Any]:
+    """The results in order, with at most `most` submitted tasks ahead."""
+    waiting: deque[Any] = deque()
+    for task in tasks:
+        waiting.append(submit(task))
+        if len(waiting) == most:
+            yield result(waiting.popleft())
+    while waiting:
+        yield result(waiting.popleft())
+
+
+def _start_server(function: Callable[..., object]) -> None:
+    """Start the process that workers are forked from; it imports the code of the function."""
+    _context().set_forkserver_preload([function.__module__])
+    for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
+        os.environ.setdefault(variable, KEPT_BYTES)
+    with process.signals_held():
+        resource_tracker.ensure_running()  # first, because it ends with these signals unblocked
+        # A signal to the whole group would end what starts here with a traceback, and the workers with it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _context() -> ForkServerContext:
+    # Not fork: this process has threads, and locks that they hold would stay locked in the children.
+    return multiprocessing.get_context("forkserver")
+
+
+def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:
+    """Set up a worker process: it leaves interrupts to its owner, and ends when the owner is gone."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    process.die_with(owner)
+    _given[:] = (function, shared)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    """Stop the function, but not while the worker sends a message: its owner would wait for the rest."""
+    _stopped.append(None)
+    _raise_if_stopped()
+
+
+def _raise_if_stopped() -> None:
+    if _working and _stopped:
+        raise process.Signalled("SIGTERM")
+
+
+def _call(task: Any) -> Any:
+    function, shared = _given
+    try:
+        _working.append(None)
+        _raise_if_stopped()
+        return function(shared, task)
+    except process.Signalled:
+        raise Interrupted("SIGTERM ended a process of this stage; nothing was changed; run it again") from None
+    finally:
+        _working.clear()
+
+
+def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
+    """`map_ordered` on the Ray cluster of RAY_ADDRESS, or else on a local one with this machine's cores.
+
+    Its machines must see the project's folders under the same paths (a shared file system); the code of this
+    checkout is sent to them.
+    """
+    ray = _connected()
+    remote = ray.remote(function)
+    given = ray.put(shared)
+    most = WAITING * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+    try:
+        yield from _ordered(tasks, lambda task: remote.remote(given, task), ray.get, most)
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause or error) from None
+    except ray.exceptions.RayError as error:
+        raise PerennialError(
+            f"the Ray cluster failed: {' '.join(str(error).split())}; nothing was changed; run this again"
+        ) from error
+    finally:
+        ray.shutdown()
+
+
+def _connected() -> Any:
+    """The ray module, connected to its cluster."""
+    try:
+        import ray  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
+        ) from error
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and " " in sys.executable:
+        raise ConfigError(
+            f"Ray cannot start processes of {sys.executable}, whose path contains a space; "
+            "move the project, or set compute.engine to processes"
+        )
+    if address not in {"local", "auto"}:
+        _require_listening(address)
+    try:
+        package = str(Path(__file__).parents[2])
+        ray.init(
+            runtime_env={"py_modules": [package]},
+            log_to_driver=False,
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error}") from error
+    return ray
+
+
+def _require_listening(address: str) -> None:
+    """Check that something listens at an address; Ray itself would try for minutes."""
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port or (CLIENT_PORT if parts.scheme == "ray" else None)
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None:
+        raise ConfigError(f"RAY_ADDRESS must be host:port, ray://host:port, auto or local, got {address}")
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error.strerror or error}; "
+            "nothing was changed; start it or correct the address, or set compute.engine to processes"
+        ) from error
+
+
+def start(function: Callable[[], Result]) -> Callable[[], Result]:
+    """Run `function` in a daemon thread; the returned callable blocks for its result or raises its error."""
+    called: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            called.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            called.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return called.result
+
+
+def feed(chunks: Iterable[bytes], *consumers: Callable[[bytes], object]) -> None:
+    """Pass every chunk to all consumers, in order, in a second thread; at most one chunk waits.
+
+    It is faster if both sides release the interpreter lock: inflating, hashing, writing. An error of either
+    side is raised here.
+    """
+
+    def hand_over(chunk: bytes) -> None:
+        for consumer in consumers:
+            consumer(chunk)
+
+    handed: Future[None] | None = None
+    with ThreadPoolExecutor(1) as thread:
+        for chunk in chunks:
+            if handed is not None:
+                handed.result()
+            handed = thread.submit(hand_over, chunk)
+        if handed is not None:
+            handed.result()

@@ -1,0 +1,176 @@
+"""One small interface to objects in folders and in S3: list, conditional get, conditional put."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+THREADS = 16  # of `together`
+WAITING = 4  # queued items per thread
+
+
+class Missing(DataError):
+    """No object has this key."""
+
+
+class Changed(PerennialError):
+    """The object does not meet the condition, or has changed since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One object as a store lists it."""
+
+    key: str  # below the URL of the store, with `/` between its parts
+    size: int  # bytes
+    etag: str  # changes when the content changes: in S3 the ETag, in a folder modification time and size
+    modified: datetime | None = None  # UTC; None if the response lacks it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """S3 settings that override boto3's own."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    key_id: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+class Store(Protocol):
+    """The objects below a URL. Any thread may call the methods.
+
+    All methods retry temporary errors, and raise:
+        ConfigError: the bucket does not exist, access is denied, or there are no credentials.
+        PerennialError: the store cannot be reached, or keeps failing.
+    """
+
+    url: str  # without a trailing slash
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page.
+
+        Raises:
+            Missing: the folder of the store does not exist; in S3 that is an empty one.
+        """
+
+    def numbers(self) -> tuple[int, ...]:
+        """Return the numeric folder names directly below the URL, in ascending order."""
+
+    def get(
+        self,
+        key: str,
+        file: Path,
+        *,
+        if_match: str | None = None,
+        size: int | None = None,
+        sha256: str | None = None,
+    ) -> Entry:
+        """Write an object to a file, which appears only when it is complete; the folder is created.
+
+        With `if_match`, the expected ETag, an interrupted call to S3 leaves its bytes beside the file as
+        `.NAME.part`, and the next call resumes from there. The file is not synced to disk.
+
+        Raises:
+            Missing: the object does not exist.
+            Changed: its ETag is not `if_match`, or it changed during the read.
+            DataError: its size or SHA-256 differs from the expected one.
+        """
+
+    def get_bytes(self, key: str) -> tuple[bytes, Entry]:
+        """Return the content of a small object; raises as `get` does."""
+
+    def put(
+        self,
+        key: str,
+        content: bytes | Path,
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+    ) -> Entry:
+        """Write an object from bytes or a file; readers see either the old or the new content.
+
+        `if_match` replaces only an object with this ETag; `if_none_match` writes only a new object. If the
+        response to a write of bytes is lost, the write counts as successful when the object has this content.
+        If two writers must not both succeed, make the content unique.
+
+        Raises:
+            Changed: the condition does not hold, or the object no longer exists; nothing was written.
+        """
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if it exists, and the folders that become empty."""
+
+    def clear(self) -> None:
+        """Remove everything below the URL, including leftovers of killed writes in a folder."""
+
+    def conditional(self) -> bool:
+        """Whether the store honours the conditions of `put`; the first call writes `.perennial` as a probe."""
+
+    def stop(self) -> None:
+        """Make all running and waiting calls end soon with an error; the store cannot be used afterwards."""
+
+
+def is_s3(url: str) -> bool:
+    """Whether a URL or path names objects in S3."""
+    return url.startswith("s3://")
+
+
+def open_store(url: str, access: Access | None = None) -> Store:
+    """Open the store at `s3://bucket/prefix`, or in a folder, which need not exist yet.
+
+    Raises:
+        ConfigError: the URL names no bucket or has another scheme, or boto3 is not installed.
+    """
+    if is_s3(url):
+        from perennial.base.storage.s3 import S3Store  # noqa: PLC0415 - boto3 is optional
+
+        return S3Store(url, access or Access())
+    if "://" in url:
+        raise ConfigError(f"{redacted(url)} is neither a folder nor s3://bucket/prefix")
+    from perennial.base.storage.local import LocalStore  # noqa: PLC0415 - not needed for S3
+
+    return LocalStore(Path(url))
+
+
+def file_below(folder: Path, key: str) -> Path:
+    """Return the path of a key below a folder.
+
+    Raises:
+        DataError: the key leads outside the folder, or is no valid file name.
+    """
+    parts = key.split("/")
+    if "\0" in key or any(part in {"", ".", ".."} for part in parts):
+        raise DataError(f"the object {key!r} cannot be a file below {folder}; rename or remove it")
+    return folder.joinpath(*parts)
+
+
+def together(store: Store, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield `function(item)` for all items, computed in threads, in order of completion, in bounded memory.
+
+    On the first error or signal, stop the store, which ends the calls that still run, and raise it unchanged.
+    """
+    executor = ThreadPoolExecutor(THREADS, "transfer")
+    running: set[Future[Result]] = set()
+    try:
+        for item in items:
+            running.add(executor.submit(function, item))
+            if len(running) >= THREADS * WAITING:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (each.result() for each in done)
+    except BaseException:
+        store.stop()
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)

@@ -1,0 +1,1 @@
+"""From downloads to validated TFRecords and decoded images."""

@@ -1,0 +1,258 @@
+"""Write archives and folders as plain tar files, which are then read in place.
+
+Nothing is extracted to the file system. An archive with any error is rejected as a whole. Tar files written
+here have no times and no owners, so that equal content gives equal bytes.
+"""
+
+import io
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from perennial.base import files
+from perennial.base.errors import DataError
+from perennial.base.runtime import parallel
+from perennial.data.archives.folder import folder_contents
+from perennial.data.archives.read import BLOCK_BYTES, END, Member, decompressed, format_of, walk
+from perennial.data.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
+
+ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
+ENCRYPTED, UTF8 = 0x1, 0x800  # flags
+DOS = 0  # system that made a member, of programs of Windows, too
+LOCAL_HEADER_BYTES = 30
+END_RECORD_BYTES = 22
+METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others expand without a bound on memory
+
+
+def unpack(raw: Path, folder: Path) -> None:
+    """Put every raw file into a folder, uncompressed: archives as plain `.tar`, others without their `.gz`.
+
+    Raises:
+        DataError: there is no file, or one is damaged or incomplete. A gzip stream is read to its end, where
+            its checksum is.
+    """
+    found = sorted(path for path in raw.glob("*") if path.is_file() and path.name != files.MARK)
+    if not found:
+        raise DataError(f"{raw} holds no files; `dvc repro download` fetches them")
+    for file in found:
+        ending = next((ending for ending in ARCHIVES if file.name.lower().endswith(ending)), None)
+        name = file.name.removesuffix(".gz") if ending is None else f"{file.name[: -len(ending)]}.tar"
+        target = folder / name
+        if os.path.lexists(target):
+            raise DataError(f"{raw} holds two files that would both be {name} when they are unpacked")
+        if ending is not None:
+            expand(file, target)
+        elif file.suffix == ".gz":
+            with files.naming(target), target.open("wb") as stream:
+                inflate(file, "gzip", stream)
+        else:
+            target.symlink_to(file.resolve())
+
+
+def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
+    """Write the content of a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip file as one plain tar file.
+
+    A plain tar file is linked, not copied. The content decides the format of the archive, not its name.
+
+    Raises:
+        DataError: the archive is damaged or incomplete, exceeds the limits, or a member is not a plain file or
+            folder with a safe name. No target is written then.
+    """
+    archive_format = format_of(archive)
+    if archive_format == "tar":
+        _check(archive, archive, limits)
+        _link(archive, target)
+        return
+    with files.new_file(target, durable=False) as stream:
+        if archive_format == "zip":
+            _write_zip(archive, stream, limits)
+        else:
+            inflate(archive, archive_format, stream, limits)
+        stream.flush()
+        _check(Path(stream.name), archive, limits)
+
+
+def pack(folder: Path, target: Path) -> None:
+    """Write a folder of images as a plain tar file: equal trees give equal bytes, leftovers are skipped.
+
+    Raises:
+        DataError: a file cannot be read or its name breaks a rule. No target is written then.
+    """
+    found = folder_contents(folder)
+    portable = _are_portable(folder, found)
+    with files.new_file(target, durable=False) as stream:
+        if not portable:
+            stream.write(_local_header())
+        for member in found:
+            if member.folder:
+                _write_member(stream, f"{member.name}/", 0, io.BytesIO())
+            else:
+                _write_file(folder / member.name, member.name, stream)
+        stream.write(END)
+
+
+def _are_portable(folder: Path, found: Iterable[Member]) -> bool:
+    names = Names(folder, LIMITS)
+    try:
+        for member in found:
+            names.add(member.name.encode(), folder=member.folder)
+    except DataError:
+        return False
+    return True
+
+
+def _local_header() -> bytes:
+    """Return the global pax header after which `walk` accepts any name that Linux allows."""
+    return tarfile.TarInfo.create_pax_global_header({"comment": LOCAL_NAMES.decode()})
+
+
+def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
+    """Write files under other names as a plain tar file, with the bytes that `pack` writes for such a folder.
+
+    The names are checked, and those in a folder come one after the other.
+
+    Raises:
+        DataError: a file cannot be read. No target is written then.
+    """
+    written: list[str] = []  # the folders above the last file
+    with files.new_file(target, durable=False) as stream:
+        for name, path in found:
+            above = name.split("/")[:-1]
+            for depth in range(1, len(above) + 1):
+                if above[:depth] != written[:depth]:
+                    _write_member(stream, "/".join(above[:depth]) + "/", 0, io.BytesIO())
+            _write_file(path, name, stream)
+            written = above
+        stream.write(END)
+
+
+def inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLimits = LIMITS) -> None:
+    """Write the content of a gzip, zlib, bzip2 or xz file; stop as soon as it exceeds the limits.
+
+    Raises:
+        DataError: the file is damaged, incomplete or exceeds the limits.
+    """
+    most, written = limits.most_bytes(archive.stat().st_size), 0
+
+    def within_limits() -> Iterator[bytes]:
+        nonlocal written
+        for chunk in decompressed(archive, compression):
+            written += len(chunk)
+            if written > most:
+                raise DataError(
+                    f"{archive} expands to more than {most} bytes; at most {limits.ratio} times its size and "
+                    f"{limits.bytes} bytes are allowed"
+                )
+            yield chunk
+
+    parallel.feed(within_limits(), stream.write)
+
+
+def _check(tar: Path, archive: Path, limits: ArchiveLimits) -> None:
+    if tar.stat().st_size > limits.bytes:
+        raise DataError(f"{archive} holds more than {limits.bytes} bytes")
+    for _ in walk(tar, archive, limits):
+        pass
+
+
+def _link(file: Path, target: Path) -> None:
+    """Link a file, or copy it where the file system has no hard links."""
+    target.unlink(missing_ok=True)
+    if not files.linked(file.resolve(), target):
+        with file.open("rb") as source, files.new_file(target, durable=False) as stream:
+            shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
+
+
+def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) -> None:
+    """Write a file, or a folder, whose name ends with a slash; EOFError if the content has not that size."""
+    info = tarfile.TarInfo(name)
+    info.size = left = size
+    if name.endswith("/"):
+        info.type, info.mode = tarfile.DIRTYPE, 0o755
+    target.write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+    while left and (chunk := content.read(min(left, files.CHUNK_BYTES))):
+        target.write(chunk)
+        left -= len(chunk)
+    if left or content.read(1):
+        raise EOFError(f"{name!r} has not {size} bytes")
+    target.write(bytes(-size % BLOCK_BYTES))
+
+
+def _write_file(path: Path, name: str, target: BinaryIO) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file but a dangling link, a device or a pipe")
+    try:
+        with path.open("rb") as stream:
+            _write_member(target, name, os.fstat(stream.fileno()).st_size, stream)
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except EOFError as error:
+        raise DataError(f"{path} changed while it was read") from error
+
+
+def _write_zip(archive: Path, target: BinaryIO, limits: ArchiveLimits) -> None:
+    """Write the files and folders of a zip archive as a plain tar file. Source: PKWARE, APPNOTE.TXT 6.3.10."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            _check_zip_frame(opened, archive)
+            members = _zip_members(opened, archive, limits)
+            for name, info in members:
+                with opened.open(info) as content:
+                    _write_member(target, name, info.file_size, content)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise DataError(f"{archive} is damaged or not a plain zip archive: {error}") from error
+    target.write(END)
+
+
+def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
+    """Check that nothing precedes the first member, that none overlap, and that the end record is last."""
+    end = archive.stat().st_size - len(opened.comment) - END_RECORD_BYTES
+    with archive.open("rb") as stream:
+        stream.seek(max(end, 0))
+        if stream.read(4) != b"PK\x05\x06":
+            raise DataError(f"{archive}: something follows its end record")
+    position = 0
+    for info in sorted(opened.infolist(), key=lambda info: info.header_offset):
+        if info.header_offset < position or (not position and info.header_offset):
+            raise DataError(
+                f"{archive}: member {info.orig_filename!r} overlaps the one before, or something precedes it"
+            )
+        position = info.header_offset + LOCAL_HEADER_BYTES + len(_encoded_zip_name(info)) + info.compress_size
+    if position > end:
+        raise DataError(f"{archive} is incomplete: its last member goes beyond its end")
+
+
+def _zip_members(
+    opened: zipfile.ZipFile, archive: Path, limits: ArchiveLimits
+) -> list[tuple[str, zipfile.ZipInfo]]:
+    """List the members with their names; every name is checked before any content is read."""
+    names, members = Names(archive, limits), []
+    for info in opened.infolist():
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+            raise DataError(f"{archive}: member {info.orig_filename!r} is refused: it is a link or a device")
+        if info.flag_bits & ENCRYPTED or info.compress_type not in METHODS:
+            raise DataError(f"{archive}: member {info.orig_filename!r} is refused: encrypted, or not deflated")
+        encoded = _encoded_zip_name(info)
+        folder = encoded.endswith(b"/")
+        if folder and info.file_size:
+            raise zipfile.BadZipFile(f"the folder {info.orig_filename!r} has content")
+        if name := names.add(encoded, folder=folder):
+            members.append((name + "/" * folder, info))
+    total = sum(info.file_size for _, info in members)
+    if total > limits.most_bytes(archive.stat().st_size):
+        raise DataError(f"{archive} expands to {total} bytes, more than is allowed for its size")
+    return members
+
+
+def _encoded_zip_name(info: zipfile.ZipInfo) -> bytes:
+    # macOS writes UTF-8 without the flag for it, so zipfile decoded the name as cp437.
+    encoded = info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
+    # Some programs of Windows write backslashes, which the format does not allow, between folders.
+    return encoded.replace(b"\\", b"/") if info.create_system == DOS else encoded

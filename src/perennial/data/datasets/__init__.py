@@ -1,0 +1,22 @@
+"""The data sets: one file of facts and one reader each."""
+
+from perennial.data.datasets.cifar10 import CIFAR10
+from perennial.data.datasets.dataset import Dataset
+from perennial.data.datasets.digits import DIGITS
+from perennial.data.datasets.flowers import FLOWERS
+from perennial.data.datasets.image_folder import IMAGE_FOLDER
+from perennial.data.datasets.imagenet import IMAGENET
+from perennial.data.datasets.mnist import MNIST
+from perennial.data.datasets.tfrecord import TFRECORD
+from perennial.data.datasets.visualwakewords import VISUALWAKEWORDS
+
+DATASETS: dict[str, Dataset] = {
+    "digits": DIGITS,
+    "mnist": MNIST,
+    "cifar10": CIFAR10,
+    "flowers": FLOWERS,
+    "imagenet": IMAGENET,
+    "visualwakewords": VISUALWAKEWORDS,
+    "image_folder": IMAGE_FOLDER,
+    "tfrecord": TFRECORD,
+}

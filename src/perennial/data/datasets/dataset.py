@@ -1,0 +1,90 @@
+"""Definition of a data set: its files and the functions that read them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base.config.choices import Split, Transparency
+from perennial.data.images import BadImage, Image, accept
+
+Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A file of the original distribution."""
+
+    name: str
+    bytes: int
+    sha256: str
+    content_sha256: str | None = None  # of the content of a gzip file, because mirrors may compress differently
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The examples of a split in a fixed order. Picklable: other processes read the images.
+
+    `images(indices)` yields the images of the examples with these indices, 0 .. N - 1, in that order.
+    `originals(indices)` yields the content of their files, because a record may hold a re-encoded image.
+    """
+
+    labels: NDArray[np.int64]  # [N], 0 .. classes - 1
+    images: Images
+    image_bytes: NDArray[np.int64]  # [N], approximate size of each image
+    names: Sequence[str] = ()  # N file names, if each example is a file
+    originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
+    alpha: bool = False  # whether images may have an alpha channel: `images` takes the keyword `transparency`
+    further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
+
+    def with_transparency(self, transparency: Transparency) -> Self:
+        """The examples with transparent pixels dropped or composited on white."""
+        images: Any = self.images
+        return replace(self, images=partial(images, transparency=transparency)) if self.alpha else self
+
+    def with_max_side(self, max_side: int) -> Self:
+        """The examples with larger images reduced to this longer side, in pixels."""
+        return replace(self, images=partial(_limited, self.images, max_side))
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Approximate size of all images in bytes."""
+        return int(self.image_bytes.sum())
+
+
+def _limited(images: Images, max_side: int, indices: Sequence[int]) -> Iterator[Image | BadImage]:
+    for image in images(indices):
+        yield image if isinstance(image, BadImage) else accept.limited(image, max_side)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Content of a data set: classes in the order of their labels, and its splits."""
+
+    classes: tuple[str, ...]
+    splits: Mapping[Split, Examples]
+    columns: tuple[str, ...] = ()  # further columns of a table of labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Facts about a data set and the function that reads it.
+
+    `read(folder)` gets a folder with the unpacked files, without `.gz` and archives as plain `.tar`, and raises
+    DataError if one is damaged or unexpected.
+    """
+
+    read: Callable[[Path], Source]
+    files: tuple[SourceFile, ...] = ()
+    alternatives: tuple[SourceFile, ...] = ()  # used if `files` are not available
+    decoded: bool = False  # whether reading decodes the images, so that worker processes pay off
+    mirrors: tuple[str, ...] = ()  # base URLs that end in a slash, in the order in which they are tried
+    # For the user's own data: `collect(path, raw)` copies a folder or archive into the raw folder;
+    # `assemble(files, raw)` copies fetched files, given as pairs of the name below `dataset.url` and the path.
+    collect: Callable[[Path, Path], None] | None = None
+    assemble: Callable[[Iterable[tuple[str, Path]], Path], None] | None = None
+    belongs: Callable[[str], bool] = bool  # whether a name below `dataset.url` is part of the data; bool: all

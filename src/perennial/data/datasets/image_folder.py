@@ -1,0 +1,47 @@
+"""The user's own images: a folder or an archive with one folder per class; see `readers.class_folders`."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from perennial.base.errors import DataError
+from perennial.data import archives
+from perennial.data.datasets.dataset import Dataset, Source
+from perennial.data.datasets.own import layout
+from perennial.data.datasets.readers import class_folders
+
+SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
+
+
+def collect(content: Path, raw: Path) -> None:
+    """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
+
+    An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
+
+    Raises:
+        DataError: the path does not exist, cannot be read, is not an archive or holds no classes. What is wrong
+            inside an archive is detected when it is expanded.
+    """
+    if content.is_dir():
+        layout.of_folder(content)
+        archives.pack(content, raw / "images.tar")
+    elif content.is_file():
+        shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")
+    else:
+        raise DataError(f"{content} does not exist; dataset.path names a folder of images or an archive of one")
+
+
+def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
+    """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
+    archives.pack_files(found, raw / "images.tar")
+
+
+def read(raw: Path) -> Source:
+    """Read the images from the single plain tar file in the folder."""
+    tars = sorted(raw.glob("*.tar"))
+    if len(tars) != 1:
+        raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
+    return class_folders.read(tars[0])
+
+
+IMAGE_FOLDER = Dataset(read=read, collect=collect, assemble=assemble, decoded=True)

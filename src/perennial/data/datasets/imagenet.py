@@ -1,0 +1,61 @@
+"""ImageNet (ILSVRC 2012): 1,281,167 + 50,000 photographs of 1,000 synsets.
+
+The archives need an account at image-net.org, so `dataset.path` names a folder that contains them. The
+official validation images are the test split, because published accuracies use them; validation is cut from
+train. Labels as in slim: 1 to 1,000 in the order of the synsets' names; class 0, background, has no examples.
+"""
+
+import shutil
+from pathlib import Path
+
+from perennial.base.errors import DataError
+from perennial.data.datasets.dataset import Dataset, Source
+from perennial.data.datasets.readers import ilsvrc
+
+TRAIN, VALIDATION, KIT = "ILSVRC2012_img_train", "ILSVRC2012_img_val", "ILSVRC2012_devkit_t12"
+TRAIN_BOXES, VALIDATION_BOXES = "ILSVRC2012_bbox_train_v2", "ILSVRC2012_bbox_val_v3"
+REQUIRED = (f"{TRAIN}.tar", f"{VALIDATION}.tar", f"{KIT}.tar.gz")
+OPTIONAL = (f"{TRAIN_BOXES}.tar.gz", f"{VALIDATION_BOXES}.tgz")
+BACKGROUND = ("background",)
+
+
+def collect(path: Path, raw: Path) -> None:
+    """Copy the archives in a folder into the raw folder; the archives of bounding boxes are optional.
+
+    Raises:
+        DataError: the folder or a required archive is missing.
+    """
+    if missing := [name for name in REQUIRED if not (path / name).is_file()]:
+        raise DataError(
+            f"{path} lacks {', '.join(missing)}; download {', '.join(REQUIRED)} and, for bounding boxes, "
+            f"{', '.join(OPTIONAL)} with an account from https://image-net.org/download, and put them there "
+            "(dataset.path)"
+        )
+    for name in (*REQUIRED, *OPTIONAL):
+        if (path / name).is_file():
+            shutil.copyfile(path / name, raw / name)
+
+
+def read(folder: Path) -> Source:
+    """Read the images of both archives, sorted by the SHA-256 of their names, with their boxes.
+
+    A class name is the synset and the first of its words, because by words alone two classes are `crane`.
+
+    Raises:
+        DataError: an archive is damaged, or the archives do not belong together.
+    """
+    synsets, truth = ilsvrc.development_kit(folder / f"{KIT}.tar")
+    names = (f"{synset.wnid} {synset.words.split(',')[0]}" for synset in synsets)
+    boxes = [folder / f"{name}.tar" for name in (TRAIN_BOXES, VALIDATION_BOXES)]
+    of_train, of_validation = (tar if tar.is_file() else None for tar in boxes)
+    first = len(BACKGROUND)
+    return Source(
+        classes=(*BACKGROUND, *names),
+        splits={
+            "train": ilsvrc.training(folder / f"{TRAIN}.tar", synsets, first, of_train),
+            "test": ilsvrc.validation(folder / f"{VALIDATION}.tar", truth, synsets, first, of_validation),
+        },
+    )
+
+
+IMAGENET = Dataset(read=read, collect=collect, decoded=True)

@@ -1,0 +1,222 @@
+"""Lists of classes in the forms of other programs, and text as editors and spreadsheets write it.
+
+labels.txt, classes.txt, ...      a name in each line, with or without its id: `0:cat`, `0 cat`, `cat`
+label.labels.txt                  TensorFlow Datasets: a name in each line
+label_map.pbtxt                   TensorFlow's object detection: item { id: 1 name: "cat" }
+labels.json, class_indices.json   {"0": "cat"}, {"cat": 0} or ["cat", "dog"]
+"""
+
+import codecs
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from perennial.base.errors import DataError
+from perennial.data.archives.safety import CONTROL
+
+log = logging.getLogger(__name__)
+BACKGROUND = "background"
+MOST_BYTES = 1 << 24  # of a list; 100,000 names of 160 bytes
+_WORDS = "(?:labels?|class|classes|category|categories)"
+_FILE = re.compile(
+    rf"(?:.*[._-])?{_WORDS}(?:[._-]?(?:names?|list|maps?|index|indices|ids?|labels?|to[._-]?idx))*"
+    r"\.(?:txt|json|pbtxt)|names\.(?:txt|json)|id2label\.json|label2id\.json|.*\.pbtxt|.*\.names"
+)
+_WITH_COLON = re.compile(r"([0-9]+)\s*:\s*(.*)")
+_WITH_BLANK = re.compile(r"([0-9]+)[\t ,;]+(.*)")
+_LABEL_MAP = """
+name: "label_map.proto" package: "perennial" syntax: "proto2"
+message_type { name: "Item"
+  field { name: "name" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "id" number: 2 label: LABEL_OPTIONAL type: TYPE_INT32 }
+  field { name: "display_name" number: 3 label: LABEL_OPTIONAL type: TYPE_STRING } }
+message_type { name: "LabelMap"
+  field { name: "item" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "Item" } }
+"""
+
+
+def is_class_list(name: str) -> bool:
+    """Whether a file name is that of a list of classes."""
+    return _FILE.fullmatch(name.lower()) is not None
+
+
+def class_name(text: str) -> str:
+    """Return a name of one line: control characters, such as line breaks, become escapes."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def text_of(content: bytes, where: object) -> str:
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one.
+
+    Raises:
+        DataError: the text has another encoding.
+    """
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if marked else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(
+            f"{where} is not UTF-8: byte {content[error.start]:#04x} in line {line}, as in Latin-1 or "
+            "Windows-1252; save it as UTF-8"
+        ) from error
+    if "\0" in text:
+        raise DataError(f"{where} holds zero bytes; save it as UTF-8")
+    return text
+
+
+def lines_of(content: bytes, where: object) -> list[str]:
+    """Return the lines that are not empty, without blanks around them; any line end of any system.
+
+    Raises:
+        DataError: as `text_of`.
+    """
+    lines = re.split(r"\r\n|\n|\r", text_of(content, where))
+    return [line.strip() for line in lines if line.strip()]
+
+
+def read_all(lists: Sequence[Path], used: Sequence[int]) -> tuple[str, ...]:
+    """Read the classes from lists, which must agree; without a list, the used labels name themselves.
+
+    Raises:
+        DataError: as `read`; or two lists differ.
+    """
+    if not lists:
+        return tuple(str(label) for label in range(max(used, default=-1) + 1))
+    first, *others = ((file, read(file, used)) for file in lists)
+    for file, names in others:
+        if names != first[1]:
+            raise DataError(f"{file} lists other classes than {first[0].name}; remove the wrong one")
+    return first[1]
+
+
+def read(file: Path, used: Sequence[int]) -> tuple[str, ...]:
+    """Read the classes in the order of their ids; `used`: the labels that examples have.
+
+    If the ids start at 1 and no example has label 0, class 0 is `background`.
+
+    Raises:
+        DataError: the list has gaps, duplicates or lines without an id, or ends before the highest label.
+    """
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    return names_of(content, file, used)
+
+
+def names_of(content: bytes, file: Path, used: Sequence[int]) -> tuple[str, ...]:
+    """Return the classes in the content of a list, as `read` does."""
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{file} has more than {MOST_BYTES} bytes, so it is no list of classes")
+    found = _parsed(content, file)
+    names = found if isinstance(found, tuple) else _by_id(found, file, used)
+    names = tuple(map(class_name, names))
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(f"{file} names the class {twice!r} twice")
+    if used and len(names) <= max(used):
+        first = f"; if labels start at 1, write {BACKGROUND} as the first line" if min(used) > 0 else ""
+        raise DataError(f"{file} lists {len(names)} classes, but there are labels up to {max(used)}{first}")
+    return names
+
+
+def _parsed(content: bytes, file: Path) -> tuple[str, ...] | dict[int, str]:
+    """Parse a list of classes: the names in order, or by their ids."""
+    if file.suffix.lower() == ".pbtxt":
+        return _of_label_map(text_of(content, file), file)
+    if file.suffix.lower() == ".json":
+        return _of_json(text_of(content, file), file)
+    lines = lines_of(content, file)
+    if file.name.lower().endswith(".labels.txt"):  # of TensorFlow Datasets, always without ids
+        return tuple(lines)
+    return _of_lines(lines, file)
+
+
+def _of_lines(lines: Sequence[str], file: Path) -> tuple[str, ...] | dict[int, str]:
+    """Read lines with ids, or names in order. Names may start with a number, so blanks prove no id."""
+    parts = [_WITH_BLANK.fullmatch(line) for line in lines]
+    ids = [int(part[1]) for part in parts if part and part[2]]
+    if len(ids) == len(lines) and sorted(ids) in (list(range(len(ids))), list(range(1, len(ids) + 1))):
+        return {int(part[1]): part[2] for part in parts if part}
+    parts = [_WITH_COLON.fullmatch(line) for line in lines]
+    if not any(parts):
+        return tuple(lines)
+    names: dict[int, str] = {}
+    for line, part in zip(lines, parts, strict=True):
+        if part is None or not part[2]:
+            raise DataError(f"{file}: the line {line!r} is not an id and a name, as in 0:cat")
+        _add(names, int(part[1]), part[2], file)
+    return names
+
+
+def _of_json(text: str, file: Path) -> tuple[str, ...] | dict[int, str]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} is not valid JSON: {error}") from error
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    names: dict[int, str] = {}
+    for key, entry in value.items() if isinstance(value, dict) else ():
+        if key.isascii() and key.isdecimal() and isinstance(entry, str):
+            _add(names, int(key), entry, file)
+        elif type(entry) is int:
+            _add(names, entry, key, file)
+        else:
+            names.clear()
+            break
+    if not names:
+        raise DataError(f'{file} is not a list of classes: expected {{"0": "cat"}}, {{"cat": 0}} or ["cat"]')
+    return names
+
+
+def _of_label_map(text: str, file: Path) -> dict[int, str]:
+    try:
+        found: Any = text_format.Parse(text, _label_map(), allow_unknown_field=True)
+    except text_format.ParseError as error:
+        raise DataError(f"{file} is not a label map: {error}") from error
+    shown = all(item.display_name for item in found.item)
+    names: dict[int, str] = {}
+    for item in found.item:
+        if not item.HasField("id") or not (name := item.display_name if shown else item.name):
+            raise DataError(f'{file}: an item without an id or a name; expected item {{ id: 1 name: "cat" }}')
+        _add(names, item.id, name, file)
+    if not names:
+        raise DataError(f'{file} lists no classes; expected item {{ id: 1 name: "cat" }}')
+    return names
+
+
+def _label_map() -> Any:
+    """Return an empty message of a label map, of a pool of its own."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(text_format.Parse(_LABEL_MAP, descriptor_pb2.FileDescriptorProto()))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("perennial.LabelMap"))()
+
+
+def _add(names: dict[int, str], number: int, name: str, file: Path) -> None:
+    if number in names:
+        raise DataError(f"{file}: the id {number} occurs twice")
+    names[number] = name
+
+
+def _by_id(names: Mapping[int, str], file: Path, used: Sequence[int]) -> tuple[str, ...]:
+    """Order names by id; without an id 0 that an example needs, class 0 is the background."""
+    found = dict(names)
+    if 0 not in found and 0 not in used and BACKGROUND not in found.values():
+        found[0] = BACKGROUND
+    if gap := sorted(set(range(len(found))) - set(found)):
+        raise DataError(
+            f"{file}: no class has the id {gap[0]}, but one has {max(found)}; ids run from 0 without a gap"
+            + (f"; add a line such as 0:{BACKGROUND} if no example has that label" if gap[0] == 0 else "")
+        )
+    if 0 not in names:
+        log.info("%s: its ids start at 1, so class 0 is %r, without examples", file, BACKGROUND)
+    return tuple(found[number] for number in range(len(found)))

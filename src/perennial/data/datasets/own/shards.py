@@ -1,0 +1,208 @@
+"""Names of TFRecord files: which are the shards of which split, and which are left out or refused.
+
+mnist_train.tfrecord, train-00000-of-00010, test.record, valid.tfrec.gz     by the last word
+train/part-00000, val/00-224x224-798.tfrec                                  by the folder
+"""
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from perennial.base import files
+from perennial.base.config.choices import SPLIT_WORDS, Split, split_named
+from perennial.base.errors import DataError, listed
+from perennial.data.archives import leftover, log_leftovers
+from perennial.data.datasets.own.class_lists import is_class_list
+
+log = logging.getLogger(__name__)
+SHOWN = 10  # names in a message
+ENDING = re.compile(r"\.(?:tf_?records?|records?|tfrecs?|tfr)(?![a-z0-9])")
+COMPRESSED = re.compile(r"\.(?:gz|gzip|zlib)(?![a-z0-9])")
+OF = re.compile(r"(\d+)-of-(\d+)")
+_SHARD = re.compile(
+    rf".*(?:{ENDING.pattern}(?:[-_.]?{OF.pattern}|[-_]\d+)?|{OF.pattern})(?:{COMPRESSED.pattern})?", re.DOTALL
+)
+# Words after a split that say nothing about it: versions, sizes, formats.
+_IDLE = re.compile(r"v\d*|x\d+|px|shards?|parts?|data|dataset|sets?|images?|imgs?|records?|split|jpe?g|png|rgb")
+_OTHERS = {"array_record": "ArrayRecord", "riegeli": "Riegeli", "parquet": "Parquet", "arrow": "Arrow"}
+_NUMBERED = re.compile(r"(?:.*[^0-9])?[0-9]{2,}")  # a name in the folder of a split, such as part-00000
+
+
+def split_of(name: str) -> Split | None:
+    """Return the split that a file name ends with; None if it is not a TFRecord file of a split.
+
+    Extensions, shard numbers and versions are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the
+    test split.
+
+    Raises:
+        DataError: the name contains a split, but not as its last word.
+    """
+    if not is_shard(name):
+        return None
+    words = _words(name)
+    while words and _IDLE.fullmatch(words[-1]):
+        words.pop()
+    if words and (split := split_named(words[-1])):
+        return split
+    if named := [word for word in words if split_named(word)]:
+        raise DataError(
+            f"{name!r}: the split is ambiguous; make it the last word, as in own_{named[0]}.tfrecord"
+        )
+    return None
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file name is one of TFRecords, by its ending or its shard number."""
+    return _SHARD.fullmatch(name.lower()) is not None
+
+
+def raw_name(name: str) -> str | None:
+    """Return the name in the raw folder of a file that belongs to the data, given below their folder.
+
+    A shard in the folder of a split gets the split as the last word of its name. None: the file is left out.
+
+    Raises:
+        DataError: it is named like TFRecords of no split, or its name and its folder are of different splits.
+    """
+    *above, file = name.split("/")
+    for ending, kind in _OTHERS.items():
+        if f".{ending}" in file.lower():
+            raise DataError(f"{name!r} is a file of {kind}, and not of TFRecords; write it as TFRecords")
+    if not above:
+        if is_class_list(file) or split_of(file):
+            return file
+        if is_shard(file):
+            raise DataError(
+                f"{name!r} is named like TFRecords, but not like those of a split; rename it as in "
+                f"own_train.tfrecord, with one of {', '.join(SPLIT_WORDS)} as the last word, or move it away"
+            )
+        return None
+    split = split_named(above[0]) if len(above) == 1 else None
+    if split is None or not (is_shard(file) or _NUMBERED.fullmatch(file)):
+        return None
+    words = [found for word in _words(file) if (found := split_named(word))]
+    if is_shard(file) and words and words[-1] != split:
+        raise DataError(f"{name!r} lies in the folder of the {split} split, but is named like {words[-1]}")
+    return f"{file}_{split}.tfrecord"
+
+
+def _words(name: str) -> list[str]:
+    lower = COMPRESSED.sub("", OF.sub("", name.lower()))
+    return re.findall(r"[^\W\d_][^\W_]*", ENDING.sub("", lower))
+
+
+def by_split(found: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
+    """Return the shards of each split among raw files, in the order given.
+
+    Raises:
+        DataError: there is no training split, or a shard is missing.
+    """
+    shards: dict[Split, list[Path]] = {}
+    for file in found:
+        if raw_name(file.name) and (split := split_of(file.name)) is not None:
+            shards.setdefault(split, []).append(file)
+    if "train" not in shards:
+        names = listed((file.name for file in found), SHOWN)
+        raise DataError(
+            f"{folder} holds no TFRecords of a train split, such as own_train.tfrecord: its files are {names}"
+        )
+    for each in shards.values():
+        _require_complete(each)
+    return {split: shards[split] for split in sorted(shards)}
+
+
+def _require_complete(shards: Sequence[Path]) -> None:
+    """Check that no shard is missing, by the number of shards in each name.
+
+    Raises:
+        DataError: a shard is missing, or the shards belong to several sets.
+    """
+    names = {file.name for file in shards}
+    if len({found[2] for name in names if (found := OF.search(name))}) > 1:
+        raise DataError(
+            f"{shards[0].parent} holds shards of several sets of one split: {', '.join(sorted(names)[:SHOWN])}"
+        )
+    for name in sorted(names):
+        if (found := OF.search(name)) is None:
+            continue
+        for number in range(int(found[2])):
+            other = f"{name[: found.start(1)]}{number:0{len(found[1])}d}{name[found.end(1) :]}"
+            if other not in names:
+                raise DataError(f"{shards[0].parent} holds {name} but not {other}")
+
+
+def chosen(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the raw name of each file that belongs to the data, and the files that are left out.
+
+    Raises:
+        DataError: as `raw_name`; or two files would have one name; or two words name one split, such as val
+            and valid.
+    """
+    found, left = dict[str, str](), list[str]()  # found: by the raw name
+    words: dict[Split, tuple[str, str]] = {}  # the word for a split, and a file that has it
+    for name in names:
+        if (raw := raw_name(name)) is None:
+            left.append(name)
+        elif (other := found.setdefault(raw, name)) != name:
+            raise DataError(f"{name!r} and {other!r} would both be {raw!r} in the raw folder; rename one")
+        elif split := split_of(raw):
+            # The folder's word, or the last of the name.
+            above = name.lower().split("/")[:-1]
+            word = next(word for word in reversed(above or _words(name)) if split_named(word) == split)
+            if (known := words.setdefault(split, (word, name)))[0] != word:
+                raise DataError(f"{known[1]!r} and {name!r} are both named like the {split} split; rename one")
+    return {name: raw for raw, name in found.items()}, left
+
+
+def in_folder(folder: Path) -> dict[str, Path]:
+    """Find the files in a folder and its folders, by name, and links to folders, which are left out."""
+    found = {}
+    for above, folders, names in os.walk(folder, onerror=_refuse_unreadable):
+        links = [name for name in folders if Path(above, name).is_symlink()]
+        for name in sorted((*names, *links)):
+            files.require_utf8(Path(above, name))
+            found[Path(above, name).relative_to(folder).as_posix()] = Path(above, name)
+    return found
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:
+    """Return the raw name of each file that belongs to the data; one line names those that are left out."""
+    found_names = sorted(names)
+    log_leftovers(where, [name for name in found_names if leftover(name)])
+    names = [name for name in found_names if not leftover(name)]
+    inside = _below_one_folder(names)
+    try:
+        found, left = chosen(inside)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    if not any(is_shard(raw) for raw in found.values()):
+        raise DataError(
+            f"{where} holds no TFRecords: no file is named like mnist_train.tfrecord or train/part-00000; "
+            f"its files are {listed(map(repr, names), SHOWN) or 'none'}"
+        )
+    _log_left_out(where, left)
+    return {inside[name]: raw for name, raw in found.items()}
+
+
+def _below_one_folder(names: Sequence[str]) -> dict[str, str]:
+    """Return the names without the single folder around all files, if any, each with the full name."""
+    found = {name: name for name in names}
+    while len(above := {name.partition("/")[0] for name in found}) == 1 and all("/" in name for name in found):
+        if split_named(*above):
+            break
+        found = {name.partition("/")[2]: full for name, full in found.items()}
+    return found
+
+
+def _log_left_out(where: object, left: Sequence[str]) -> None:
+    """Name the files that are neither TFRecords nor a list of classes, and their number."""
+    if left:
+        shown = listed(map(repr, left), SHOWN)
+        what = "files of no split that are no list of classes"
+        log.warning("%s: left out %d %s: %s", where, len(left), what, shown)

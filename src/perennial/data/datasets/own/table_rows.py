@@ -1,0 +1,142 @@
+"""Rows of tables as people have them, each with the number of the line that it ends in.
+
+    .csv, .tsv    commas, semicolons, tabs or bars; Excel's first line `sep=;`
+    .txt          the same, or lines such as `images/1.jpg 3`, of which the last word is the label
+    .jsonl        an object in each line, as in metadata.jsonl of Hugging Face
+    .json         {"1.jpg": "cat"}, or a list of objects
+
+The first row holds the names of the columns, if the file has them.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from perennial.base.errors import DataError
+from perennial.data.archives import Member
+from perennial.data.datasets.own.class_lists import text_of
+
+TABLES = (".csv", ".tsv")
+LISTS = (".txt", ".json", ".jsonl")  # which may also hold anything else
+DELIMITERS = ",;\t|"
+MOST_BYTES = 1 << 28
+MOST_COLUMNS, MOST_VALUES = 10_000, 50_000_000
+Read = Callable[[Member], bytes]
+Rows = list[tuple[int, list[str]]]
+
+
+def read(name: str, member: Member, content: Read) -> Rows:
+    """Read the rows of a table that are not empty.
+
+    Raises:
+        DataError: it has no rows, not the form that its ending says, or is too large.
+    """
+    if member.size > MOST_BYTES:
+        raise DataError(f"{name} has more than {MOST_BYTES} bytes")
+    text, lower = text_of(content(member), name), name.lower()
+    if lower.endswith(".jsonl"):
+        rows = _of_objects(_lines_of_json(text, name), name)
+    elif lower.endswith(".json"):
+        rows = _of_json(_json(text, name), name)
+    else:
+        rows = _of_lines(text, lower) or _of_csv(text, name)
+    if not rows:
+        raise DataError(f"{name} is empty")
+    return rows
+
+
+def _bounded(rows: Iterable[tuple[int, list[str]]], name: str) -> Rows:
+    """Collect rows, as long as they have not too many values."""
+    found, values = list[tuple[int, list[str]]](), 0
+    for line, row in rows:
+        values += len(row)
+        if len(row) > MOST_COLUMNS or values > MOST_VALUES:
+            most = f"{MOST_COLUMNS} columns or {MOST_VALUES} values"
+            raise DataError(f"{name} has more than {most}, so it is no table of labels")
+        found.append((line, row))
+    return found
+
+
+def _of_csv(text: str, name: str) -> Rows:
+    text = re.sub(r"\Asep=.\r?\n", "", text)  # a line of Excel
+    first = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
+    delimiter = "\t" if name.lower().endswith(".tsv") else max(DELIMITERS, key=first.count)
+    csv.field_size_limit(MOST_BYTES)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        return _bounded(((reader.line_num, row) for row in reader if any(map(str.strip, row))), name)
+    except csv.Error as error:
+        raise DataError(f"{name} line {reader.line_num} is not CSV: {error}") from error
+
+
+def _of_lines(text: str, lower: str) -> Rows:
+    """Read lines of a file and a label with blanks between; none if the text has other separators."""
+    if not lower.endswith(".txt"):
+        return []
+    lines = [(number, line.strip()) for number, line in enumerate(io.StringIO(text, newline=None), 1)]
+    lines = [(number, line) for number, line in lines if line]
+    if not lines or any(mark in lines[0][1] for mark in DELIMITERS):
+        return []
+    return [(number, line.rsplit(maxsplit=1)) for number, line in lines]
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not JSON: {error}") from error
+
+
+def _lines_of_json(text: str, name: str) -> list[tuple[int, Any]]:
+    lines = enumerate(io.StringIO(text, newline=None), 1)
+    return [(number, _json(line, f"{name} line {number}")) for number, line in lines if line.strip()]
+
+
+def _of_json(value: Any, name: str) -> Rows:
+    """Read labels by their files, or a list of objects; the number of a row is its place in the document."""
+    if isinstance(value, dict) and {"annotations", "images"} <= value.keys():
+        raise DataError(
+            f"{name} holds annotations of objects, as in COCO; write a table with a label for each image"
+        )
+    if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
+        return [(number, [key, str(each)]) for number, (key, each) in enumerate(value.items(), 1)]
+    if isinstance(value, list):
+        return _of_objects(list(enumerate(value, 1)), name)
+    raise DataError(f'{name} is not a table: expected {{"1.jpg": "cat"}} or a list of objects')
+
+
+def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:
+    """Write objects as rows below the names of all their keys."""
+    columns: dict[str, None] = {}
+    for number, each in found:
+        if not isinstance(each, dict):
+            raise DataError(f"{name} line {number} is not an object")
+        columns.update(dict.fromkeys(each))
+        if len(columns) > MOST_COLUMNS:
+            raise DataError(f"{name} has more than {MOST_COLUMNS} columns, so it is no table of labels")
+    rows = _bounded(
+        ((number, [_shown(each.get(column)) for column in columns]) for number, each in found), name
+    )
+    return [(0, list(columns)), *rows] if rows else []
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def one_hot(columns: Sequence[str], rows: Iterable[Sequence[str]], others: set[int]) -> list[int]:
+    """Return the columns but `others` that hold only 0 and 1, if there are two or more, one for each class."""
+    left = {number for number, name in enumerate(columns) if name and number not in others}
+    for row in rows:
+        left -= {number for number in left if number >= len(row) or not is_bit(row[number])}
+    return sorted(left) if len(left) > 1 else []
+
+
+def is_bit(text: str) -> bool:
+    """Whether a value is 0 or 1, perhaps with a fraction of zeros."""
+    return re.fullmatch(r"\s*[01](?:\.0*)?\s*", text) is not None

@@ -1,0 +1,217 @@
+"""Verified source files in a folder, each from the first mirror that has it, with retries."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.runtime import locks
+from perennial.data.downloads.connection import Client
+from perennial.data.downloads.http import Download
+from perennial.data.downloads.partial import Partial, disk_errors
+from perennial.data.downloads.spec import (
+    LIMITS,
+    Failure,
+    FileSpec,
+    TemporaryFailure,
+    TransferLimits,
+    WrongBytes,
+    is_verified,
+    mismatch,
+    public_url,
+    unexpected_start,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Unavailable(Exception):
+    """No mirror has the valid file; the message lists the failure of each."""
+
+    def __init__(self, spec: FileSpec, failures: Sequence[str], *, temporary: bool) -> None:
+        super().__init__("".join(f"\n  {failure}" for failure in failures) or "\n  no mirrors configured")
+        self.spec = spec
+        self.temporary = temporary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetcher:
+    """Downloads verified files into a folder from the first of the mirrors (base URLs) that has them."""
+
+    mirrors: Sequence[str]
+    folder: Path
+    limits: TransferLimits = LIMITS
+    credentials: tuple[str, str] | None = None  # user, password
+
+    def fetch_all(
+        self,
+        specs: Sequence[FileSpec],
+        alternatives: Sequence[FileSpec] = (),
+        on_file: Callable[[Path], None] = lambda _: None,
+    ) -> list[Path]:
+        """Return the files of a data set, or the alternative files if one is unavailable.
+
+        Calls `on_file` after each file.
+
+        Raises:
+            DataError: a mirror has other bytes or refuses the request; lists every missing file and where to
+                put it.
+            PerennialError: the network or a server failed (a retry may succeed), or the disk.
+        """
+        choices = [choice for choice in (specs, alternatives) if choice]
+        if len(choices) > 1:
+            # Manually added files take precedence over the network.
+            choices.sort(key=lambda choice: bool(self._missing(choice)))
+        errors: list[Unavailable] = []
+        for choice in choices:
+            fetched = []
+            try:
+                for spec in choice:
+                    fetched.append(self.fetch(spec))
+                    on_file(fetched[-1])
+            except Unavailable as error:
+                errors.append(error)
+            else:
+                return fetched
+        kind = PerennialError if any(error.temporary for error in errors) else DataError
+        failed = "".join(f"{error.spec.name} is not available:{error}\n" for error in errors)
+        raise kind(f"{failed}Nothing was replaced.{self._by_hand(choices)}")
+
+    def fetch(self, spec: FileSpec) -> Path:
+        """Return the verified file: the present one, or a download.
+
+        Raises:
+            Unavailable: no mirror has the valid file, or none is reachable.
+            PerennialError: the file cannot be written, or another process held the lock for too long.
+        """
+        file = self.folder / spec.name
+        # First without the lock: the folder may be read-only.
+        if not is_verified(file, spec):
+            with disk_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            with _lock(file, self.limits.total_s):
+                # Another process may have fetched it meanwhile.
+                if not is_verified(file, spec):
+                    self._fetch(spec, file)
+                    return file
+        log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
+        return file
+
+    def _fetch(self, spec: FileSpec, file: Path) -> None:
+        started = time.monotonic()
+        client = Client(
+            limits=self.limits, deadline_s=started + self.limits.total_s, credentials=self.credentials
+        )
+        failures, temporary, retries = [], False, 0
+        present = mismatch(file, spec) if file.exists() else None
+        if present:
+            failures.append(f"{file}: {present}; the file was not changed and not used")
+        with Partial(self.folder, spec.name) as partial:
+            for mirror in self.mirrors:
+                download = Download(spec=spec, url=mirror + spec.name, partial=partial, client=client)
+                url = public_url(download.url)
+                try:
+                    retries += _download_verified(download)
+                except Failure as failure:
+                    failures.append(f"{url}: {failure}")
+                    temporary |= failure.temporary
+                    continue
+                if file.exists():
+                    rejected = partial.reject(file)
+                    log.warning("%s: %s; kept as %s", file, present or "of another origin", rejected)
+                partial.commit(file)
+                seconds, size = time.monotonic() - started, file.stat().st_size
+                speed = partial.received_bytes / 1e6 / max(seconds, 1e-3)
+                start = partial.resumed_from
+                resumed = "" if start is None else f", resumed from byte {start}"
+                message = "fetched %s: %d bytes in %.1f s, %.1f MB/s, %d retries%s"
+                log.info(message, url, size, seconds, speed, retries, resumed)
+                return
+            if partial.size and spec.digest:
+                failures.append(f"{partial.size:,} bytes kept in {partial.file}; the next run resumes there")
+        # A retry does not help against a wrong file that was added manually.
+        raise Unavailable(spec, failures, temporary=temporary and present is None)
+
+    def _missing(self, specs: Sequence[FileSpec]) -> list[FileSpec]:
+        return [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
+
+    def _by_hand(self, choices: Sequence[Sequence[FileSpec]]) -> str:
+        """Instructions for a machine without a network."""
+        missing = [self._missing(choice) for choice in choices]
+        if not all(spec.digest for specs in missing for spec in specs):
+            return ""  # without a digest, a file put there by hand is not accepted
+        listed = "\nor".join("".join(f"\n  {spec}" for spec in specs) for specs in missing)
+        sources, folder = ", ".join(map(public_url, self.mirrors)), self.folder.absolute()
+        return f" Without a network, put into {folder}{listed}\n(from {sources}) and run this again."
+
+
+@contextmanager
+def _lock(file: Path, timeout_s: float) -> Iterator[None]:
+    """Hold `<name>.lock` beside a file: one process at a time downloads it."""
+    lock = file.with_name(f"{file.name}.lock")
+    with ExitStack() as stack:
+        with disk_errors(lock):
+            busy = f"another process downloads {file.name}"
+            stack.enter_context(locks.held(lock, "download", busy=busy, timeout_s=timeout_s))
+        yield
+
+
+def _download_verified(download: Download) -> int:
+    """Download and verify a file; returns the number of retries."""
+    partial = download.partial
+    retries = _download(download)
+    wrong = mismatch(partial.file, download.spec)
+    if wrong and partial.resumed_from is not None:
+        log.warning("%s, after resuming: %s; restarting from the first byte", public_url(download.url), wrong)
+        partial.discard()
+        retries += 1 + _download(download)
+        wrong = mismatch(partial.file, download.spec)
+    if wrong:
+        raise _rejected(partial, wrong)
+    return retries
+
+
+def _download(download: Download) -> int:
+    """Complete the partial file; returns the number of retries.
+
+    Temporary failures are retried with growing pauses; tries that received enough bytes do not count.
+    """
+    if download.url.startswith("file:"):
+        download.copy()
+        return 0
+    client, partial, limits = download.client, download.partial, download.client.limits
+    if not client.left_s():
+        raise TemporaryFailure(f"not tried: {client.late()}")
+    fruitless = 0
+    for retry in count(1):
+        received = partial.received_bytes
+        try:
+            download.attempt()
+        except WrongBytes as wrong:
+            raise _rejected(partial, f"{wrong}{unexpected_start(partial.file)}") from wrong
+        except TemporaryFailure as failure:
+            progressed = partial.received_bytes - received >= limits.progress_bytes
+            fruitless = 0 if progressed else fruitless + 1
+            pause_s = min(limits.backoff_first_s * 2 ** max(fruitless - 1, 0), limits.backoff_max_s)
+            pause_s += random.uniform(0, limits.backoff_first_s)  # noqa: S311  not secret
+            pause_s = max(pause_s, min(failure.retry_after_s, limits.retry_after_max_s))
+            if fruitless >= limits.tries or pause_s >= client.left_s():
+                tries = "1 try" if retry == 1 else f"{retry} tries"
+                raise TemporaryFailure(f"{failure} ({tries})") from failure
+            log.warning("%s: %s; retry %d in %.1f s", public_url(download.url), failure, retry, pause_s)
+            time.sleep(pause_s)
+        else:
+            break
+    return retry - 1
+
+
+def _rejected(partial: Partial, wrong: str) -> WrongBytes:
+    return WrongBytes(
+        f"{wrong}; the file changed upstream, the transfer broke, or this is an error page; "
+        f"file kept as {partial.reject().absolute()}"
+    )

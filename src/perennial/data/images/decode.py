@@ -1,0 +1,100 @@
+"""Decode images to pixels and check every byte of the file."""
+
+import io
+import re
+import struct
+import zlib
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+
+from perennial.base.config.choices import Transparency
+from perennial.data.images import Refused, alpha, jpeg, png, png_file
+
+# Pillow raises almost any type for a damaged file. MemoryError is missing: it says nothing about the file.
+PILLOW_ERRORS = (
+    OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, AttributeError,
+    struct.error, zlib.error, RuntimeError, AssertionError, PIL.Image.DecompressionBombError,
+)  # fmt: skip
+DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
+Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
+
+
+def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
+    """Decode a PNG or JPEG file, grey or RGB, to an array, or to Pillow's image if Pillow decoded it.
+
+    Raises:
+        ValueError: it cannot be decoded, here or by TensorFlow.
+    """
+    pixels = png.stored_pixels(encoded)
+    if pixels is not None:
+        return pixels
+    try:
+        image = opened(encoded)
+        image.load()
+    except PILLOW_ERRORS as error:
+        reason = re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error)) or type(error).__name__
+        raise ValueError(reason) from error
+    return plain(image)
+
+
+def opened(encoded: bytes) -> PIL.Image.Image:
+    """Open a PNG or JPEG file that TensorFlow decodes, without its metadata.
+
+    Raises:
+        Refused: it is damaged, too large, or of a kind that TensorFlow does not decode.
+    """
+    if encoded.startswith(png.SIGNATURE):
+        found = png_file.check(encoded)
+        if not found.window:
+            raise Refused("its compressed data need a larger window than their header says (zlib, RFC 1950)")
+        return PngImageFile(io.BytesIO(found.for_decoder(encoded)))
+    if not encoded.startswith(jpeg.START):
+        raise Refused("it is neither PNG nor JPEG")
+    return JpegImageFile(io.BytesIO(photograph(encoded).for_decoder(encoded)))
+
+
+def photograph(encoded: bytes) -> jpeg.Jpeg:
+    """Read the structure of a JPEG file that TensorFlow decodes; raises Refused like `opened`."""
+    found = jpeg.read(encoded)
+    if not found.trained_on:
+        raise Refused(f"it is a JPEG of a kind that TensorFlow does not decode (frame {found.frame:#x})")
+    return found
+
+
+def check_coefficients(encoded: bytes, found: jpeg.Jpeg) -> None:
+    """Decode a JPEG file down to its coefficients, where damage shows.
+
+    Raises:
+        one of PILLOW_ERRORS: it is damaged.
+    """
+    content, size = found.for_decoder(encoded), (-(-found.width // DRAFT), -(-found.height // DRAFT))
+    mode, order = ("CMYK", "CMYK;I") if len(found.factors) == len("CMYK") else ("L", "L")
+    try:  # without Pillow's own reading of the segments, which takes a tenth of the time
+        PIL.Image.frombytes(mode, size, content, "jpeg", order, "", DRAFT, 0)
+    except ValueError:
+        image = JpegImageFile(io.BytesIO(content))
+        image.draft(mode, size)
+        image.load()  # says what is wrong
+
+
+def plain(image: PIL.Image.Image, transparency: Transparency = "drop") -> PIL.Image.Image:
+    """Convert a loaded image to 8-bit grey or RGB, like TensorFlow: upper byte of 16-bit samples, no alpha."""
+    if transparency == "white" and alpha.is_transparent(image):
+        return alpha.on_white(image)
+    if image.mode in {"L", "RGB"}:
+        return image
+    if image.mode.startswith("I;16"):
+        return PIL.Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("L" if image.mode in {"1", "LA", "La"} else "RGB")
+
+
+def array(image: Pixels | PIL.Image.Image) -> Pixels:
+    """Return the pixels, uint8 [height, width, channels]."""
+    if isinstance(image, np.ndarray):
+        return image
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]

@@ -1,0 +1,176 @@
+"""tf.data pipelines over records in manifest order; shuffling is done in perennial.model.training."""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.base import files
+from perennial.base.config.choices import Split
+from perennial.base.errors import DataError
+from perennial.data.preprocessing import ImageSpec, photographs
+from perennial.data.records.label_map import LabelMap
+from perennial.data.records.manifest import Manifest, Shard
+
+ENCODED, LABEL = "image/encoded", "image/class/label"
+KEYS = {name: tf.io.FixedLenFeature((), kind) for name, kind in ((ENCODED, tf.string), (LABEL, tf.int64))}
+THREADS = len(os.sched_getaffinity(0))
+UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves time: nothing here needs AutoGraph
+AHEAD = 4  # batches that are prefetched
+PARSED = 256  # records parsed at once
+DECODED = 16  # images that one thread decodes at once
+
+
+def batches(
+    folder: Path,
+    data: Manifest,
+    split: Split,
+    pixels: ImageSpec,
+    *,
+    batch_size: int,
+    label_map: LabelMap,
+    cache_mb: int = 0,
+) -> tf.data.Dataset:
+    """Images [N, height, width, channels] and the model's labels int64 [N], each example once, in order.
+
+    Images are the stored uint8 if all have one size, otherwise float32 for the model. They stay in memory for
+    further passes if they take at most `cache_mb` megabytes.
+
+    Raises:
+        DataError: the split has examples of classes that the model leaves out.
+    """
+    label_map.require_none_below(folder, data, split)
+    part = data.splits[split]
+
+    ready = decoded_examples(folder, part.shards, pixels, batch_size)
+    ready = ready.map(lambda images, labels: (images, label_map(labels)))
+    spec = pixels.undistorted_as
+    if part.examples * math.prod(spec.shape) * spec.dtype.size <= cache_mb * 10**6:
+        ready = ready.cache()
+    return ready.prefetch(AHEAD).with_options(options())
+
+
+def decoded_examples(
+    folder: Path, shards: Sequence[Shard], pixels: ImageSpec, batch_size: int
+) -> tf.data.Dataset:
+    """Batches of undistorted images [N, height, width, channels] and labels int64 [N], in the shards' order."""
+    records = _records(folder, *shards)
+    if not pixels.same_size:
+        # Photographs as float32 are large: copying them into other batches would take a fifth of the time.
+        def one(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            features = tf.io.parse_single_example(record, KEYS)
+            return pixels.evaluation_one(photographs.decoded(features[ENCODED], pixels)), features[LABEL]
+
+        return records.map(UNCONVERTED(one), num_parallel_calls=THREADS, deterministic=True).batch(batch_size)
+
+    def several(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        features = tf.io.parse_example(records, KEYS)
+        return photographs.undistorted(features[ENCODED], pixels), features[LABEL]
+
+    decoded = records.batch(DECODED).map(UNCONVERTED(several), num_parallel_calls=THREADS, deterministic=True)
+    return decoded if batch_size == DECODED else decoded.rebatch(batch_size)
+
+
+def encoded(folder: Path, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+    """The labels of a shard's records and their encoded images, as bytes."""
+    labels, images = [np.zeros(0, np.int64)], [np.zeros(0, object)]
+    for records in _records(folder, shard).batch(PARSED):
+        features = tf.io.parse_example(records, KEYS)
+        labels.append(features[LABEL].numpy())
+        images.append(features[ENCODED].numpy())
+    return np.concatenate(labels), np.concatenate(images)
+
+
+def encoded_images(folder: Path, shards: Sequence[Shard]) -> tf.data.Dataset:
+    """The encoded image of each record, a string, in the manifest's order."""
+    records = _records(folder, *shards).batch(PARSED // 4)
+    return records.map(lambda batch: tf.io.parse_example(batch, KEYS)[ENCODED]).unbatch()
+
+
+def spread(dataset: tf.data.Dataset, size: int, count: int) -> tf.data.Dataset:
+    """`count` elements of a dataset of `size`, at equal distances up to its last; all if it has no more."""
+    count = min(size, count)
+    numbered = dataset.enumerate().filter(lambda n, _: (n + 1) * count // size > n * count // size)
+    return numbered.map(lambda _, element: element)
+
+
+def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[bytes, NDArray[np.uint8]]]:
+    """Pairs of an encoded image and its pixels, uint8 [height, width, channels]."""
+
+    def decoded(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return image, tf.io.decode_image(image, channels=channels, expand_animations=False)
+
+    images = encoded.map(decoded, num_parallel_calls=THREADS, deterministic=True)
+    yield from images.with_options(untuned()).as_numpy_iterator()
+
+
+@contextmanager
+def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
+    """Convert a TensorFlow error caused by a shard to a DataError that names the shard.
+
+    Raises:
+        DataError: a shard is missing or differs from the one that was checked, or an image does not decode.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        content = type(error) is tf.errors.DataLossError
+        for part in data.splits.values():
+            for shard in part.shards:
+                if change := _change(folder / shard.file, shard, content=content):
+                    raise DataError(
+                        f"{folder / shard.file} {change} since the records were checked; `dvc repro` restores "
+                        "the version in dvc.lock and continues"
+                    ) from error
+        if any(name in str(error) for name in photographs.DECODERS) and (found := _undecodable(folder, data)):
+            raise DataError(
+                f"{found}; validate.decode: all finds such images before training; remove the image, or save "
+                "it with another program, and run convert again"
+            ) from error
+        raise
+
+
+def _undecodable(folder: Path, data: Manifest) -> str | None:
+    """Name the first image that TensorFlow does not decode; None if it decodes all of them."""
+    for part in data.splits.values():
+        for shard in part.shards:
+            for number, image in enumerate(encoded(folder, shard)[1]):
+                try:
+                    tf.io.decode_image(image, expand_animations=False)
+                except tf.errors.InvalidArgumentError as error:
+                    reason = str(error.message).splitlines()[0].rpartition("}} ")[2]
+                    return f"{folder / shard.file} record {number}: the image does not decode: {reason}"
+    return None
+
+
+def untuned() -> tf.data.Options:
+    """No autotuning, whose thread can keep an iterator that is deleted waiting for up to a minute."""
+    chosen = tf.data.Options()
+    chosen.autotune.enabled = False
+    return chosen
+
+
+def options() -> tf.data.Options:
+    """A private thread pool with one thread per core and one for reading; no autotuning during training."""
+    chosen = untuned()
+    chosen.threading.private_threadpool_size = THREADS + 1
+    chosen.threading.max_intra_op_parallelism = 1
+    return chosen
+
+
+def _records(folder: Path, *shards: Shard) -> tf.data.TFRecordDataset:
+    return tf.data.TFRecordDataset([str(folder / shard.file) for shard in shards])
+
+
+def _change(file: Path, shard: Shard, *, content: bool) -> str | None:
+    """Describe how a shard changed, None if it did not; compares the content only with `content`."""
+    if not file.is_file():
+        return "has vanished"
+    if file.stat().st_size != shard.bytes or (content and files.sha256(file) != shard.sha256):
+        return "was changed"
+    return None

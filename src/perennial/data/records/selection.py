@@ -1,0 +1,131 @@
+"""Selection of the examples to convert: all except excluded images.
+
+Images are excluded before anything else is decided, so that splits, shards and order are those of a source
+that never held it: the other images of a folder keep their split, which their names decide, and examples
+without names move up, as if the record were cut out of its file.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base.config.choices import Split, Transparency
+from perennial.base.config.data import ComputeConfig
+from perennial.base.errors import DataError
+from perennial.base.project.exclusions import FILE, Exclusions
+from perennial.base.runtime import parallel
+from perennial.data.datasets.dataset import Examples, Source
+from perennial.data.images import Image, Refused
+from perennial.data.images.accept import accepted, is_kept
+
+log = logging.getLogger(__name__)
+CHUNK_BYTES = 8 << 20  # image bytes that a process digests at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Arguments shared by the processes that digest images."""
+
+    splits: Mapping[Split, Examples]
+    digests: frozenset[bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Consecutive examples of a split."""
+
+    split: Split
+    first: int
+    stop: int
+
+
+def kept(
+    compute: ComputeConfig, source: Source, excluded: Exclusions, *, small: bool = False
+) -> dict[Split, NDArray[np.int64]]:
+    """Find the indices of each split's examples that are not excluded.
+
+    An image is excluded if the SHA-256 of its file, or of the file that a record holds of it, is listed.
+
+    Raises:
+        DataError: a class would have no example left in a split where it has some.
+    """
+    chosen = {split: np.ones(len(each.labels), np.bool_) for split, each in source.splits.items()}
+    if excluded.digests:
+        search = Search(splits=source.splits, digests=frozenset(map(bytes.fromhex, excluded.digests)))
+        blocks = [each for split, found in source.splits.items() for each in _blocks(split, found)]
+        results = parallel.map_ordered(compute, matching, search, blocks, small=small)
+        matched: set[bytes] = set()
+        for block, found in zip(blocks, results, strict=True):
+            chosen[block.split][list(found)] = False
+            matched.update(found.values())
+        left_out = sum(int((~mask).sum()) for mask in chosen.values())
+        unknown = len(excluded.digests) - len(matched)
+        more = f"; the source has no image with {unknown} of its digests" if unknown else ""
+        log.info("left out %d examples that %s lists%s", left_out, FILE, more)
+        _require_examples(source, chosen)
+    return {split: np.flatnonzero(mask) for split, mask in chosen.items()}
+
+
+def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Source:
+    """Restrict a source to some examples; their images are still read by their original indices."""
+    splits = {
+        split: replace(
+            found,
+            labels=found.labels[indices[split]],
+            image_bytes=found.image_bytes[indices[split]],
+            names=[found.names[index] for index in indices[split]] if found.names else (),
+        )
+        for split, found in source.splits.items()
+    }
+    return replace(source, splits=splits)
+
+
+def matching(search: Search, block: Block) -> dict[int, bytes]:
+    """Find the excluded examples of a block, by index, with the digest that matched."""
+    examples = search.splits[block.split]
+    digests = _digests(examples, range(block.first, block.stop))
+    return {index: digest for index, digest in digests if digest in search.digests}
+
+
+def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
+    """Yield the index and digests of each image: of its source file, and of the file in the record."""
+    if examples.originals is None:
+        for index, image in zip(indices, examples.images(indices), strict=True):
+            if isinstance(image, Image):
+                yield index, hashlib.sha256(image.encoded).digest()
+        return
+    for index, content in zip(indices, examples.originals(indices), strict=True):
+        yield index, hashlib.sha256(content).digest()
+        with suppress(Refused):  # convert names it
+            if not is_kept(content):
+                for image in (accepted(content, "", each) for each in get_args(Transparency)):
+                    if isinstance(image, Image):
+                        yield index, hashlib.sha256(image.encoded).digest()
+
+
+def _blocks(split: Split, examples: Examples) -> Iterator[Block]:
+    ends = examples.image_bytes.cumsum()
+    first, count = 0, len(ends)
+    while first < count:
+        before = int(ends[first - 1]) if first else 0
+        stop = min(max(int(np.searchsorted(ends, before + CHUNK_BYTES)), first + 1), count)
+        yield Block(split=split, first=first, stop=stop)
+        first = stop
+
+
+def _require_examples(source: Source, chosen: Mapping[Split, NDArray[np.bool_]]) -> None:
+    classes = len(source.classes)
+    for split, found in source.splits.items():
+        before = np.bincount(found.labels, minlength=classes)
+        after = np.bincount(found.labels[chosen[split]], minlength=classes)
+        for label in np.flatnonzero((before > 0) & (after == 0)):
+            raise DataError(
+                f"{FILE} leaves out all {before[label]} images of class {source.classes[label]} in {split}; "
+                "nothing was written; add others, or remove the class from the source"
+            )

@@ -1,0 +1,269 @@
+"""Planning of shards, before any image is read, and writing them.
+
+Shards are written part by part, so that memory does not grow with the data.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base import files
+from perennial.base.config.choices import SPLITS, Split
+from perennial.base.errors import DataError
+from perennial.base.runtime import parallel
+from perennial.data.datasets.dataset import Examples, Images, Source
+from perennial.data.datasets.readers.fixed_size import FixedSizeImages
+from perennial.data.images import BadImage
+from perennial.data.records import manifest, splits
+from perennial.data.tfrecord import bulk, example, framing
+
+SHARD_BYTES = 100_000_000  # minimum size with `auto`, if there are several shards
+RECORD_BYTES = 150  # approximate size of a record without its image
+TEST_SALT = "test"  # not the seed: the test examples must stay the same whatever is tried on validation
+SLIM_VALIDATION = 350  # flowers
+SLIM_SHARDS = 5
+SLIM_WHOLE = ("mnist", "cifar10", "digits")  # a file for each split
+SLIM_IMAGENET_SEED = 12345
+# Split in the source, split in slim, start of the file name, and number of files.
+SLIM_NUMBERED: Mapping[str, Sequence[tuple[Split, Split, str, int]]] = {
+    "imagenet": (("train", "train", "train", 1024), ("test", "validation", "validation", 128)),
+    "visualwakewords": (("train", "train", "train.record", 100), ("test", "validation", "val.record", 10)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedShard:
+    """A TFRecord file to write: indices of examples of a source split."""
+
+    name: str
+    split: Split
+    source: Split
+    indices: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardPart:
+    """A part of a shard, small enough to be held in memory."""
+
+    source: Split
+    indices: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+def plan(
+    dataset: str,
+    source: Source,
+    *,
+    shards: int | Literal["auto"],
+    fraction: float,
+    seed: int,
+    test_fraction: float = 0.1,
+) -> list[PlannedShard]:
+    """Plan the shards of train, validation and test; splits that the source lacks are cut from train.
+
+    `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
+    it has no shards.
+
+    Raises:
+        DataError: a class has too few examples for a cut.
+    """
+    chosen: dict[Split, tuple[Split, NDArray[np.int64]]] = {
+        split: (split, np.arange(len(examples.labels))) for split, examples in source.splits.items()
+    }
+    cuts: tuple[tuple[Split, float, str], ...] = (
+        ("test", test_fraction, TEST_SALT),
+        ("validation", fraction, str(seed)),
+    )
+    for split, share, salt in cuts:
+        if split not in chosen and share:
+            train = source.splits["train"]
+            indices = chosen["train"][1]
+            names = [train.names[index] for index in indices] if train.names else ()
+            labels = train.labels[indices]
+            for label in np.flatnonzero(np.bincount(labels) == 1):
+                raise DataError(
+                    f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
+                    "too few to hold one out"
+                )
+            held_out = splits.held_out(labels, fraction=share, salt=salt, names=names)
+            chosen["train"], chosen[split] = ("train", indices[~held_out]), ("train", indices[held_out])
+    planned = []
+    for split in (split for split in SPLITS if split in chosen):
+        origin, indices = chosen[split]
+        fitting = int(len(indices) * record_bytes(source.splits[origin]) // SHARD_BYTES)
+        ranges = splits.even(len(indices), fitting if isinstance(shards, str) else shards)
+        for number, part in enumerate(ranges):
+            name = f"{dataset}_{split}_{number:05d}-of-{len(ranges):05d}.tfrecord"
+            part_indices = indices[part.start : part.stop]
+            planned.append(PlannedShard(name=name, split=split, source=origin, indices=part_indices))
+    return planned
+
+
+def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedShard]:
+    """Plan shards with TF-Slim's file names, splits and counts, for programs that expect them.
+
+    Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers,visualwakewords}.py and
+    build_imagenet_data.py. Slim takes the files of flowers and ImageNet in directory order, which differs
+    between machines; here they are sorted first. Digits are written as MNIST. Your own images are written as
+    flowers, whose program slim tells to copy for them, with `fraction` of them for validation.
+
+    Raises:
+        DataError: there are too few photographs to hold out slim's 350.
+    """
+    if dataset in SLIM_WHOLE:
+        return [
+            PlannedShard(
+                name=f"{dataset}_{split}.tfrecord",
+                split=split,
+                source=split,
+                indices=np.arange(len(examples.labels)),
+            )
+            for split, examples in source.splits.items()
+        ]
+    if dataset in SLIM_NUMBERED:
+        return _plan_numbered(dataset, source)
+    planned = []
+    for split, origin, indices in _slim_splits(dataset, source, fraction):
+        size = -(-len(indices) // SLIM_SHARDS)
+        for shard in range(SLIM_SHARDS):
+            name = f"{dataset}_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord"
+            own = np.array(indices[shard * size : (shard + 1) * size], np.int64)
+            planned.append(PlannedShard(name=name, split=split, source=origin, indices=own))
+    return planned
+
+
+def _slim_splits(dataset: str, source: Source, fraction: float) -> Iterator[tuple[Split, Split, list[int]]]:
+    """Each split of slim's flowers, the split of the source that it comes from, and its examples there."""
+    orders: dict[Split, list[int]] = {}
+    for split, examples in source.splits.items():
+        names = examples.names or range(len(examples.labels))
+        orders[split] = sorted(range(len(names)), key=names.__getitem__)
+        random.Random(0).shuffle(orders[split])  # noqa: S311 - slim's own split and seed
+    if set(orders) != {"train"}:
+        yield from ((split, split, orders[split]) for split in SPLITS if split in orders)
+        return
+    order = orders["train"]
+    held_out = SLIM_VALIDATION if dataset == "flowers" else round(len(order) * fraction)
+    if len(order) <= held_out:
+        raise DataError(
+            f"slim's layout needs more than {held_out} photographs: it holds {held_out} out for "
+            f"validation; the archive has {len(order)}"
+        )
+    yield "train", "train", order[held_out:]
+    if held_out:
+        yield "validation", "train", order[:held_out]
+
+
+def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:
+    """Plan slim's shards of ImageNet (shuffled, then split) or Visual Wake Words (dealt out in turn)."""
+    planned = []
+    for origin, split, name, shards in SLIM_NUMBERED[dataset]:
+        names = source.splits[origin].names
+        order = sorted(range(len(names)), key=names.__getitem__)
+        dealt = [order[shard::shards] for shard in range(shards)]
+        if dataset == "imagenet":
+            random.Random(SLIM_IMAGENET_SEED).shuffle(order)  # noqa: S311 - slim's own seed
+            bounds = [len(order) * shard // shards for shard in range(shards + 1)]
+            dealt = [order[start:stop] for start, stop in pairwise(bounds)]
+        for shard, own in enumerate(dealt):
+            file, indices = f"{name}-{shard:05d}-of-{shards:05d}", np.array(own, np.int64)
+            planned.append(PlannedShard(name=file, split=split, source=origin, indices=indices))
+    return planned
+
+
+def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[ShardPart]:
+    """Split a shard into parts, in order."""
+    size = max(int(part_bytes / record_bytes(examples)), 1)
+    indices = [shard.indices[start : start + size] for start in range(0, len(shard.indices), size)]
+    return [ShardPart(source=shard.source, indices=part, labels=examples.labels[part]) for part in indices]
+
+
+def record_bytes(examples: Examples) -> float:
+    """Mean size of a record."""
+    return examples.encoded_bytes / max(len(examples.labels), 1) + RECORD_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """The records of a part of a shard.
+
+    The content of files that records hold byte for byte is left out: reading it again takes less time than
+    sending it to another process.
+    """
+
+    records: bytes
+    left_out: list[tuple[int, int]] = field(default_factory=list)  # position in `records`, index of the example
+    labels: list[int]  # of those records
+    rejected: list[BadImage]  # files that gave no record
+    rejected_indices: list[int] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
+
+
+def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
+    """Encode the examples of a part as records, in order."""
+    read = images[part.source]
+    if isinstance(read, FixedSizeImages):
+        batches, done = list[bytes](), 0
+        for pixels in read.batches(part.indices.tolist()):
+            batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
+            done += len(pixels)
+        return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
+    records, labels, hidden = bytearray(), list[int](), list[str]()
+    rejected, lost, indices = list[BadImage](), list[int](), part.indices.tolist()
+    left_out = list[tuple[int, int]]()
+    for index, label, image in zip(indices, part.labels.tolist(), read(indices), strict=True):
+        if isinstance(image, BadImage):
+            rejected.append(image)
+            lost.append(index)
+        else:
+            sides = example.around(image, label)
+            before, after = framing.around(sides[0], image.encoded, sides[1])
+            records += before
+            if image.original:
+                left_out.append((len(records), index))
+            else:
+                records += image.encoded
+            records += after
+            labels.append(label)
+            hidden += [image.filename or "an image without a name"] if image.hidden else []
+    return Encoded(
+        records=bytes(records), left_out=left_out, labels=labels, rejected=rejected, rejected_indices=lost,
+        hidden=hidden,
+    )  # fmt: skip
+
+
+def completed(part: Encoded, examples: Examples) -> Encoded:
+    """Insert the content that was left out, read from the source."""
+    if not part.left_out:
+        return part
+    pieces, done, whole = list[bytes | memoryview](), 0, memoryview(part.records)
+    contents = examples.originals([index for _, index in part.left_out]) if examples.originals else ()
+    for (position, _), content in zip(part.left_out, contents, strict=True):
+        pieces += [whole[done:position], content]
+        done = position
+    return replace(part, records=b"".join((*pieces, whole[done:])), left_out=[])
+
+
+def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[manifest.Shard, Sequence[int]]:
+    """Write a TFRecord file; returns its manifest entry and its examples per class."""
+    digest = hashlib.sha256()
+    per_class = np.zeros(classes, np.int64)
+
+    def records() -> Iterator[bytes]:
+        nonlocal per_class
+        for part in parts:
+            per_class = per_class + np.bincount(part.labels, minlength=classes)
+            yield part.records
+
+    with files.naming(file), file.open("wb") as stream:
+        parallel.feed(records(), stream.write, digest.update)
+        size = stream.tell()
+    entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
+    return entry, per_class.tolist()

@@ -1,0 +1,125 @@
+"""The listing of a source: checked names, their digest, and the packing order of objects."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perennial.base.errors import DataError
+from perennial.base.storage import Entry
+from perennial.data.archives.safety import broken_rule, folded, hidden, leftover
+
+PAGE = 1000  # objects in memory at a time
+MAX_NAME_BYTES = 255  # of a path component: the limit of most file systems
+TABLES = """
+    PRAGMA journal_mode = OFF;
+    CREATE TABLE objects (path TEXT PRIMARY KEY, name TEXT, size INTEGER, etag TEXT, id TEXT) WITHOUT ROWID;
+    CREATE TABLE names (folded TEXT PRIMARY KEY, name TEXT, folder INTEGER) WITHOUT ROWID;
+    CREATE TABLE copies (id TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """An object of a source."""
+
+    name: str  # below the URL, with `/` between its parts
+    size: int  # bytes
+    etag: str  # changes when the content changes
+    id: str  # of this version of the object: a digest of the URL and all fields above
+    sha256: str | None = None  # of the local copy, if there is one
+
+
+class Listing:
+    """The objects of a source, in a temporary database, so that memory use does not grow with their number.
+
+    The database is an unnamed file, which SQLite removes.
+    """
+
+    def __init__(self, url: str, *, portable: bool = True) -> None:
+        self.url, self.portable = url, portable
+        self.objects, self.bytes = 0, 0
+        self._last_folder = ""
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.executescript(TABLES)
+        self._db.execute("BEGIN")
+
+    def add(self, entry: Entry) -> None:
+        """Add an object. Folder markers and files that desktops and tools leave behind are ignored.
+
+        Raises:
+            DataError: its name breaks a rule, or equals another name up to case or Unicode normalization.
+        """
+        name = entry.key
+        if leftover(name) or (name.endswith("/") and not entry.size):
+            return
+        if broken := broken_rule(name, portable=self.portable):
+            raise self._refused(name, broken)
+        if hidden(name):
+            raise self._refused(name, "it is hidden; rename it or move it away")
+        if any(len(part.encode()) > MAX_NAME_BYTES for part in name.split("/")):
+            raise self._refused(name, f"a part of its name has more than {MAX_NAME_BYTES} bytes")
+        self._add_name(name, folder=False)
+        self._add_folders(name.rpartition("/")[0])
+        identity = json.dumps([self.url, name, entry.size, entry.etag])
+        row = (_path(name), name, entry.size, entry.etag, hashlib.sha256(identity.encode()).hexdigest())
+        self._db.execute("INSERT INTO objects VALUES (?, ?, ?, ?, ?)", row)
+        self.objects += 1
+        self.bytes += entry.size
+
+    def sha256(self) -> str:
+        """Return the digest of the names, sizes and ETags of all objects."""
+        digest = hashlib.sha256()
+        for row in self._db.execute("SELECT name, size, etag FROM objects ORDER BY path"):
+            digest.update(f"{json.dumps(row)}\n".encode())
+        return digest.hexdigest()
+
+    def pages(self) -> Iterator[list[Listed]]:
+        """Yield the objects in pages, sorted by folder, then by name, with the digests of their copies."""
+        last = ""
+        while page := self._db.execute(
+            "SELECT path, name, size, etag, id, sha256 FROM objects LEFT JOIN copies USING (id) "
+            "WHERE path > ? ORDER BY path LIMIT ?",
+            (last, PAGE),
+        ).fetchall():
+            yield [Listed(name=row[1], size=row[2], etag=row[3], id=row[4], sha256=row[5]) for row in page]
+            last = page[-1][0]
+
+    def record(self, identity: str, sha256: str) -> None:
+        """Record the local copy of this version of an object."""
+        self._db.execute("INSERT OR REPLACE INTO copies VALUES (?, ?)", (identity, sha256))
+
+    def names_version(self, identity: str) -> bool:
+        """Whether the source holds this version of an object now."""
+        return self._db.execute("SELECT 1 FROM objects WHERE id = ?", (identity,)).fetchone() is not None
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._db.close()
+
+    def _add_folders(self, folder: str) -> None:
+        """Add the parent folders of a name, except those that the previous object shares."""
+        last, self._last_folder = self._last_folder, folder
+        while folder and folder != last:
+            self._add_name(folder, folder=True)
+            folder = folder.rpartition("/")[0]
+
+    def _add_name(self, name: str, *, folder: bool) -> None:
+        row = (folded(name) if self.portable else name, name, folder)
+        if self._db.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", row).rowcount:
+            return
+        query = "SELECT name, folder FROM names WHERE folded = ?"
+        other, is_folder = self._db.execute(query, row[:1]).fetchone()
+        if folder != bool(is_folder):
+            raise self._refused(name, "it is both a file and a folder")
+        if not folder or other != name:
+            raise self._refused(name, f"{other!r} has the same name up to case and normalization")
+
+    def _refused(self, name: str, rule: str) -> DataError:
+        return DataError(f"{self.url}: the object {name!r} is refused: {rule}; nothing was fetched")
+
+
+def _path(name: str) -> str:
+    """Return a sort key that keeps the objects of a folder together."""
+    return name.replace("\1", "\1\2").replace("/", "\1")

@@ -1,0 +1,156 @@
+"""The pin of a source: a small file in git that records the content of `dataset.url` when a run started.
+
+The download stage depends on the pin, and accepts only the content that it records.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.errors import listed as listed_names
+from perennial.base.project.pins import SourcePin
+from perennial.base.runtime import locks
+from perennial.base.storage import Changed, Missing, is_s3
+from perennial.data.archives import leftover
+from perennial.data.datasets import DATASETS
+from perennial.data.downloads.spec import LIMITS, TransferLimits
+from perennial.data.sources.copies import Copies
+from perennial.data.sources.listing import Listing
+from perennial.data.sources.origin import Origin, is_archive, is_web, open_origin
+
+log = logging.getLogger(__name__)
+SHOWN = 10  # names in a message
+PIN_AGAIN = "`perennial pin source` accepts the current content; `dvc pull` restores this revision's data"
+
+
+class SourceChanged(PerennialError):
+    """The source differs from its pin; a retry with a new pin may succeed."""
+
+
+def pin(config: Config) -> SourcePin:
+    """List `dataset.url` and record its content in source.json, which is written only if it changes.
+
+    Raises:
+        ConfigError: the URL cannot be a source of the data set, or access is denied.
+        DataError: it is empty, or an object's name is refused.
+        PerennialError: it cannot be reached.
+    """
+    found = SourcePin()
+    if config.dataset.url is not None:
+        with listed(config) as (listing, _):
+            found = pin_of(listing)
+    found.write()
+    return found
+
+
+def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
+    """Put the objects of `dataset.url` into the raw folder: exactly those that source.json pins.
+
+    Equal bytes give equal raw files, whatever their ETags. Objects that the last run fetched are reused.
+
+    Raises:
+        SourceChanged: the source differs from its pin, or changed during the read.
+        DataError, PerennialError: as `pin`.
+    """
+    url, dataset = config.dataset.url or "", DATASETS[config.dataset.name]
+    pinned = SourcePin.read()
+    with listed(config, limits) as (listing, origin):
+        _require_pinned(listing, pinned)
+        if dataset.collect is None or dataset.assemble is None:
+            raise ConfigError(f"dataset.url cannot be used with {config.dataset.name}, which has mirrors")
+        if _is_local(url):
+            dataset.collect(Path(url), raw)
+            with listed(config, limits) as (after, _):
+                _require_pinned(after, pinned)
+            return
+        folder = copies_folder(config)
+        # Clones of a deployment share the folder of copies.
+        with locks.held(folder / "lock", "download", busy=f"another run is fetching {url}", timeout_s=-1):
+            copies = Copies(folder)
+            try:
+                copies.fetch(listing, origin)
+            except (Changed, Missing) as error:
+                raise SourceChanged(f"{url} changed during the read: {error}; {PIN_AGAIN}") from error
+            if is_archive(url):
+                for _, path in copies.paths(listing):
+                    dataset.collect(path, raw)
+            else:
+                dataset.assemble(copies.paths(listing), raw)
+            copies.clean(listing)
+
+
+def _origin(config: Config, limits: TransferLimits) -> Origin:
+    url = config.dataset.url or ""
+    if is_web(url) and not is_archive(url):
+        raise ConfigError(
+            "dataset.url with http or https must name one archive (.tar, .tar.gz, .zip, ...), because web "
+            f"servers do not list folders, got {url}"
+        )
+    return open_origin(url, limits)
+
+
+@contextmanager
+def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
+    """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin.
+
+    Raises:
+        ConfigError, DataError, PerennialError: as `pin`.
+    """
+    url = config.dataset.url or ""
+    origin, listing = _origin(config, limits), Listing(url, portable=not _is_local(url))
+    left: list[str] = []
+    try:
+        for entry in origin.list():
+            if is_archive(url) or _belongs(entry.key, config):
+                listing.add(entry)
+            elif not leftover(entry.key) and not entry.key.endswith("/"):
+                left.append(entry.key)
+        if left:
+            shown = listed_names(map(repr, left), SHOWN)
+            log.warning(
+                "%s: left out %d objects of no split that are no list of classes: %s", url, len(left), shown
+            )
+        if not listing.objects:
+            raise DataError(f"{url} has no files for dataset.name {config.dataset.name}; nothing was fetched")
+        yield listing, origin
+    finally:
+        listing.close()
+
+
+def _is_local(url: str) -> bool:
+    """Whether a URL is a path of this machine, where names may be any that Linux allows."""
+    return not is_web(url) and not is_s3(url)
+
+
+def _belongs(name: str, config: Config) -> bool:
+    """Whether an object belongs to the data; DataError if its name is like one but not accepted."""
+    try:
+        return DATASETS[config.dataset.name].belongs(name)
+    except DataError as error:
+        raise DataError(f"{config.dataset.url}: {error}; nothing was fetched") from None
+
+
+def copies_folder(config: Config) -> Path:
+    """Return the folder for copies of this source's objects, which the clones of a deployment share."""
+    url = config.dataset.url or ""
+    return config.paths.work / "source" / hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def pin_of(listing: Listing) -> SourcePin:
+    """Return the pin of a listing."""
+    return SourcePin(
+        url=listing.url, objects=listing.objects, bytes=listing.bytes, listing_sha256=listing.sha256()
+    )
+
+
+def _require_pinned(listing: Listing, pinned: SourcePin) -> None:
+    if (found := pin_of(listing)) != pinned:
+        held = f"{pinned.objects} objects, {pinned.bytes} bytes of {pinned.url}"
+        raise SourceChanged(
+            f"{listing.url} differs from its pin in {SourcePin.FILE}: expected {held}, got {found.objects} "
+            f"objects, {found.bytes} bytes with other names, sizes or ETags; nothing was replaced; {PIN_AGAIN}"
+        )

@@ -1,0 +1,120 @@
+"""The weights that `model.weights: imagenet` names: fetched once, verified, and kept in the work folder."""
+
+import logging
+import mmap
+import os
+from pathlib import Path
+
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.config.pretrained import PublishedWeights, published
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.data.downloads.connection import credentials_for
+from perennial.data.downloads.fetch import Fetcher
+from perennial.data.downloads.spec import (
+    LIMITS,
+    FileSpec,
+    TransferLimits,
+    public_url,
+    record_digest,
+    recorded_digest,
+)
+from perennial.data.sources.weights import DOWNLOADS
+
+log = logging.getLogger(__name__)
+HDF5, LAYERS = b"\x89HDF\r\n\x1a\n", b"layer_names"
+MD5_DIGITS = 32
+ALTERNATIVES = " Or set model.weights to the path of such a file, or to null for random weights."
+
+
+def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
+    """Return the verified file: from an earlier call, placed by hand, from Keras' own cache, or downloaded.
+
+    The first file is compared with the digest that Keras publishes (for MobileNet V1 and V2 it publishes
+    none). Its digest is then recorded in `paths.digests`, and later files are compared with that.
+
+    Raises:
+        ConfigError: no weights are published for the network.
+        DataError: the digest differs, the file is not HDF5, or the server does not have it.
+        PerennialError: the address cannot be reached (a retry may succeed); names a folder for the file.
+    """
+    if (found := published(config.model.name, config.preprocessing.image_size)) is None:
+        raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
+    folder, url = config.paths.work / DOWNLOADS, config.model.weights_url
+    recorded = recorded_digest(config.paths.digests, found.url)
+    spec = _spec(found, recorded)
+    file = folder / found.name
+    if not (file.is_file() and spec.digest is None):  # else the user put it there
+        address = url.rstrip("/") + "/" if url else found.folder
+        fetcher = Fetcher(
+            mirrors=(*_keras_cache(found.name), address),
+            folder=folder,
+            limits=limits,
+            credentials=credentials_for(address) if url else None,
+        )
+        try:
+            fetcher.fetch_all([spec])
+        except (DataError, PerennialError) as error:
+            pinned = f" {_unpin(found, config)}" if recorded else ""
+            raise type(error)(f"{error}{_by_hand(spec, address, folder)}{pinned}") from error
+    _require_keras_weights(file)
+    if recorded is None:
+        record_digest(config.paths.digests, found.url, files.sha256(file))
+    return file
+
+
+def _spec(found: PublishedWeights, recorded: str | None) -> FileSpec:
+    """Return the spec of the file; a recorded digest takes precedence over the published one."""
+    if recorded or found.digest is None:
+        return FileSpec(name=found.name, sha256=recorded)
+    if len(found.digest) == MD5_DIGITS:
+        return FileSpec(name=found.name, md5=found.digest)
+    return FileSpec(name=found.name, sha256=found.digest)
+
+
+def _keras_cache(name: str) -> list[str]:
+    """Return the URL of Keras' own download folder, if the file is there."""
+    # Path.home() fails for a user without a home folder.
+    keras_home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")  # noqa: PTH111
+    folder = Path(keras_home).absolute() / "models"
+    return [f"{folder.as_uri()}/"] if (folder / name).is_file() else []
+
+
+def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
+    """Return advice for working offline; if there is a digest, the download error has the first part."""
+    where = f"put {spec.name} from {public_url(address)} into {folder.absolute()} and run this again"
+    first = "" if spec.digest else f" If you are offline, {where}."
+    return first + ALTERNATIVES
+
+
+def _unpin(found: PublishedWeights, config: Config) -> str:
+    """Say how to accept another file than the first one."""
+    return (
+        f"The digest is that of the first download; to accept another file, remove the entry {found.url} "
+        f"from {config.paths.digests}."
+    )
+
+
+def _require_keras_weights(file: Path) -> None:
+    """Check the format before the digest is recorded.
+
+    Raises:
+        DataError: it is no HDF5 file, and was removed; or not one as Keras Applications publishes them.
+    """
+    with file.open("rb") as stream:
+        start = stream.read(len(HDF5))
+        if start == HDF5:
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content.find(LAYERS) >= 0:  # HDF5 stores names of attributes as they are
+                    return
+    if start == HDF5:
+        raise DataError(
+            f"{file} holds no list of layers (attribute {LAYERS.decode()}), as the files of Keras Applications "
+            "do: `save_weights` of Keras 3 writes another format; no digest was recorded; put the published "
+            "file in its place, or set model.weights to the path of this one"
+        )
+    file.unlink()
+    raise DataError(
+        f"{file} starts with {start!r}, expected an HDF5 file: the server sent something else, such as a "
+        "login page; the file was removed; open the address in a browser, then run this again"
+    )

@@ -1,0 +1,263 @@
+"""Initial weights of a training: pinned by digest, copied into an output, and read from there.
+
+`model.weights` and `train.warm_start.path` can name files that git and DVC do not track, or that a
+training replaces. weights.json in git records their content when a run started. The initialize stage copies
+exactly that content, DVC stores the copy, and the training reads it: the original path does not matter.
+Published weights, `model.weights: imagenet`, are pinned by file name.
+"""
+
+import hashlib
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from glob import escape
+from pathlib import Path
+
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.config.pretrained import BY_NAME, PublishedWeights, published
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.project.pins import PinnedWeights, WeightsPin
+from perennial.data.downloads.spec import recorded_digest
+
+log = logging.getLogger(__name__)
+IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
+SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
+INITIALIZE = (
+    "`perennial pin weights` and then `perennial initialize` take over the new ones; `make run` does both, and "
+    "`perennial train --set OPTION=PATH` needs neither"
+)
+CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
+SLIM_CHECKPOINT = "slim.ckpt"  # name of its copy
+CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one as a fallback
+DOWNLOADS = Path("downloads", "weights")  # of published weights, in paths.work
+PIN_AGAIN = "`perennial pin weights` accepts the current content"
+
+
+def options(config: Config) -> dict[str, str | None]:
+    """Return the paths by option name."""
+    return {IMAGENET: config.model.weights, WARM_START: config.train.warm_start.path}
+
+
+def pin(config: Config) -> WeightsPin:
+    """Write the digests of the weights that the options name to weights.json, only if they change.
+
+    A path that no longer exists keeps its pin, because DVC's cache may have the initialize stage.
+
+    Raises:
+        ConfigError: a path neither exists nor is pinned, or is of the wrong kind.
+    """
+    old = WeightsPin.read()
+    found: dict[str, PinnedWeights | None] = {}
+    for option, path in options(config).items():
+        subfolder = SUBFOLDERS[option]
+        kept: PinnedWeights | None = getattr(old, subfolder)
+        if path is None:
+            found[subfolder] = None
+        elif option == IMAGENET and (file := by_name(config)):
+            found[subfolder] = PinnedWeights(path=path, file=file.name)
+        elif not _exists(Path(path)) and kept is not None and kept.path == path:
+            found[subfolder] = kept
+        else:
+            contents = _contents(option, Path(path))
+            size = sum(file.stat().st_size for file in contents.values())
+            found[subfolder] = PinnedWeights(path=path, bytes=size, sha256=_digest(contents))
+    made = WeightsPin(**found)
+    made.write()
+    return made
+
+
+def by_name(config: Config) -> PublishedWeights | None:
+    """Return the published weights that `model.weights` names; None if it is null or names a file."""
+    if config.model.weights != BY_NAME:
+        return None
+    return published(config.model.name, config.preprocessing.image_size)
+
+
+def copy(config: Config, folder: Path, fetched: Path | None) -> None:
+    """Copy the weights that weights.json pins into a folder; `fetched` is the file of published weights.
+
+    Raises:
+        ConfigError: the options name other paths than the pin.
+        DataError: a path no longer exists.
+        PerennialError: the content of a path differs from its pin.
+    """
+    for option, pinned in _pinned(config).items():
+        path, target = Path(pinned.path), folder / SUBFOLDERS[option]
+        if pinned.file and fetched:
+            files.copy(fetched, target / _name(fetched))
+            log.info("%s: copied %d bytes from %s", option, fetched.stat().st_size, fetched)
+            continue
+        if not _exists(path):
+            raise DataError(
+                f"{option}: {path} does not exist; put the weights that {WeightsPin.FILE} pins there (sha256 "
+                f"{pinned.sha256}), or restore their copy with `dvc pull {config.paths.initial_weights}`"
+            )
+        for name, file in _contents(option, path).items():
+            files.copy(file, target / name)
+        if (found := _digest(_copied(target))) != pinned.sha256:
+            raise PerennialError(
+                f"{option}: {path} has sha256 {found}, expected {pinned.sha256} of {WeightsPin.FILE}: "
+                f"it was replaced; {PIN_AGAIN}"
+            )
+        log.info("%s: copied %d bytes from %s", option, pinned.bytes, path)
+
+
+def located(config: Config) -> Mapping[str, Path]:
+    """Return the verified copies of the options that are set: a file of ImageNet weights, or a folder.
+
+    Raises:
+        ConfigError: the options name other paths than the pin.
+        DataError: a copy is missing or differs from its pin.
+    """
+    found = {}
+    for option, pinned in _pinned(config).items():
+        target = config.paths.initial_weights / SUBFOLDERS[option]
+        contents = _copied(target)
+        if not contents or (pinned.file is None and _digest(contents) != pinned.sha256):
+            raise DataError(
+                f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
+                "`perennial initialize` creates it; `make run` and `dvc repro` do so by themselves"
+            )
+        if pinned.file is not None:
+            _require_recorded(config, next(iter(contents.values())))
+        found[option] = next(iter(contents.values())) if option == IMAGENET else target
+    return found
+
+
+def is_pinned(config: Config) -> bool:
+    """Whether weights.json pins what the options name."""
+    try:
+        _pinned(config)
+    except ConfigError:
+        return False
+    return True
+
+
+@contextmanager
+def linked(config: Config) -> Iterator[Mapping[str, Path]]:
+    """Return the weights that the options name, without pins and copies, in the form of `located`.
+
+    They are links, which last as long as the block. Published weights must have been fetched.
+
+    Raises:
+        ConfigError: a path does not exist, or is of the wrong kind.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        found = {}
+        for option, path in options(config).items():
+            if path is None:
+                continue
+            published, target = option == IMAGENET and by_name(config), Path(folder) / SUBFOLDERS[option]
+            source = config.paths.work / DOWNLOADS / published.name if published else Path(path)
+            if option == IMAGENET:
+                found[option], *_ = _contents(option, source).values()
+                continue
+            for name, file in _contents(option, source).items():
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                (target / name).symlink_to(file.absolute())
+            found[option] = target
+        yield found
+
+
+def _require_recorded(config: Config, file: Path) -> None:
+    """DataError: a copy of published weights differs from the first download, which git records."""
+    spec = by_name(config)
+    recorded = recorded_digest(config.paths.digests, spec.url) if spec else None
+    if recorded not in {None, found := files.sha256(file)}:
+        raise DataError(
+            f"{IMAGENET}: {file} has sha256 {found}, expected {recorded} of {config.paths.digests}; "
+            "`dvc repro --force initialize` fetches the recorded file again"
+        )
+
+
+def _pinned(config: Config) -> dict[str, PinnedWeights]:
+    """Return the pins of the options that are set."""
+    pinned, found = WeightsPin.read(), {}
+    for option, path in options(config).items():
+        each: PinnedWeights | None = getattr(pinned, SUBFOLDERS[option])
+        if (each and each.path) != path:
+            raise ConfigError(
+                f"{option} is {json.dumps(path)}, but {WeightsPin.FILE} pins {json.dumps(each and each.path)}; "
+                f"{INITIALIZE}"
+            )
+        file = by_name(config) if option == IMAGENET else None
+        if each and each.file != (file and file.name):
+            raise ConfigError(
+                f"{option}: {path} is {file and file.name} for model.name {config.model.name}, but "
+                f"{WeightsPin.FILE} pins {each.file}; {INITIALIZE}"
+            )
+        if each is not None:
+            found[option] = each
+    return found
+
+
+def _contents(option: str, path: Path) -> dict[str, Path]:
+    """Return the files to copy, by their names in the copy, which do not depend on the path."""
+    if option == IMAGENET:
+        if not path.is_file():
+            raise ConfigError(
+                f"{option}: {path} does not exist; set a file, or imagenet for the published weights"
+            )
+        return {_name(path): path}
+    if not path.is_dir():
+        if parts := _slim_checkpoint(path):
+            return parts
+        raise ConfigError(f"{option}: {path} is neither a folder nor a slim checkpoint; {KINDS}")
+    if CHECKPOINT.fullmatch(path.resolve().name):
+        return {f"{path.resolve().name}/{name}": file for name, file in _under(path)}
+    if checkpoints := sorted(filter(_order, path.iterdir()), key=_order)[-CHECKPOINTS:]:
+        return {f"{each.name}/{name}": file for each in checkpoints for name, file in _under(each)}
+    if not (contents := dict(_under(path))):
+        raise ConfigError(f"{option}: {path} holds no weights; {KINDS}")
+    return contents
+
+
+def _slim_checkpoint(path: Path) -> dict[str, Path]:
+    """Return the files of a TensorFlow 1 checkpoint with this path or prefix; empty if there is none."""
+    if path.is_file() and ".ckpt" in path.name:
+        return {SLIM_CHECKPOINT: path}
+    index, parts = path.with_name(f"{path.name}.index"), sorted(path.parent.glob(f"{escape(path.name)}.data-*"))
+    found = [index, *parts] if index.is_file() else []
+    return {f"{SLIM_CHECKPOINT}{file.name.removeprefix(path.name)}": file for file in found}
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.with_name(f"{path.name}.index").exists()
+
+
+def _name(path: Path) -> str:
+    """Return the name of the copy; Keras derives the format from the end of the name."""
+    return f"weights{'.weights' * path.name.endswith('.weights.h5')}{path.suffix}"
+
+
+KINDS = (
+    "set a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
+    "paths.work), one of them (step-...) or a slim checkpoint (....ckpt)"
+)
+
+
+def _order(checkpoint: Path) -> tuple[int, ...]:
+    """Return the sort key of a checkpoint, oldest first; empty for other paths."""
+    named = CHECKPOINT.fullmatch(checkpoint.name)
+    return tuple(int(number or 0) for number in named.groups()) if named else ()
+
+
+def _under(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the relative names and paths of all files below a folder, except the stage's marker."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.name != files.MARK:
+            yield file.relative_to(folder).as_posix(), file
+
+
+def _copied(target: Path) -> dict[str, Path]:
+    return dict(_under(target)) if target.is_dir() else {}
+
+
+def _digest(contents: Mapping[str, Path]) -> str:
+    """Return the SHA-256 of the names and contents of files."""
+    lines = [f"{files.sha256(file)}  {name}\n" for name, file in sorted(contents.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,207 @@
+"""Build and parse tf.Example messages with slim's five keys, without TensorFlow.
+
+Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an error. Keys of annotations:
+datasets/imagenet.py and download_and_convert_visualwakewords_lib.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import DecodeError
+
+from perennial.data.images import Annotations, Box, Image
+
+FORMATS = ("png", "jpg", "jpeg")
+ENCODED = "image/encoded"
+# The tags of length-delimited fields: field number << 3 | 2.
+FEATURES, FEATURE, MAP_KEY, MAP_VALUE, BYTES_LIST, VALUE = b"\x0a", b"\x0a", b"\x0a", b"\x12", b"\x0a", b"\x0a"
+FLIPPED = bytes(byte ^ 0xFF for byte in range(256))
+# As in tensorflow/core/example/example.proto and feature.proto.
+DESCRIPTOR = """
+name: "example.proto" package: "tensorflow" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: "BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type: TYPE_MESSAGE type_name: "FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: "Int64List" oneof_index: 0 } }
+message_type { name: "Features"
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: "Feature" } }
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "FeatureEntry" } }
+message_type { name: "Example"
+  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: "Features" } }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The fields of a record besides its encoded image."""
+
+    label: int
+    format: str
+    height: int  # pixels
+    width: int  # pixels
+    filename: str | None = None
+
+
+def serialize(image: Image, label: int) -> bytes:
+    """Return the data of a record: keys in alphabetical order, so that equal examples give equal bytes."""
+    before, after = around(image, label)
+    return b"".join((before, image.encoded, after))
+
+
+def around(image: Image, label: int) -> tuple[bytes, bytes]:
+    """Return the data of a record before and after the encoded image, of which only the length matters.
+
+    Source: "Encoding" in the documentation of Protocol Buffers; a map is encoded entry by entry.
+    """
+    entries = {
+        "image/class/label": _entry("image/class/label", "int64_list", label),
+        "image/format": _entry("image/format", "bytes_list", image.format.encode()),
+        "image/height": _entry("image/height", "int64_list", image.height),
+        "image/width": _entry("image/width", "int64_list", image.width),
+    }
+    if image.filename is not None:
+        name = image.filename.encode("utf-8", "surrogateescape")
+        entries["image/filename"] = _entry.__wrapped__("image/filename", "bytes_list", name)
+    if image.annotations is not None:
+        features = Example().features
+        _annotate(features.feature, image.annotations, label)
+        entries |= {key: _serialized({key: features.feature[key]}) for key in features.feature}
+    size = len(image.encoded)
+    start = b""
+    for tag in (VALUE, BYTES_LIST, MAP_VALUE):
+        start = tag + _varint(len(start) + size) + start
+    start = MAP_KEY + _varint(len(ENCODED)) + ENCODED.encode() + start
+    start = FEATURE + _varint(len(start) + size) + start
+    before = b"".join(entries[key] for key in sorted(entries) if key < ENCODED) + start
+    after = b"".join(entries[key] for key in sorted(entries) if key > ENCODED)
+    return FEATURES + _varint(len(before) + size + len(after)) + before, after
+
+
+@lru_cache(maxsize=65_536)
+def _entry(key: str, kind: str, value: int | bytes) -> bytes:
+    """Serialize a feature with a single value, as an entry of the map of features."""
+    feature = Feature()
+    getattr(feature, kind).value.append(value)
+    return _serialized({key: feature})
+
+
+def _serialized(features: Mapping[str, Any]) -> bytes:
+    data: bytes = Features(feature=features).SerializeToString()
+    return data
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _annotate(features: Any, annotations: Annotations, label: int) -> None:
+    """Add the keys of annotations; box keys are added even without boxes, as in slim."""
+    for name in Box._fields:
+        key = features[f"image/object/bbox/{name}"].float_list
+        key.value.extend(getattr(box, name) for box in annotations.boxes)
+        key.SetInParent()
+    objects = features["image/object/class/label"].int64_list
+    objects.value.extend([label] * len(annotations.boxes))
+    objects.SetInParent()
+    if annotations.areas is not None:
+        features["image/object/area"].float_list.value.extend(annotations.areas)
+        features["image/object/area"].float_list.SetInParent()
+    if annotations.text is not None:
+        features["image/class/text"].bytes_list.value.append(annotations.text.encode())
+
+
+def parse(data: bytes) -> tuple[Fields, bytes]:
+    """Parse the fields of a record and its encoded image.
+
+    Raises:
+        ValueError: the data are not a tf.Example, or a key is missing, empty or of another type; the
+            message names the key, the expected and the actual type.
+    """
+    features = features_of(data)
+    fields = Fields(
+        label=only(features, "image/class/label", "int64_list"),
+        format=only(features, "image/format", "bytes_list").decode("ascii", "replace"),
+        height=only(features, "image/height", "int64_list"),
+        width=only(features, "image/width", "int64_list"),
+        filename=only(features, "image/filename", "bytes_list").decode("utf-8", "replace")
+        if "image/filename" in features
+        else None,
+    )
+    if fields.format not in FORMATS:
+        raise ValueError(f"image/format is {fields.format!r}, expected {' or '.join(FORMATS)}")
+    return fields, only(features, "image/encoded", "bytes_list")
+
+
+def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] | None:
+    """Find the start and stop of the encoded image in the data of a record; None if they are ambiguous.
+
+    Other bytes between them change the image but no field, because parsing a length-delimited value does not
+    depend on its content. `fields` and `encoded` are the result of `parse`.
+    """
+    start = data.find(encoded)
+    stop = start + len(encoded)
+    # The same bytes may occur earlier in the record: replace them and check that the image changes.
+    other = encoded.translate(FLIPPED)
+    try:
+        proof = parse(data[:start] + other + data[stop:])
+    except ValueError:
+        return None
+    return (start, stop) if encoded and proof == (fields, other) else None
+
+
+def features_of(data: bytes) -> Any:
+    """Parse the features of a tf.Example, by key.
+
+    Raises:
+        ValueError: the data are not a tf.Example.
+    """
+    example = Example()
+    try:
+        example.ParseFromString(data)
+    except DecodeError as error:
+        raise ValueError(f"not a tf.Example: {error}") from error
+    return example.features.feature
+
+
+def only(features: Any, key: str, kind: str) -> Any:
+    """Return the single value of a feature.
+
+    Raises:
+        ValueError: the feature is missing, of another type or has another number of values.
+    """
+    if key not in features:
+        raise ValueError(f"{key} is missing")
+    found = features[key].WhichOneof("kind")
+    if found != kind:
+        raise ValueError(f"{key} is {found or 'empty'}, expected {kind}")
+    values = getattr(features[key], kind).value
+    if len(values) != 1:
+        raise ValueError(f"{key} has {len(values)} values, expected 1")
+    return values[0]
+
+
+def _message_classes() -> tuple[Any, ...]:
+    """Build the classes of tensorflow.Example in a separate descriptor pool; TensorFlow uses the default."""
+    file = text_format.Parse(DESCRIPTOR, descriptor_pb2.FileDescriptorProto())
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    names = ("Example", "Features", "Feature")
+    return tuple(
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}")) for name in names
+    )
+
+
+Example, Features, Feature = _message_classes()

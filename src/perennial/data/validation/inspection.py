@@ -1,0 +1,248 @@
+"""Checks of each record in a part of a shard, in bulk where records are alike: framing, fields and images."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from perennial.base import files
+from perennial.base.config.choices import Split
+from perennial.data.images import decode, png, statistics
+from perennial.data.images.decode import Pixels
+from perennial.data.images.header import Header, header
+from perennial.data.images.statistics import CELLS, Fingerprints, Statistics
+from perennial.data.tfrecord import bulk, example, framing
+from perennial.data.tfrecord.bulk import Layout
+from perennial.data.tfrecord.example import Fields
+from perennial.data.tfrecord.framing import Spans
+from perennial.data.validation.problems import Problem, image_name
+
+Decode = Literal["all", "sample", "none"]
+SMALL_PIXELS = 1 << 12  # smaller images are analysed in batches
+BATCH = 256  # images of one size that are analysed together
+TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand, such as MNIST's 28x28 digits
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """Valid records of a shard and the fingerprints of their images."""
+
+    split: Split
+    file: str
+    numbers: NDArray[np.uint32]  # within the shard
+    tiny: NDArray[np.bool_]  # too small for a perceptual hash to distinguish them
+    fingerprints: Fingerprints  # with cells only for images that are not tiny
+    sha256: NDArray[np.uint8]  # [N, 32], of the image files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """How the work is divided; affects speed and the length of lists, never the findings."""
+
+    part_bytes: int = 4 << 20  # bytes of a shard that a process checks at once
+    parallel_bytes: int | None = (
+        None  # records beyond this size are checked by several processes; None: PARALLEL_BYTES
+    )
+    listed: int = 1000  # maximum problems listed per part; all are counted
+    bulk_minimum: int = bulk.MINIMUM  # minimum number of equally long records to parse in bulk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """The checks to make on every record."""
+
+    classes: int
+    decode: Decode = "all"
+    fingerprints: bool = False
+    work: Work = Work()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Consecutive records of a shard; without spans, the file as a whole."""
+
+    split: Split
+    file: Path
+    first: int = 0  # number of the first record within the shard
+    spans: Spans | None = None
+
+
+@dataclass(kw_only=True)
+class Inspection:
+    """Problems of a part and facts about its valid records."""
+
+    records: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    codes: Counter[str] = field(default_factory=Counter)  # of all problems, listed or not
+    labels: NDArray[np.int64]  # valid records by label
+    statistics: Statistics = field(default_factory=Statistics)
+    hashed: Hashed | None = None
+    sha256: str | None = None  # of the file as a whole
+
+
+def inspect(request: Checks, part: Part) -> Inspection:
+    """Check each record of a part; if the part has no spans, compute the digest of the file."""
+    if part.spans is None:
+        return Inspection(labels=np.zeros(request.classes, np.int64), sha256=files.sha256(part.file))
+    return _Inspector(request, part, part.spans).inspection()
+
+
+@lru_cache
+def _layouts(minimum: int) -> bulk.LayoutFinder:
+    """A layout finder shared by all parts that a process checks."""
+    return bulk.LayoutFinder(minimum)
+
+
+class _Inspector:
+    def __init__(self, request: Checks, part: Part, spans: Spans) -> None:
+        self.request, self.part, self.spans = request, part, spans
+        self.found = Inspection(records=len(spans), labels=np.zeros(request.classes, np.int64))
+        self.labels = np.full(len(spans), -1, np.int64)  # -1: a record with a problem
+        self.image_spans = np.zeros((len(spans), 2), np.int64)  # in the block
+        self.encoded: dict[int, bytes] = {}  # images that were not parsed in bulk
+        self.block = b""
+        self.layouts: list[tuple[Layout, NDArray[np.int64]]] = []
+        self.digests, self.hashes = np.zeros((len(spans), 2), np.uint64), np.zeros(len(spans), np.uint64)
+        self.cells, self.tiny = np.zeros((len(spans), *CELLS), np.uint8), np.zeros(len(spans), bool)
+
+    def inspection(self) -> Inspection:
+        start = int(self.spans[0, 0])
+        size = int(self.spans[-1].sum()) + framing.OVERHEAD - start
+        with self.part.file.open("rb") as stream:
+            stream.seek(start)
+            self.block = stream.read(size)
+        if len(self.block) < size:
+            self._add("record_truncated", "the file became shorter while it was read", 0)
+            return self.found
+        self._parse(self.spans - np.array([start, 0], np.uint64))
+        self._analyse()
+        self.found.labels = np.bincount(self.labels[self.labels >= 0], minlength=self.request.classes)
+        self.found.problems.sort(key=lambda problem: problem.record or 0)
+        return self.found
+
+    def _parse(self, spans: Spans) -> None:
+        valid = framing.valid_data(self.block, spans)
+        for index in np.flatnonzero(~valid).tolist():
+            self._add("data_crc", "the checksum of the record's data does not match", index)
+        others, starts = valid.copy(), spans[:, 0] + framing.HEADER.size
+        finder = _layouts(self.request.work.bulk_minimum)
+        for layout, members in finder.find(self.block, starts[valid], spans[valid, 1]):
+            if self._mismatch(layout.fields, layout.header) is None:
+                indices = np.flatnonzero(valid)[members]
+                others[indices] = False
+                self.labels[indices] = layout.fields.label
+                begins = starts[indices].astype(np.int64)[:, None]
+                self.image_spans[indices] = begins + np.array([layout.start, layout.stop])
+                self.found.statistics.sizes[layout.header.size] += len(indices)
+                self.layouts.append((layout, indices))
+        stops = starts + spans[:, 1]
+        for index in np.flatnonzero(others).tolist():
+            self._parse_one(index, self.block[int(starts[index]) : int(stops[index])])
+
+    def _parse_one(self, index: int, data: bytes) -> None:
+        try:
+            fields, encoded = example.parse(data)
+        except ValueError as error:
+            self._add("schema", str(error), index)
+            return
+        found = header(encoded)
+        if (mismatch := self._mismatch(fields, found)) is not None:
+            self._add(*mismatch, index)
+        elif found is not None:
+            self.labels[index], self.encoded[index] = fields.label, encoded
+            self.found.statistics.sizes[found.size] += 1
+
+    def _mismatch(self, fields: Fields, image: Header | None) -> tuple[str, str] | None:
+        """Return the code and message of a label or image mismatch."""
+        if not 0 <= fields.label < self.request.classes:
+            return "label_range", f"label {fields.label}, expected 0 to {self.request.classes - 1}"
+        if image is None or image.format != fields.format.replace("jpeg", "jpg"):
+            found = "neither PNG nor JPEG" if image is None else image.format
+            return "image_format", f"image/format is {fields.format}, the image is {found}"
+        if (image.height, image.width) != (fields.height, fields.width):
+            sizes = f"image of {(image.height, image.width)}, its record has {(fields.height, fields.width)}"
+            return "image_size", sizes
+        return None
+
+    def _analyse(self) -> None:
+        """Decode the chosen images and fingerprint all of them."""
+        every = {"all": 1, "sample": 10, "none": 0}[self.request.decode]
+        if not every:
+            return
+        chosen = (self.labels >= 0) & ((np.arange(len(self.labels)) + self.part.first) % every == 0)
+        for layout, indices in self.layouts:
+            if layout.header.format == "png":
+                self._decode_stored(indices[chosen[indices]], chosen)
+        self._decode(np.flatnonzero(chosen))
+        if self.request.fingerprints:
+            valid = np.flatnonzero(self.labels >= 0)
+            digests, hashes, tiny = self.digests[valid], self.hashes[valid], self.tiny[valid]
+            cells = self.cells[valid[~tiny]]
+            if every > 1:
+                digests, hashes, cells = statistics.encoded_digests(self._images(valid)), hashes[:0], cells[:0]
+            numbers, sha256 = (
+                (valid + self.part.first).astype(np.uint32),
+                statistics.sha256(self._images(valid)),
+            )
+            prints = Fingerprints(digests, hashes, cells)
+            self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints, sha256)
+
+    def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
+        """Read the pixels of PNGs that `convert` stored in one layout; remove those images from `chosen`."""
+        for start in range(0, len(indices), BATCH):
+            batch = indices[start : start + BATCH]
+            stored = png.all_stored_pixels(list(self._images(batch)))
+            if stored is not None:
+                pixels, valid = stored
+                self._add_batch(batch[valid], pixels[valid])
+                chosen[batch[valid]] = False
+
+    def _decode(self, indices: NDArray[np.int64]) -> None:
+        """Decode images one by one and analyse small ones of equal size in batches."""
+        by_shape: dict[tuple[int, ...], list[tuple[int, Pixels]]] = defaultdict(list)
+        for index, encoded in zip(indices.tolist(), self._images(indices), strict=True):
+            try:
+                image = decode.decoded(encoded)
+            except ValueError as error:
+                self.labels[index] = -1
+                self._add("image_decode", f"the image does not decode: {error}", index)
+                continue
+            if isinstance(image, PIL.Image.Image) and image.width * image.height >= SMALL_PIXELS:
+                self._note(np.array([index]), *statistics.of_image(image))
+            else:
+                pixels = decode.array(image)
+                by_shape[pixels.shape].append((index, pixels))
+        for group in by_shape.values():
+            members, batch = zip(*group, strict=True)
+            self._add_batch(np.array(members), np.stack(batch))
+
+    def _add_batch(self, indices: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
+        if len(indices):
+            self.tiny[indices] = pixels[0, ..., 0].size < TINY_PIXELS
+            self._note(indices, *statistics.of_batch(pixels))
+
+    def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
+        self.found.statistics.add(found)
+        self.digests[indices], self.hashes[indices] = fingerprints.digests, fingerprints.hashes
+        self.cells[indices] = fingerprints.cells
+
+    def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
+        for index, (start, stop) in zip(indices.tolist(), self.image_spans[indices].tolist(), strict=True):
+            yield self.block[start:stop] if stop else self.encoded[index]
+
+    def _add(self, code: str, message: str, index: int) -> None:
+        self.found.codes[code] += 1
+        if len(self.found.problems) == self.request.work.listed:
+            return
+        offset, length = map(int, self.spans[index])
+        start = offset - int(self.spans[0, 0]) + framing.HEADER.size
+        if name := image_name(self.block[start : start + length]):
+            message += f"; image {name}"
+        file, record = self.part.file.name, index + self.part.first
+        self.found.problems.append(Problem(code=code, file=file, record=record, offset=offset, message=message))

@@ -1,0 +1,165 @@
+"""Problems of valid records that `validate.severity` judges: duplicates, balance and drift."""
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base.config.choices import SPLITS
+from perennial.base.config.data import ValidateConfig
+from perennial.data.records import manifest, random_access
+from perennial.data.records.manifest import Manifest
+from perennial.data.tfrecord import example
+from perennial.data.validation import drift, duplicates, lookalikes
+from perennial.data.validation.drift import DataStatistics
+from perennial.data.validation.integrity import Findings
+from perennial.data.validation.problems import Place, Problem, image_name
+
+BACKGROUND = "background"
+LISTED = 200  # maximum problems listed per code; all are counted
+NEAR_PAIRS = 4_000  # maximum pairs to find by hash and then compare
+
+
+class Policy:
+    """Adds the problems that `validate.severity` does not ignore to the findings; keeps the measurements."""
+
+    def __init__(
+        self, config: ValidateConfig, folder: Path, data: Manifest, findings: Findings, listed: int = LISTED
+    ) -> None:
+        self.config, self.folder, self.data, self.findings = config, folder, data, findings
+        self.listed = listed
+        self.duplicates: dict[str, Any] = {}
+        self.drift: dict[str, Any] | None = None
+
+    def _counted(self, code: str) -> bool:
+        """Count a problem unless its code is ignored; returns whether to list it too."""
+        if getattr(self.config.severity, code) == "ignore":
+            return False
+        self.findings.codes[code] += 1
+        return self.findings.codes[code] <= self.listed
+
+    def _list(self, code: str, message: str, file: str = manifest.FILE, **place: Any) -> None:
+        severity: str = getattr(self.config.severity, code)
+        problem = Problem(code=code, severity=severity, file=file, message=message, **place)
+        self.findings.problems.append(problem)
+
+    def check_balance(self) -> None:
+        """Check for classes without examples in a split, and the ratio of class sizes in train."""
+        first = int(self._leads_with_background())
+        for split, part in self.data.splits.items():
+            if split == "validation" and not self.data.validates:
+                continue
+            for name, examples in list(zip(self.data.classes, part.per_class, strict=True))[first:]:
+                if not examples and self._counted("class_missing"):
+                    self._list("class_missing", f"class {name} has no example in {split}")
+        if "train" not in self.data.splits:
+            return
+        per_class = zip(self.data.classes, self.data.splits["train"].per_class, strict=True)
+        counts = dict(list(per_class)[first:])
+        small, large = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        most = self.config.max_class_ratio
+        if counts[small] and counts[large] / counts[small] > most and self._counted("class_imbalance"):
+            message = (
+                f"class {large} has {counts[large]} examples in train, class {small} {counts[small]}; "
+                f"expected at most {most:g} times as many"
+            )
+            self._list("class_imbalance", message)
+
+    def _leads_with_background(self) -> bool:
+        """Whether class 0 is a background that no split has an example of, as in ImageNet's labels."""
+        empty = not any(part.per_class[0] for part in self.data.splits.values())
+        return self.data.classes[0] == BACKGROUND and empty and len(self.data.classes) > 2
+
+    def check_duplicates(self) -> None:
+        """Check for equal images within and across splits, and similar ones across splits."""
+        if not self.findings.hashed:
+            return
+        hashed = _HashedRecords(self.findings)
+        found = duplicates.exact(hashed.digests, hashed.splits)
+        for code, groups in (("duplicate_across_splits", found.across), ("duplicate_in_split", found.within)):
+            for first, *others in (group.tolist() for group in groups):
+                for other in others:
+                    if code == "duplicate_in_split" or hashed.splits[first] != hashed.splits[other]:
+                        self._duplicate(code, "the same image as", hashed, first, other)
+        self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
+        if self.config.near_duplicate_bits is None or not len(hashed.hashes):
+            return
+        compared, bits = np.flatnonzero(~hashed.tiny), self.config.near_duplicate_bits
+        hashes, splits = hashed.hashes[compared], hashed.splits[compared]
+        near = duplicates.near(hashes, splits, distance=bits, most=NEAR_PAIRS, digests=hashed.digests[compared])
+        wider = lookalikes.candidates(hashes, splits, hashed.cells, beyond=bits)
+        small = cache(partial(self._small_version, hashed))
+        pairs: list[list[int]] = [
+            *lookalikes.confirmed(compared[near.pairs], small, similar=True).tolist(),
+            *lookalikes.confirmed(compared[wider.pairs], small).tolist(),
+        ]
+        for first, other in pairs:
+            self._duplicate("near_duplicate", "looks like", hashed, first, other)
+        self.duplicates |= {
+            "near_pairs": len(pairs),
+            "near_pairs_are_all": near.complete and wider.complete,
+            "tiny_images_not_compared": len(hashed.tiny) - len(compared),
+        }
+
+    def _small_version(self, hashed: "_HashedRecords", number: int) -> lookalikes.Luma:
+        file, record = hashed.place(number)
+        span = self.findings.spans[file][record].tolist()
+        return lookalikes.small_version(example.parse(random_access.data(self.folder / file, *span))[1])
+
+    def _duplicate(self, code: str, how: str, hashed: "_HashedRecords", first: int, other: int) -> None:
+        if not self._counted(code):
+            return
+        places = [hashed.place(number) for number in (other, first)]
+        spans = [self.findings.spans[file][record].tolist() for file, record in places]
+        names = [
+            image_name(random_access.data(self.folder / file, *span))
+            for (file, _), span in zip(places, spans, strict=True)
+        ]
+        images = f"; images {names[0]} and {names[1]}" if all(names) else ""
+        (file, record), (first_file, first_record) = places
+        split = SPLITS[int(hashed.splits[first])]
+        message = f"{how} record {first_record} of {first_file} ({split}){images}"
+        like = Place(first_file, first_record)
+        self._list(code, message, file, record=record, offset=spans[0][0], like=like)
+
+    def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
+        """Check the change since the previous version."""
+        if before is None:
+            return
+        since = f"since the version with manifest {before.manifest[:12]}; expected at most"
+        labels = drift.labels(now.per_class, before.per_class)
+        self.drift = {"since": before.manifest, "labels": labels._asdict()}
+        most = self.config.max_label_drift
+        if labels.distance > most and self._counted("drift_labels"):
+            message = f"the share of class {labels.where} changed by {labels.distance:.3f} {since} {most:g}"
+            self._list("drift_labels", message)
+        if not sum(now.brightness) or not sum(before.brightness):
+            return
+        brightness = drift.brightness(now.brightness, before.brightness)
+        self.drift["brightness"] = brightness._asdict()
+        most = self.config.max_brightness_drift
+        if brightness.distance > most and self._counted("drift_brightness"):
+            message = f"the brightness of {brightness.distance:.3f} of the images changed {since} {most:g}"
+            self._list("drift_brightness", message)
+
+
+class _HashedRecords:
+    """All records with a fingerprint, numbered consecutively."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.parts = findings.hashed
+        self.starts = np.cumsum([0, *(len(part.numbers) for part in self.parts)])
+        self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
+        self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
+        self.cells: NDArray[np.uint8] = np.concatenate([part.fingerprints.cells for part in self.parts])
+        self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
+        codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
+        self.splits = np.repeat(codes, np.diff(self.starts))
+
+    def place(self, number: int) -> tuple[str, int]:
+        """The file of a record, and its number in the file."""
+        index = int(np.searchsorted(self.starts, number, side="right")) - 1
+        part = self.parts[index]
+        return part.file, int(part.numbers[number - self.starts[index]])

@@ -1,0 +1,1 @@
+"""Networks, training, evaluation, export and inference."""

@@ -1,0 +1,199 @@
+"""The champion (the model in use), and its comparison with a candidate on the same test examples."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc
+
+from perennial.base import documents, files
+from perennial.base.errors import DataError
+from perennial.model.evaluation import diagnostics, intervals, predictions
+from perennial.model.evaluation.predictions import TopPredictions
+
+FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in paths.champion
+SMALLEST = np.finfo(np.float32).tiny
+ADVICE = "`dvc repro champion` makes or restores it"
+
+
+class ChampionFile(documents.JsonFile):
+    """Content of champion.json; without a champion, every value is None."""
+
+    commit: str | None
+    version: str | None
+    model: str | None  # digest of the weights
+    model_bytes: int | None  # of its export
+    classes: list[str] | None
+    split_digest: str | None  # of the test examples that it was scored on
+    rescored: bool | None  # whether its export was scored again, on this test split
+    problem: str | None  # why it has no predictions on this test split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Champion:
+    """A promoted version, and its predictions on the test split: arrays [N]."""
+
+    commit: str
+    version: str
+    model: str  # digest of the weights
+    model_bytes: int | None  # of its export
+    classes: tuple[str, ...]
+    split_digest: str  # of the test examples
+    rescored: (
+        bool  # whether its export was scored again, because the champion was evaluated on another test split
+    )
+    predicted: NDArray[np.int64]  # index in its own classes
+    p: NDArray[np.float32]  # of the predicted class, 0..1
+    p_true: NDArray[np.float32]  # of the label; NaN if it does not know that class
+    problem: str | None = None  # why it has no predictions on this test split
+
+    def write(self, folder: Path) -> None:
+        """Write into an empty folder; equal champions give equal bytes."""
+        content = predictions.archived(predicted=self.predicted, p=self.p, p_true=self.p_true)
+        files.write_bytes(folder / PREDICTIONS, content)
+        facts = {name: getattr(self, name) for name in ChampionFile.model_fields if name != "classes"}
+        files.write_json(folder / FACTS, ChampionFile(**facts, classes=list(self.classes)).model_dump())
+
+
+def write_none(folder: Path) -> None:
+    """Write into an empty folder for a run without a champion."""
+    files.write_json(folder / FACTS, dict.fromkeys(ChampionFile.model_fields))
+
+
+def read(folder: Path) -> Champion | None:
+    """The champion that the stage `champion` wrote; None if there is none yet.
+
+    Raises:
+        DataError: a file is missing or not valid.
+    """
+    facts = documents.read_checked(folder / FACTS, ChampionFile, ADVICE)
+    if facts.commit is None:
+        return None
+    known = facts.model_dump(include=set(ChampionFile.model_fields))
+    absent = [name for name, value in known.items() if value is None and name not in {"model_bytes", "problem"}]
+    if absent:
+        raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")
+    with predictions.arrays(folder / PREDICTIONS, "champion") as found:
+        columns = {name: found[name] for name in ("predicted", "p", "p_true")}
+    return Champion(**{**known, "classes": tuple(facts.classes or ())}, **columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of a model on the test split, from the probabilities of its predictions."""
+
+    accuracy: float  # 0..1
+    loss: float | None  # mean cross-entropy, in nats; None for a model that does not know every class
+    calibration_error: float  # ECE, 0..1
+    recall: NDArray[np.float64]  # of each class, 0..1; NaN for one without examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A candidate and the champion on the same test examples."""
+
+    examples: int
+    won: int  # examples that only the candidate classifies correctly
+    lost: int  # examples that only the champion classifies correctly
+    p_value: float  # of the wins, by the exact one-sided McNemar test
+    gain: float  # accuracy of the candidate minus the champion's
+    gain_low: float  # ends of its 95 % confidence interval
+    gain_high: float
+    class_drop: float  # largest drop of a class's recall, 0..1
+    dropped_class: str | None  # the class of that drop; None if no recall dropped
+    drop_p_value: float  # how often a recall of equally good models drops that much by chance
+    new_classes: tuple[str, ...]  # that the champion does not know
+    missing_classes: tuple[str, ...]  # of the champion, that the candidate does not know
+
+
+def scores(
+    labels: NDArray[np.int64], correct: NDArray[np.bool_], p: NDArray[np.float32], p_true: NDArray[np.float32],
+    *, classes: int, bins: int,
+) -> Scores:  # fmt: skip
+    """Compute scores from labels [N], whether each prediction is correct [N], and probabilities."""
+    losses = -np.log(np.maximum(p_true.astype(np.float64), SMALLEST))
+    return Scores(
+        accuracy=float(correct.mean()),
+        loss=None if np.isnan(losses).any() else float(losses.mean()),
+        calibration_error=diagnostics.reliability(p, correct, bins=bins).ece,
+        recall=recall(labels, correct, classes),
+    )
+
+
+def correct(candidate: TopPredictions, champion: Champion) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Find which test examples each model classifies correctly, [N]; classes match by name.
+
+    Raises:
+        DataError: the two did not classify the same examples.
+    """
+    if champion.split_digest != candidate.split_digest or len(champion.predicted) != len(candidate.labels):
+        raise DataError(
+            f"the champion {champion.version} was scored on the test split {champion.split_digest}, the "
+            f"candidate on {candidate.split_digest}; `dvc repro champion` scores the champion on that one"
+        )
+    index = {name: number for number, name in enumerate(candidate.classes)}
+    ours = np.array([index.get(name, -1) for name in champion.classes], np.int64)
+    return candidate.predicted == candidate.labels, ours[champion.predicted] == candidate.labels
+
+
+def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
+    """Compare two models example by example.
+
+    Raises:
+        DataError: the two did not classify the same examples.
+    """
+    ours, theirs = correct(candidate, champion)
+    won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    low, high = intervals.gain(won, lost, len(ours))
+    count = len(candidate.classes)
+    drops = recall(candidate.labels, theirs, count) - recall(candidate.labels, ours, count)
+    worst = int(np.nanargmax(drops))
+    drop = max(0.0, float(drops[worst]))
+    examples = np.bincount(candidate.labels, minlength=count)
+    discordant = np.bincount(candidate.labels[ours != theirs], minlength=count)
+    return Comparison(
+        examples=len(ours),
+        won=won,
+        lost=lost,
+        p_value=mcnemar(won, lost),
+        gain=(won - lost) / len(ours),
+        gain_low=low,
+        gain_high=high,
+        class_drop=drop,
+        dropped_class=candidate.classes[worst] if drop else None,
+        drop_p_value=chance_of_drop(drop, examples, discordant),
+        new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
+        missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),
+    )
+
+
+def mcnemar(won: int, lost: int) -> float:
+    """The p-value of the exact one-sided McNemar test (1947) on examples that only one model gets right.
+
+    If the models are equally good, each is as likely won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
+    """
+    return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
+
+
+def chance_of_drop(drop: float, examples: NDArray[np.int64], discordant: NDArray[np.int64]) -> float:
+    """How often the recall of any class drops by `drop` or more by chance, if the models are equally good.
+
+    `examples` of each class, and the `discordant` ones that only one of the models gets right, of which each
+    is as likely won as lost. The classes have different examples, so their drops are independent.
+    """
+    if drop <= 0:
+        return 1.0
+    # lost - won >= drop * examples, where won + lost = discordant; less a rounding error of the recalls
+    lost = np.ceil((discordant + drop * examples) / 2 - 1e-9)
+    chances = np.where(lost <= discordant, bdtrc(np.minimum(lost, discordant) - 1, discordant, 0.5), 0.0)
+    return float(1 - np.prod(1 - chances[examples > 0]))
+
+
+def recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:
+    """Recall of each class, [classes]; NaN for one without examples."""
+    examples = np.bincount(labels, minlength=classes)
+    hits = np.bincount(labels, weights=correct, minlength=classes)
+    found = np.full(classes, np.nan)
+    np.divide(hits, examples, out=found, where=examples > 0)
+    return found

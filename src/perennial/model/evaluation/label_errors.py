@@ -1,0 +1,103 @@
+"""Likely label errors: examples for which a confident model predicts another class; no TensorFlow.
+
+Source: C. Northcutt, L. Jiang and I. Chuang, Confident Learning, JAIR 70, 2021.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base.config.choices import Split
+from perennial.base.errors import printable
+from perennial.data.records import manifest, random_access
+from perennial.data.records.manifest import Manifest
+from perennial.data.tfrecord import example, framing
+from perennial.model.evaluation import intervals
+from perennial.model.evaluation.predictions import Predictions
+
+LISTED = 500
+
+
+class LabelErrors(NamedTuple):
+    """Examples whose label is probably wrong, the most probable first: arrays [M]."""
+
+    numbers: NDArray[np.int64]  # of the examples
+    suggested: NDArray[np.int64]  # classes
+
+
+def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> LabelErrors:
+    """Likely label errors, by labels [N] and probabilities [N, classes] of a model that never saw the examples.
+
+    A class is confident about an example if its probability is at least the mean over the examples with that
+    label. An example is suspect if another class than its label is confident, and is the predicted one.
+    """
+    classes = probabilities.shape[1]
+    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+    counts = np.bincount(labels, minlength=classes)
+    means = np.bincount(labels, own, minlength=classes) / np.maximum(counts, 1)
+    thresholds = np.where(counts > 0, means, np.inf)  # a class without examples is never confident
+    predicted = probabilities.argmax(axis=1)
+    best = probabilities[np.arange(len(labels)), predicted].astype(np.float64)
+    numbers = np.flatnonzero((predicted != labels) & (best >= thresholds[predicted]))
+    # By the margin between the two classes; ties by number.
+    order = np.argsort((own - best)[numbers], kind="stable")
+    return LabelErrors(numbers[order], predicted[numbers][order])
+
+
+def above_chance(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> bool:
+    """Whether the interval of the accuracy lies above the accuracy of always predicting the largest class."""
+    if not len(labels):
+        return False
+    low, _ = intervals.share(int((predicted == labels).sum()), len(labels))
+    return low > float(np.bincount(labels).max() / len(labels))
+
+
+def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
+    """The content of label_errors.json: the count, and the first 500 with their image names.
+
+    A model that is not clearly better than always predicting the largest class says nothing about labels: none
+    is listed.
+    """
+    above = above_chance(predictions.labels, predictions.probabilities.argmax(axis=1))
+    nothing = np.zeros(0, np.int64)
+    found = find(predictions.labels, predictions.probabilities) if above else LabelErrors(nothing, nothing)
+    shown = found.numbers[:LISTED].tolist()
+    names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), shown))
+    listed = [
+        {
+            "record": number,
+            "image": names.get(number) or None,
+            "label": predictions.classes[predictions.labels[number]],
+            "suggested": predictions.classes[suggested],
+            "p_label": round(float(predictions.probabilities[number, predictions.labels[number]]), 4),
+            "p_suggested": round(float(predictions.probabilities[number, suggested]), 4),
+        }
+        for number, suggested in zip(shown, found.suggested.tolist(), strict=False)
+    ]
+    return {
+        "split": predictions.split,
+        "examples": len(predictions.labels),
+        "above_chance": above,
+        "likely": len(found.numbers),
+        "listed": listed,
+        "data": predictions.data,
+        "model": predictions.model,
+    }
+
+
+def _names(folder: Path, data: Manifest, split: Split, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The number and image file name of each record, if it has a name."""
+    first, wanted = 0, sorted(numbers)
+    for shard in data.splits[split].shards:
+        own = [number for number in wanted if first <= number < first + shard.examples]
+        if own:
+            file = folder / shard.file
+            with file.open("rb") as stream:
+                spans, _ = framing.scan(stream, file.stat().st_size)
+            for number in own:
+                fields, _ = example.parse(random_access.data(file, *spans[number - first].tolist()))
+                yield number, printable(fields.filename or "")
+        first += shard.examples

@@ -1,0 +1,158 @@
+"""Predictions of the scored model for each example of a split, as one NumPy archive."""
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base import files
+from perennial.base.errors import DataError
+
+PADDED_BYTES, CHARACTER_BYTES = 64 << 20, 4  # of the class names: NumPy pads each to the longest
+BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scored:
+    """The scored split and model; one row per example, in the order of the manifest."""
+
+    labels: NDArray[np.int64]  # [N]
+    classes: tuple[str, ...]
+    split: str
+    data: str  # digest of the manifest
+    split_digest: str  # of the images and labels of the split; empty in files of earlier versions
+    model: str  # digest of the weights
+
+
+def archived(**arrays: NDArray[Any]) -> bytes:
+    """A NumPy archive; equal arrays give equal bytes.
+
+    `np.savez_compressed` forces ZIP64 headers, which Python 3.11.4 writes otherwise than 3.11.3 does.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, array in arrays.items():
+            member, entry = io.BytesIO(), zipfile.ZipInfo(f"{name}.npy")  # of 1980, as NumPy's are
+            np.save(member, array, allow_pickle=False)
+            archive.writestr(entry, member.getvalue(), zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions(_Scored):
+    """The probabilities of every class."""
+
+    probabilities: NDArray[np.float32]  # [N, classes], as the model gave them
+
+    def write(self, file: Path) -> None:
+        """Write a NumPy archive; equal predictions give equal bytes."""
+        content = archived(
+            labels=self.labels,
+            probabilities=self.probabilities,
+            predicted=self.probabilities.argmax(axis=1),
+            classes=_packed(self.classes),
+            split=np.array(self.split),
+            data=np.array(self.data),
+            split_digest=np.array(self.split_digest),
+            model=np.array(self.model),
+        )
+        files.write_bytes(file, content)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopPredictions(_Scored):
+    """Predicted class of each example with its probability and that of the label: arrays [N]."""
+
+    predicted: NDArray[np.int64]
+    p: NDArray[np.float32]  # of the predicted class, 0..1
+    p_true: NDArray[np.float32]  # of the label
+
+
+def read(file: Path) -> Predictions:
+    """Read what `Predictions.write` wrote.
+
+    Raises:
+        DataError: the file does not exist or holds no predictions.
+    """
+    with arrays(file) as found:
+        return Predictions(**_scored(found), probabilities=found["probabilities"])
+
+
+def read_top(file: Path) -> TopPredictions:
+    """Read a file of predictions without holding all probabilities in memory.
+
+    Raises:
+        DataError: the file does not exist or holds no predictions.
+    """
+    with arrays(file) as found:
+        scored = _scored(found)
+        labels, shape = scored["labels"], (len(scored["labels"]), len(scored["classes"]))
+        predicted = np.empty(len(labels), np.int64)
+        p, p_true, row = np.empty(len(labels), np.float32), np.empty(len(labels), np.float32), 0
+        for block in _blocks(file, shape):
+            rows, part = slice(row, row := row + len(block)), np.arange(len(block))
+            predicted[rows] = block.argmax(axis=1)
+            p[rows], p_true[rows] = block[part, predicted[rows]], block[part, labels[rows]]
+        return TopPredictions(**scored, predicted=predicted, p=p, p_true=p_true)
+
+
+def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `_Scored` in an archive."""
+    return {
+        "labels": found["labels"],
+        "classes": _unpacked(found["classes"]),
+        **{name: str(found[name]) for name in ("split", "data", "model")},
+        "split_digest": str(found["split_digest"]) if "split_digest" in found else "",
+    }
+
+
+def _packed(names: Sequence[str]) -> NDArray[Any]:
+    """Names as an array of texts, or as JSON in bytes where NumPy would pad them to a large array."""
+    if len(names) * max(map(len, names), default=0) * CHARACTER_BYTES <= PADDED_BYTES:
+        return np.array(names)
+    return np.frombuffer(json.dumps(list(names), ensure_ascii=False).encode(), np.uint8)
+
+
+def _unpacked(names: NDArray[Any]) -> tuple[str, ...]:
+    """The names that `_packed` made an array of."""
+    return tuple(json.loads(names.tobytes()) if names.dtype == np.uint8 else names.tolist())
+
+
+def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
+    """Yield the probabilities, some rows at a time."""
+    with zipfile.ZipFile(file) as archive, archive.open("probabilities.npy") as stream:
+        np.lib.format.read_magic(stream)
+        found, fortran, kind = np.lib.format.read_array_header_1_0(stream)
+        if found != shape or fortran or 0 in shape:
+            raise ValueError(f"probabilities of shape {found}, expected {shape}")
+        rows = max(1, BLOCK_BYTES // (shape[1] * kind.itemsize))
+        for start in range(0, shape[0], rows):
+            count = min(rows, shape[0] - start)
+            yield np.frombuffer(stream.read(count * shape[1] * kind.itemsize), kind).reshape(count, shape[1])
+
+
+@contextmanager
+def arrays(file: Path, stage: str = "evaluate") -> Iterator[Any]:
+    """Open a NumPy archive that a stage wrote; each array is read when it is used.
+
+    Raises:
+        DataError: the file does not exist, or turns out in the block to be damaged or to lack an array.
+    """
+    try:
+        # NumPy does not close a damaged file that it opened itself.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as found:
+            yield found
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist; `dvc repro {stage}` makes it") from error
+    except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{file} holds no valid predictions: {error}; `dvc repro -f {stage}` rebuilds it"
+        ) from error

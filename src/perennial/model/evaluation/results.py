@@ -1,0 +1,208 @@
+"""Schemas of a run's results: training record, metrics and decision, all of one model."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from perennial.base.config.release import PathsConfig
+from perennial.base.documents import JsonFile, read_checked, read_json
+from perennial.base.errors import DataError, PerennialError, QualityError, listed, printable
+from perennial.base.project import dvc_lock
+
+SHOWN = 3  # differences in a message
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ValidationScores(JsonFile):
+    """Scores on the validation split."""
+
+    step: int
+    accuracy: Share
+
+
+class TrainingRecord(JsonFile):
+    """Record of a training."""
+
+    stopped_by: str
+    epoch: int
+    step: int
+    kept: int  # step whose weights are the run's
+    evaluations: list[ValidationScores]  # none without a validation split
+    weights_sha256: str
+    inputs: dict[str, Any] | None = None  # parameters and code, in the form of dvc.lock
+
+    @property
+    def accuracy(self) -> float | None:
+        """Validation accuracy of the kept weights, 0..1; None without a validation split."""
+        return {each.step: each.accuracy for each in self.evaluations}[self.kept] if self.evaluations else None
+
+
+class Interval(JsonFile):
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+class ClassMetrics(JsonFile):
+    """Metrics of one class; None where undefined."""
+
+    examples: int
+    precision: Share | None
+    recall: Share | None
+    f1: Share | None
+
+
+class Calibration(JsonFile):
+    """Expected calibration error."""
+
+    ece: Share
+
+
+class MainMetrics(JsonFile):
+    """The metrics on the test split that the gate decides on."""
+
+    accuracy: Share
+    loss: float
+    examples: int
+    data: str  # digest of the manifest
+    model: str  # digest of the weights
+
+
+class Metrics(MainMetrics):
+    """All metrics on the test split."""
+
+    recall_at_5: Share
+    intervals: dict[str, Interval]  # of accuracy, loss and recall_at_5, or empty
+    confidence_level: Share
+    calibration: Calibration
+    per_class: dict[str, ClassMetrics]
+
+
+class CandidateRecord(JsonFile):
+    """The model that the gate decided on."""
+
+    accuracy: Share | None = None
+    loss: float | None = None
+    examples: int | None = None  # of the test split
+    data: str  # digest of the manifest
+    model: str  # digest of the weights
+    split_digest: str | None = None  # of the test examples
+    model_bytes: int | None = None  # of the export
+    calibration_error: Share | None = None
+    latency_ms: float | None = None  # median for one image; only with gate.max_latency_ms
+
+
+class ChampionRecord(JsonFile):
+    """The model in use, with its scores on the same test examples; None if it cannot classify them."""
+
+    version: str
+    commit: str | None = None
+    model: str | None = None
+    model_bytes: int | None = None
+    accuracy: Share | None
+    loss: float | None = None
+    calibration_error: Share | None = None
+
+
+class Check(JsonFile):
+    """The result of one rule of the gate."""
+
+    name: str  # of the option in `gate`, or of the rule
+    value: int | float | None = None
+    limit: int | float | None = None
+    passed: bool
+
+
+class Decision(JsonFile):
+    """The decision of the gate: whether the model replaces the one in use, and why."""
+
+    promote: bool
+    reasons: list[str]  # why it was rejected; if it was not, every rule that it passed
+    candidate: CandidateRecord
+    champion: ChampionRecord | None = None
+    checks: list[Check] = Field(default_factory=list)
+    comparison: dict[str, Any] | None = None  # with the champion
+
+    @property
+    def verdict(self) -> str:
+        """The decision in words. A model that passed the gate is no champion until it is promoted."""
+        return "passed the gate" if self.promote else "rejected"
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of the file, with the fields that it has."""
+        return self.model_dump(exclude_unset=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResults:
+    """Results of a run, all of the same model and data."""
+
+    training: TrainingRecord
+    metrics: Metrics
+    decision: Decision
+
+
+def require_recorded(file: Path) -> None:
+    """Check that dvc.lock has the parameters and the code that a record says were used.
+
+    Raises:
+        QualityError: it has others; names them.
+    """
+    stages, content = dvc_lock.here(), file.read_bytes() if file.is_file() else b""
+    wrong = dvc_lock.contradictions(stages, file, content)
+    if not wrong:
+        return
+    stage = dvc_lock.maker(stages, file)
+    if stage == "train":
+        remedy = (
+            "set it back and run `dvc repro`, which records the finished training in seconds, or run "
+            "`dvc repro --force train` to train with what dvc.lock has, then `dvc repro`"
+        )
+    else:
+        remedy = f"run `dvc repro --force --single-item {stage}`, which uses what is there now"
+    raise QualityError(
+        f"this model is recorded wrongly: {listed(wrong, SHOWN)}; it changed while {stage} ran; no version is "
+        f"made of it: {remedy}"
+    )
+
+
+def read_results(paths: PathsConfig) -> RunResults:
+    """Read the results of the last run.
+
+    Raises:
+        DataError: a file is missing or incomplete, or they are of different models or data.
+    """
+    training = read_checked(paths.training, TrainingRecord, "`dvc repro train` makes or restores it")
+    metrics = read_checked(paths.metrics, Metrics, "`dvc repro evaluate` makes or restores it")
+    decision = read_checked(paths.decision, Decision, "`dvc repro gate` makes or restores it")
+    if training.weights_sha256 != metrics.model:
+        raise DataError(
+            f"{paths.metrics} has the scores of model {metrics.model}, but {paths.training} is of model "
+            f"{training.weights_sha256}; nothing was written; `dvc repro evaluate` scores that one"
+        )
+    judged = decision.candidate
+    if (judged.model, judged.data) != (metrics.model, metrics.data):
+        raise DataError(
+            f"{paths.decision} decides on model {judged.model} and data {judged.data}, {paths.metrics} has the "
+            f"scores of model {metrics.model} on data {metrics.data}; nothing was written; "
+            "`dvc repro gate` decides on those"
+        )
+    if training.evaluations and training.kept not in {each.step for each in training.evaluations}:
+        raise DataError(
+            f"{paths.training}: evaluations has no step {training.kept}, which kept names; "
+            "`dvc repro -f train` rebuilds it"
+        )
+    return RunResults(training=training, metrics=metrics, decision=decision)
+
+
+def rejection(decision: Path, weights: object) -> tuple[str, ...]:
+    """The reasons for which the gate rejected the model with these weights; empty if it did not."""
+    with suppress(PerennialError, LookupError, TypeError):
+        found = read_json(decision)
+        if not found["promote"] and found["candidate"]["model"] == weights:
+            return tuple(map(printable, found["reasons"]))
+    return ()

@@ -1,0 +1,96 @@
+"""The model card: what users of an exported model should know, as JSON and as Markdown."""
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from perennial.base import documents
+from perennial.base.config.data import DatasetConfig
+from perennial.base.config.release import ExportConfig
+from perennial.base.config.training import TrainConfig
+from perennial.data.records.manifest import Manifest
+from perennial.model.evaluation.results import Metrics, TrainingRecord
+from perennial.model.models import MODELS
+from perennial.model.models.model_folder import Description
+
+TEMPLATE = "model_card.md.jinja"
+MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word has no meaning
+LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
+
+
+def model_card(
+    description: Description,
+    data: Manifest,
+    metrics: Metrics,
+    training: TrainingRecord,
+    *,
+    train: TrainConfig,
+    export: ExportConfig,
+    dataset: DatasetConfig,
+) -> dict[str, Any]:
+    """Build the card as JSON; entries that only a person can write are null until they are set."""
+    height, width, channels = description.pixels.raw_shape
+    scores = metrics.model_dump()
+    return {
+        "architecture": description.name,
+        "licence": export.card.licence,
+        "intended_use": export.card.intended_use,
+        "dataset": data.dataset,
+        "data": description.data,
+        "scored_on": metrics.data,
+        "classes": description.classes,
+        "examples": {split: part.examples for split, part in data.splits.items()},
+        "input": {
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "dtype": "uint8",
+            "range": "raw pixels, 0 to 255; the preprocessing is inside",
+            "transparency": dataset.transparency,
+            "max_side": dataset.max_side,
+        },
+        "preprocessing": description.pixels.preprocessing,
+        "pixels": {"version": description.pixels.version, "resize": description.pixels.resize},
+        "mirrored": MODELS[description.name].mirrored,
+        "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
+        "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
+        **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
+        "training": {
+            "step": training.step,
+            "stopped_by": training.stopped_by,
+            "parameters": _used(train),
+        },
+        "formats": export.formats,
+        "weights_sha256": description.weights_sha256,
+    }
+
+
+def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int]]) -> str:
+    """Render the card as Markdown; `formats`: name, file, input and bytes of each besides the SavedModel."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=False,  # noqa: S701 - Markdown; the filter escapes both
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters["text"] = escape
+    parameters = documents.flattened(card["training"]["parameters"], "train.")
+    return templates.get_template(TEMPLATE).render(card=card, formats=formats, parameters=parameters)
+
+
+def escape(text: str) -> str:
+    """Escape user text as one line of Markdown that displays it literally, with or without HTML support."""
+    return MARKDOWN.sub(r"\\\g<0>", html.escape(LINE_BREAKS.sub(" ", text), quote=False))
+
+
+def _used(train: TrainConfig) -> dict[str, Any]:
+    """The parameters of a training, without the settings of unused optimizers."""
+    values = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
+    values["optimizers"] = {key: value for key, value in values["optimizers"].items() if key == train.optimizer}
+    return values

@@ -1,0 +1,334 @@
+"""Compare every format of an export with the predictions of the evaluated model.
+
+Run as a program, this module takes a job and prints a result, both as JSON.
+"""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from perennial.base import documents
+from perennial.base.errors import PerennialError, QualityError
+from perennial.base.runtime import child, devices
+from perennial.data.records import manifest, pipeline
+from perennial.model.evaluation import predictions
+from perennial.model.evaluation.predictions import Predictions
+from perennial.model.export import loading, saved_model
+from perennial.model.export.formats import FORMATS
+from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
+from perennial.model.export_layout import CARD, EXTRA, LABELS
+
+BATCH_BYTES = 64 << 20  # decoded images per batch: photographs are large before they are resized
+DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
+TIE = 2 * DIFFERENCE  # closer classes count as tied: each may be that far off
+TIMED = 50  # examples to time, one by one
+NO_MEMORY = "Failed to allocate memory"  # ONNX Runtime has no error class for it
+Image = tuple[bytes, NDArray[np.uint8]]  # as stored; decoded [height, width, channels]
+
+
+class Job(BaseModel):
+    """The files to compare, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    export: Path
+    records: Path
+    predictions: Path
+    formats: tuple[str, ...]
+    devices: str  # that scored the model
+    channels: int  # of the images
+    batch_size: int
+
+
+class FormatReport(BaseModel):
+    """Differences, size and speed of one format."""
+
+    format: str
+    bytes: int
+    milliseconds: float  # per image, median
+    difference: float  # largest, of a probability
+    agreement: float  # fraction of the examples that get the scored model's class
+    examples: int
+
+
+def compare_apart(job: Job, call: child.Call) -> tuple[FormatReport, ...]:
+    """Let a process of this program, which loads only the export, compare; `call` calls it.
+
+    Raises:
+        QualityError: the export differs from the scored model.
+        DataError: the data to compare with are missing or damaged.
+        PerennialError: the process was killed.
+    """
+    try:
+        found = call(job.model_dump(mode="json"))
+    except QualityError as error:
+        raise QualityError(
+            f"the export differs from the scored model: {error}; the old export was kept; if code or packages "
+            "have changed since, `dvc repro -f evaluate` scores the model again"
+        ) from error
+    except PerennialError as error:
+        raise type(error)(
+            f"the export could not be compared with the scored model: {error}; the old export was kept"
+        ) from error
+    return tuple(map(FormatReport.model_validate, found))
+
+
+def compare(job: Job) -> tuple[FormatReport, ...]:
+    """Compare every format of an export with the scored model's predictions for each test example.
+
+    Raises:
+        QualityError: a format differs too much, which names the example, or labels or card differ.
+    """
+    scored = predictions.read(job.predictions)
+    _check_metadata(job.export, scored)
+    kind, indices = devices.select(job.devices, key="evaluate.devices")
+    devices.configure(kind, indices[:1])
+    devices.disable_tf32()
+    comparisons = [FormatComparison(backend, scored) for backend in backends(job.export, job.formats)]
+    timed: list[Image] = []
+    data = manifest.load(job.records)
+    encoded = pipeline.encoded_images(job.records, data.splits["test"].shards)
+    with pipeline.naming_shards(job.records, data):
+        for images in batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
+            timed += images[: TIMED - len(timed)]
+            for comparison in comparisons:
+                comparison.add(images)
+    return tuple(each.report(each.backend.milliseconds(timed)) for each in comparisons)
+
+
+def _check_metadata(export: Path, scored: Predictions) -> None:
+    """Check that the labels and the model card belong to the evaluated model."""
+    labels = (export / LABELS).read_text(encoding="utf-8").splitlines()
+    expected = manifest.labels_text(list(scored.classes)).splitlines()
+    if labels != expected:
+        pairs = enumerate(zip(labels, expected, strict=False))
+        line = next((index for index, (one, other) in pairs if one != other), min(len(labels), len(expected)))
+        one, other = (each[line] if line < len(each) else "nothing" for each in (labels, expected))
+        raise QualityError(f"{LABELS} of the export has {one} in line {line + 1}, expected {other}")
+    card = documents.read_json(export / CARD)
+    facts = {"classes": list(scored.classes), "weights_sha256": scored.model, "scored_on": scored.data}
+    for key, value in facts.items():
+        if card.get(key) != value:
+            raise QualityError(f"{CARD} of the export has {card.get(key)} as {key}, expected {value}")
+
+
+@contextmanager
+def format_errors(name: str, action: str) -> Iterator[None]:
+    """Convert errors of a format in the block to a QualityError; errors of the machine pass through.
+
+    Raises:
+        QualityError: with the first line of the error.
+    """
+    try:
+        yield
+    except Exception as error:
+        if loading.is_of_machine(error):
+            raise
+        if NO_MEMORY in str(error):
+            raise MemoryError(NO_MEMORY) from error
+        cause, *_ = [*str(error).strip().splitlines(), type(error).__name__]
+        raise _verdict(name, f"{action}: {cause}") from error
+
+
+def _verdict(name: str, problem: str) -> QualityError:
+    remedy = f"; {name} can be left out of export.formats" if name in FORMATS else ""
+    return QualityError(f"{name} {problem}{remedy}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """A loaded format of an export, and its allowed differences."""
+
+    name: str
+    bytes: int
+    predict: Predict
+    difference: float  # largest allowed, of a probability
+    agreement: float  # smallest allowed fraction of examples with the scored model's class
+    encoded: bool = False  # takes images as stored
+
+    def outputs(self, images: Sequence[Image]) -> Outputs:
+        """Predictions for images, which are batched by size; raises the runtime's errors."""
+        groups = defaultdict(list)
+        for index, (_, pixels) in enumerate(images):
+            groups[None if self.encoded else pixels.shape].append(index)
+        parts = [self._batch([images[index] for index in group]) for group in groups.values()]
+        order = np.argsort([*chain.from_iterable(groups.values())])
+        classes, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
+        return classes, probabilities
+
+    def milliseconds(self, images: Sequence[Image]) -> float:
+        """Median time of a batch of one image, after a warm-up.
+
+        Raises:
+            QualityError: the format fails on a batch of one.
+        """
+        seconds = []
+        with format_errors(self.name, "fails at an image alone"):
+            self._batch(images[:1])
+            for image in images:
+                started = time.perf_counter()
+                self._batch([image])
+                seconds.append(time.perf_counter() - started)
+        return 1000 * statistics.median(seconds)
+
+    def _batch(self, images: Sequence[Image]) -> Outputs:
+        encoded, decoded = zip(*images, strict=True)
+        return self.predict(np.array(encoded, object) if self.encoded else np.stack(decoded))
+
+
+def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
+    """Load an export: both signatures of the SavedModel, then the other formats.
+
+    Raises:
+        QualityError: a format does not load.
+    """
+    with format_errors("SavedModel", "does not load"):
+        loaded = loading.load(export)
+    own = (path for path in export.rglob("*") if EXTRA not in path.relative_to(export).parents)
+    size = sum(path.stat().st_size for path in own if path.is_file())
+    loaded_backends = [
+        Backend(
+            name=name,
+            bytes=size,
+            predict=saved_model.signature(loaded, signature),
+            difference=DIFFERENCE,
+            agreement=1.0,
+            encoded=signature == CLASSIFY_BYTES,
+        )
+        for name, signature in (("SavedModel", CLASSIFY), ("SavedModel, classify_bytes", CLASSIFY_BYTES))
+    ]
+    for name in formats:
+        chosen, file = FORMATS[name], export / EXTRA / FORMATS[name].file
+        with format_errors(name, "does not load"):
+            predict = chosen.load(file)
+        loaded_backends.append(
+            Backend(
+                name=name,
+                bytes=file.stat().st_size,
+                predict=predict,
+                difference=chosen.difference,
+                agreement=chosen.agreement,
+            )
+        )
+    return loaded_backends
+
+
+def batches(images: Iterable[Image], size: int, max_bytes: int = BATCH_BYTES) -> Iterator[list[Image]]:
+    """Group images into batches of at most `size` images and about `max_bytes` of pixels."""
+    batch: list[Image] = []
+    for image in images:
+        batch.append(image)
+        if len(batch) == size or sum(pixels.nbytes for _, pixels in batch) >= max_bytes:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class FormatComparison:
+    """One format's predictions compared with the scored model's, in the order of the test split."""
+
+    def __init__(self, backend: Backend, scored: Predictions) -> None:
+        self.backend, self._scored = backend, scored
+        self._seen, self._far, self._other_class = 0, 0, 0
+        self._largest, self._largest_text, self._first_other_text = 0.0, "", ""
+
+    def add(self, images: Sequence[Image]) -> None:
+        """Predict the next images.
+
+        Raises:
+            QualityError: there are more examples, or other classes, than the scored model predicted, or the
+                format fails at an example.
+        """
+        first, names = self._seen, self._scored.classes
+        classes, probabilities = self._outputs(images, first)
+        self._seen += len(probabilities)
+        expected = self._scored.probabilities[first : self._seen]
+        if probabilities.shape != expected.shape:
+            raise _verdict(
+                self.backend.name,
+                f"predicts {self._seen} test examples or more, with {probabilities.shape[1]} probabilities "
+                f"each, expected {len(self._scored.labels)} with {expected.shape[1]}",
+            )
+        differences = np.nan_to_num(np.abs(probabilities - expected), nan=np.inf)
+        self._far += int((differences > self.backend.difference).any(axis=1).sum())
+        row, label = np.unravel_index(int(differences.argmax()), differences.shape)
+        if differences[row, label] > self._largest:
+            self._largest = float(differences[row, label])
+            self._largest_text = (
+                f"test example {first + row} the probability {probabilities[row, label]:.9g} of "
+                f"{names[label]}, expected {expected[row, label]:.9g} as from the scored model"
+            )
+        rows = np.arange(len(expected))
+        other = expected.max(axis=1) - expected[rows, classes] > TIE
+        # Also if the class and the probabilities of one example contradict each other.
+        other |= probabilities.max(axis=1) - probabilities[rows, classes] > TIE
+        if other.any() and not self._other_class:
+            row = other.argmax()
+            self._first_other_text = (
+                f"example {first + row}: {names[classes[row]]}, expected {names[expected[row].argmax()]}"
+            )
+        self._other_class += int(other.sum())
+
+    def _outputs(self, images: Sequence[Image], first: int) -> Outputs:
+        """Predict; on failure, name the first example that fails alone, or else the batch."""
+        last = first + len(images) - 1
+        examples = f"test example {first}" if first == last else f"test examples {first} to {last} at once"
+        try:
+            with format_errors(self.backend.name, f"fails at {examples}"):
+                return self.backend.outputs(images)
+        except QualityError:
+            if first < last:
+                for index, image in enumerate(images, first):
+                    self._outputs([image], index)
+            raise
+
+    def report(self, milliseconds: float) -> FormatReport:
+        """Report on a format that is within its limits.
+
+        Raises:
+            QualityError: it exceeds them, or did not predict every example.
+        """
+        backend, examples = self.backend, len(self._scored.labels)
+        agreement, problem = 1 - self._other_class / examples, ""
+        if self._seen != examples:
+            problem = f"predicts {self._seen} test examples, expected {examples}"
+        elif self._far:
+            problem = (
+                f"gives {self._largest_text}, at most {backend.difference:g} apart; {self._far} of "
+                f"{examples} examples are further"
+            )
+        elif agreement < backend.agreement:
+            problem = (
+                f"gives {self._other_class} of {examples} test examples another class than the scored "
+                f"model, first {self._first_other_text}; at least {backend.agreement:.1%} must be the same"
+            )
+        if problem:
+            raise _verdict(backend.name, problem)
+        return FormatReport(
+            format=backend.name,
+            bytes=backend.bytes,
+            milliseconds=milliseconds,
+            difference=self._largest,
+            agreement=agreement,
+            examples=examples,
+        )
+
+
+def main(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """`compare` as a program."""
+    try:
+        return [report.model_dump() for report in compare(Job.model_validate(job))]
+    except tf.errors.OpError as error:
+        raise PerennialError(str(error)) from error

@@ -1,0 +1,265 @@
+"""An exported model that classifies images in order, several batches at a time."""
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from threading import Event
+from typing import Literal, overload
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.base.config.choices import Transparency
+from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.data.images import BadImage
+from perennial.data.images.header import header
+from perennial.model.inference import inputs
+from perennial.model.inference.inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
+
+ON_BAD_IMAGE = ("fail", "skip")
+# One batch is decoded while the model processes another; on a GPU, batches take turns.
+WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
+BATCH = 32  # images
+FIRST_BATCHES = (1, 8)  # smaller, for an early first prediction
+BATCH_PIXELS = 8_000_000
+PIECE = 1 << 20  # bytes
+Probabilities = NDArray[np.float32]  # [classes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Class:
+    """A class and its probability."""
+
+    label: str
+    index: int  # in the order of the model's outputs
+    probability: float  # 0..1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """The prediction for an image."""
+
+    classes: tuple[Class, ...]  # the most probable ones, most probable first
+    probabilities: Probabilities  # of all classes, in the order of the model's outputs
+
+    @property
+    def label(self) -> str:
+        """The name of the most probable class."""
+        return self.classes[0].label
+
+    @property
+    def index(self) -> int:
+        """The index of the most probable class, from 0."""
+        return self.classes[0].index
+
+    @property
+    def probability(self) -> float:
+        """The probability of the most probable class, 0..1."""
+        return self.classes[0].probability
+
+
+class Classifier:
+    """The model of an export, with the names of its classes.
+
+    Args:
+        model: a loaded SavedModel.
+        classes: names, in the order of the model's outputs.
+        workers: threads.
+        batch_pixels: largest batch of decoded images.
+        budget: pixels that all workers together decode at a time, up to 30 bytes each.
+        transparency: what becomes of transparent pixels, as in the records that the model was trained on.
+        max_side: pixels of the longer side to which larger images are reduced, as in these records; or None.
+    """
+
+    def __init__(
+        self,
+        model: tf.Module,
+        classes: Sequence[str],
+        *,
+        workers: int = WORKERS,
+        batch_pixels: int = BATCH_PIXELS,
+        budget: PixelBudget | None = None,
+        transparency: Transparency = "drop",
+        max_side: int | None = None,
+    ) -> None:
+        self.classes = tuple(classes)
+        self._model = model  # keep a reference: the signatures do not hold the weights
+        self._classify = model.signatures["classify_bytes"]
+        # Height and width of the images that it takes; None if any size is allowed.
+        shape = model.signatures["classify"].structured_input_signature[1]["image"].shape
+        self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
+        self._workers, self._batch_pixels = workers, batch_pixels
+        self._budget = budget or PixelBudget()
+        self._transparency, self._max_side = transparency, max_side
+
+    @overload
+    def predict(
+        self, images: ImageInput | Iterable[ImageInput], *, top: int = 1, on_bad_image: Literal["fail"] = "fail"
+    ) -> list[Prediction]: ...
+
+    @overload
+    def predict(
+        self, images: ImageInput | Iterable[ImageInput], *, top: int = 1, on_bad_image: Literal["skip"]
+    ) -> list[Prediction | None]: ...
+
+    def predict(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        *,
+        top: int = 1,
+        on_bad_image: Literal["fail", "skip"] = "fail",
+    ) -> list[Prediction] | list[Prediction | None]:
+        """Classify images; returns a prediction for each, in order, and None for a bad one that is skipped.
+
+        An image is a path, the bytes of a file, a Pillow image or an array uint8 [height, width, channels]; an
+        array [N, height, width, channels] is N images. Each prediction names the `top` most probable classes.
+
+        Raises:
+            ConfigError: `top` is not an integer from 1, or `on_bad_image` has an unknown value.
+            DataError: an image is bad and on_bad_image is fail: names the first one and the reason.
+            QualityError: the model gives probabilities that are not finite.
+        """
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise ConfigError(f"top must be a whole number from 1, got {top!r}")
+        if on_bad_image not in ON_BAD_IMAGE:
+            raise ConfigError(f"on_bad_image must be {' or '.join(ON_BAD_IMAGE)}, got {on_bad_image!r}")
+        predictions: list[Prediction | None] = []
+        for prediction in self.predictions(inputs.from_values(images), top):
+            if isinstance(prediction, BadImage) and on_bad_image == "fail":
+                raise DataError(
+                    f"{prediction.filename}: {prediction.reason}; on_bad_image='skip' gives None for it"
+                )
+            predictions.append(None if isinstance(prediction, BadImage) else prediction)
+        return predictions
+
+    def predictions(self, images: Iterable[ImageSource], top: int) -> Generator[Prediction | BadImage]:
+        """Yield predictions in order, while the next images are being processed."""
+        remaining, stopped = iter(images), Event()
+        waiting: deque[Future[list[Probabilities | BadImage]]] = deque()
+        pool = ThreadPoolExecutor(self._workers, "predict")
+        try:
+            for number, size in enumerate(chain(FIRST_BATCHES, repeat(BATCH))):
+                if batch := list(islice(remaining, size)):
+                    waiting.append(pool.submit(self._batch, batch, stopped))
+                if not waiting:
+                    break
+                # Run the first batch alone: others would only slow down TensorFlow's initialization of the
+                # model.
+                if not batch or number == 0 or len(waiting) > self._workers:
+                    for each in waiting.popleft().result():
+                        yield each if isinstance(each, BadImage) else self._prediction(each, top)
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def outputs(self, images: Sequence[ImageSource]) -> list[Probabilities | BadImage]:
+        """Compute probabilities [classes] of each image, in order, in this thread; thread-safe.
+
+        Raises:
+            QualityError: the probabilities are not finite.
+        """
+        outputs = self._batch(images, Event())
+        for each in outputs:
+            if not isinstance(each, BadImage):
+                _require_finite(each)
+        return outputs
+
+    def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
+        _require_finite(probabilities)
+        classes = (
+            Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
+            for index in np.argsort(-probabilities, kind="stable")[:top].tolist()
+        )
+        return Prediction(classes=tuple(classes), probabilities=probabilities)
+
+    def _batch(self, images: Sequence[ImageSource], stopped: Event) -> list[Probabilities | BadImage]:
+        """Outputs for a batch of images; large images are processed in smaller parts."""
+        outputs: dict[int, Probabilities | BadImage] = {}
+        part: dict[int, bytes] = {}
+        pixels = 0
+        for index, image in enumerate(images):
+            if stopped.is_set():  # the caller is gone
+                raise CancelledError
+            try:
+                encoded = inputs.limited(
+                    image.read(self._budget, self._transparency), self._budget, self._max_side
+                )
+                size = self._pixels(encoded)
+            except UnusableImage as error:
+                outputs[index] = BadImage(filename=image.name, reason=str(error))
+                continue
+            if part and pixels + size > self._batch_pixels:
+                outputs |= self._run(images, part, pixels, stopped)
+                part, pixels = {}, 0
+            part[index] = encoded
+            pixels += size
+        outputs |= self._run(images, part, pixels, stopped)
+        return [outputs[index] for index in range(len(images))]
+
+    def _run(
+        self, images: Sequence[ImageSource], part: Mapping[int, bytes], pixels: int, stopped: Event
+    ) -> dict[int, Probabilities | BadImage]:
+        """Outputs for encoded images, once there is memory for their pixels."""
+        with self._budget.reserve(pixels):
+            if stopped.is_set():
+                raise CancelledError
+            try:
+                return dict(zip(part, self._probabilities(part.values()), strict=True)) if part else {}
+            except tf.errors.InvalidArgumentError:
+                return {index: self._single(images[index].name, image) for index, image in part.items()}
+
+    def _single(self, name: str, image: bytes) -> Probabilities | BadImage:
+        """The output for one image of a batch in which at least one does not decode."""
+        try:
+            return self._probabilities([image])[0]
+        except tf.errors.InvalidArgumentError as error:
+            return BadImage(filename=name, reason=_reason(image, error))
+
+    def _probabilities(self, images: Iterable[bytes]) -> list[Probabilities]:
+        """The probabilities for encoded images of one size, or of any sizes if the model allows that."""
+        return list(self._classify(image=_tensor(list(images)))["probabilities"].numpy())
+
+    def _pixels(self, encoded: bytes) -> int:
+        """The number of pixels of an image, after a check of its size.
+
+        Raises:
+            UnusableImage: the model takes images of another size.
+        """
+        found = header(encoded)
+        if found is None:  # the decoder gives the reason
+            return 0
+        for side, expected in zip((found.height, found.width), self.image_size, strict=True):
+            if expected not in {None, side}:
+                size = " x ".join("any" if each is None else str(each) for each in reversed(self.image_size))
+                raise UnusableImage(
+                    f"it has {found.width} x {found.height} pixels, the model takes {size} (width x height)"
+                )
+        return found.height * found.width
+
+
+def _tensor(images: Sequence[bytes]) -> tf.Tensor:
+    """Encoded images as a tensor, string [N]; a large one in pieces, as each is copied under Python's lock."""
+    if max(map(len, images)) <= PIECE:
+        return tf.constant(images)
+    pieces = ([each[start : start + PIECE] for start in range(0, len(each), PIECE)] for each in images)
+    joined = [tf.strings.join([tf.constant(piece) for piece in each]) for each in pieces]
+    return tf.stack(joined) if len(joined) > 1 else tf.reshape(joined[0], [1])
+
+
+def _require_finite(probabilities: Probabilities) -> None:
+    if not np.isfinite(probabilities).all():
+        raise QualityError("the model gives probabilities that are not finite; train and export it again")
+
+
+def _reason(image: bytes, error: tf.errors.OpError) -> str:
+    """The reason why an image does not decode: convert's, or else TensorFlow's."""
+    try:
+        inputs.to_decodable(image, PixelBudget())  # its pixels are reserved already
+    except UnusableImage as unusable:
+        return str(unusable)
+    lines = str(error.message).strip().splitlines() or ["unknown"]
+    return f"it cannot be decoded: {lines[0]}"

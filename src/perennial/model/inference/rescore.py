@@ -1,0 +1,70 @@
+"""Predict the test split with an export; a separate program, because its caller does not import TensorFlow."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base import documents
+from perennial.base.errors import DataError, QualityError
+from perennial.base.runtime import devices
+from perennial.data.images import BadImage
+from perennial.data.records import manifest, pipeline
+from perennial.model.export import loading
+from perennial.model.export_layout import DESCRIPTION
+from perennial.model.inference import inputs
+from perennial.model.inference.classifier import Classifier
+from perennial.model.inference.inputs import ImageSource
+
+
+def main(job: dict[str, Any]) -> None:
+    """Write the predictions of the export job["export"] on the test split of job["records"] to job["to"].
+
+    The archive holds the arrays [N] of `evaluation.champion.Champion`.
+
+    Raises:
+        DataError: the records are missing or were changed.
+        QualityError: the export does not load, does not take these images, or predicts non-finite values.
+    """
+    kind, indices = devices.select(job["devices"], key="evaluate.devices")
+    devices.configure(kind, indices[:1])
+    devices.disable_tf32()
+    export, records = Path(job["export"]), Path(job["records"])
+    classes = [str(name) for name in documents.read_json(export / DESCRIPTION)["classes"]]
+    labels, sources = _test_split(records, classes)
+    predicted, p = np.empty(len(labels), np.int64), np.empty(len(labels), np.float32)
+    p_true = np.full(len(labels), np.nan, np.float32)
+    classifier = Classifier(_load(export), classes)
+    with pipeline.naming_shards(records, manifest.load(records)):
+        for row, prediction in enumerate(classifier.predictions(sources, top=1)):
+            if isinstance(prediction, BadImage):
+                raise QualityError(f"{prediction.filename}: {prediction.reason}")
+            predicted[row], p[row] = prediction.index, prediction.probability
+            if labels[row] >= 0:
+                p_true[row] = prediction.probabilities[labels[row]]
+    np.savez(job["to"], predicted=predicted, p=p, p_true=p_true)
+
+
+def _load(export: Path) -> Any:
+    try:
+        return loading.load(export)
+    except DataError as error:
+        raise QualityError(f"its export does not load: {error}") from error
+
+
+def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:
+    """Return the index of each example's class in `classes` (-1 if it is missing), and the images."""
+    data = manifest.load(folder)
+    index = {name: number for number, name in enumerate(classes)}
+    ours = np.array([index.get(name, -1) for name in data.classes], np.int64)
+    shards = data.splits["test"].shards
+    labels = [ours[pipeline.encoded(folder, shard)[0]] for shard in shards]
+
+    def images() -> Iterator[ImageSource]:
+        for shard in shards:
+            for number, image in enumerate(pipeline.encoded(folder, shard)[1]):
+                yield inputs.from_record(f"{folder / shard.file} record {number}", image)
+
+    return np.concatenate(labels), images()

@@ -1,0 +1,148 @@
+"""Weights pretrained on ImageNet, from a local file of Keras Applications."""
+
+import logging
+import re
+import warnings
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import applications
+
+from perennial.base import files
+from perennial.base.config.networks import NETWORKS
+from perennial.base.errors import ConfigError
+from perennial.model.models import MODELS, slim_nasnet
+from perennial.model.models.architecture import LOGITS
+from perennial.model.models.keras_applications import APPLICATIONS, layer_names
+
+log = logging.getLogger(__name__)
+CLASSES = 1000  # of the published heads
+# Keras converted slim's weights of these networks. They are slim's here; Keras' have other poolings.
+NASNETS = {"nasnet_mobile": slim_nasnet.MOBILE, "nasnet_large": slim_nasnet.LARGE}
+# Builds each network as it was published.
+MAKERS: dict[str, Callable[..., keras.Model]] = {
+    **{name: application.make for name, application in APPLICATIONS.items()},
+    "nasnet_mobile": applications.NASNetMobile,
+    "nasnet_large": applications.NASNetLarge,
+}
+# Keras' names of the layers in their cells, and ours; those of separable convolutions have more parts.
+CELL_LAYERS = {
+    "adjust_conv_1": "path1_conv", "adjust_conv_2": "path2_conv", "adjust_conv_projection": "prev",
+    "adjust_bn": "final_path_bn", "normal_conv_1": "1x1", "normal_bn_1": "beginning_bn",
+    "reduction_conv_1": "1x1", "reduction_bn_1": "beginning_bn",
+}  # fmt: skip
+SEPARABLE = re.compile(r"separable_conv_(\d)(_bn)?_(?:normal|reduction)_([a-z]+)(\d)")
+
+
+def require_file(file: Path) -> Path:
+    """Return the file; ConfigError: it does not exist."""
+    if not file.is_file():
+        raise ConfigError(f"model.weights: {file} does not exist")
+    return file
+
+
+def load(model: keras.Model, file: Path) -> None:
+    """Load all layers except the head from a file that Keras Applications publishes or Keras wrote.
+
+    A file without top also leaves the layers just before the head unchanged. The files have no checksum, so the
+    log gives the SHA-256 of the file.
+
+    Raises:
+        ConfigError: the model is not from Keras Applications, or the file belongs to another architecture; the
+            model is unchanged.
+    """
+    if model.name not in MAKERS:
+        raise ConfigError(
+            f"model.weights must be null for {model.name}, got {file}: it is not in Keras Applications"
+        )
+    published, names = _published(model, require_file(file))
+    layers = {layer.name: layer for layer in model.layers}
+    head = {name for name in layers for pattern in MODELS[model.name].head if fnmatchcase(name, pattern)}
+    pairs = [
+        (layers[names[layer.name]], layer)
+        for layer in published.layers
+        if layer.weights and names[layer.name] in layers.keys() - head
+    ]
+    values = [(own, _values(file, own, layer, model.name)) for own, layer in pairs]
+    if (
+        model.name in APPLICATIONS and APPLICATIONS[model.name].bgr
+    ):  # the weights expect BGR, our images are RGB
+        kernels = values[0][1]
+        kernels[0] = kernels[0][:, :, ::-1]
+    for own, arrays in values:
+        own.set_weights(arrays)
+    filled = {own.name for own, _ in values}
+    new = [name for name, layer in layers.items() if layer.weights and name not in filled]
+    log.info(
+        "loaded weights of %d layers from %s (sha256 %s); newly initialized: %s",
+        len(values), file, files.sha256(file), ", ".join(new),
+    )  # fmt: skip
+
+
+def _published(model: keras.Model, file: Path) -> tuple[keras.Model, dict[str, str]]:
+    """Build the published network with the file's weights; returns it and our names of its layers."""
+    name, reasons = model.name, []
+    image = (NETWORKS[name].image_size, NETWORKS[name].image_size, 3)
+    for top in (True, False):
+        network = MAKERS[name](weights=None, input_shape=image, include_top=top, classes=CLASSES)
+        try:
+            # Keras only warns when it skips layers, so make its warnings errors.
+            with warnings.catch_warnings(action="error", category=UserWarning):
+                network.load_weights(file)
+        except (OSError, ValueError, KeyError, UserWarning) as error:
+            reasons.append(" ".join(str(error).split()))
+            continue
+        if name in NASNETS:
+            return network, _names_in_nasnet(network, model, NASNETS[name].num_cells // 3)
+        return network, layer_names(network, APPLICATIONS[name].classifier)
+    raise ConfigError(
+        f"model.weights: {file} does not hold the weights of {name}; "
+        f"read with its head: {reasons[0]}; without: {reasons[1]}"
+    )
+
+
+def _names_in_nasnet(network: keras.Model, model: keras.Model, cells: int) -> dict[str, str]:
+    """Map the names of the layers with weights to ours; `cells`: normal cells between reductions."""
+    # Only our names have the sizes of kernels.
+    ours = {re.sub(r"_\dx\d", "", layer.name): layer.name for layer in model.layers if layer.weights}
+    names = {}
+    for layer in network.layers:
+        if layer.weights:
+            name = _name_in_nasnet(layer.name, cells)
+            names[layer.name] = ours[name if name in ours else name.replace("final_path_bn", "prev_bn")]
+    return names
+
+
+def _name_in_nasnet(name: str, cells: int) -> str:
+    if name in (outside := {"stem_conv1": "conv0", "stem_bn1": "conv0_bn", "predictions": LOGITS}):
+        return outside[name]
+    found = re.fullmatch(r"(.+?)_(stem|reduce|)_?(\d+)", name)
+    assert found, name
+    layer, kind, number = found[1], found[2], int(found[3])
+    cell = {
+        "stem": f"cell_stem_{number - 1}",
+        "reduce": f"reduction_cell_{number // cells - 1}",
+        "": f"cell_{number - (number > cells)}",  # Keras counts the first reduction
+    }[kind]
+    if parts := SEPARABLE.fullmatch(layer):
+        step, norm, side, position = parts.groups()
+        # The fifth sum of a reduction has the fourth's name.
+        sums = 4 if layer.endswith("reduction_left4") else int(position) - 1
+        return f"{cell}.comb_iter_{sums}.{side}.{'bn_sep' if norm else 'separable'}_{step}"
+    return f"{cell}.{CELL_LAYERS[layer]}"
+
+
+def _values(file: Path, own: keras.Layer, published: keras.Layer, name: str) -> list[np.ndarray]:
+    """The weights of a published layer, with their shapes checked."""
+    values: list[np.ndarray] = published.get_weights()
+    expected, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
+    if expected != got:
+        raise ConfigError(
+            f"model.weights: layer {own.name} needs weights of shape {expected}, {file} has {got}; "
+            f"they fit images of 3 channels, and where the net is fully connected (VGG) of "
+            f"{NETWORKS[name].image_size} pixels a side, unless the file is one without top"
+        )
+    return values

@@ -1,0 +1,125 @@
+"""A trained model on disk: its weights, and a description from which it is built and fed."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from perennial.base import files
+from perennial.base.config.data import ModelConfig
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.project import outputs
+from perennial.data.preprocessing import ImageSpec
+from perennial.model.export_layout import DESCRIPTION
+from perennial.model.models import MODELS
+
+FILE = "model.json"
+WEIGHTS = "weights"
+
+
+class Pretrained(BaseModel):
+    """The origin of the weights that a training started from."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    source: str  # URL of Keras Applications' file; its name if not verified; or "a file"
+    sha256: str
+    verified: bool = False  # whether it has the digest that Keras publishes, which some files lack
+    licence: str | None  # of the published file, as Keras' documentation states it; None where it states none
+
+
+class Description(BaseModel):
+    """Everything about a model except its weights."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    name: str  # in MODELS
+    options: ModelConfig  # that it was built with
+    classes: list[str]  # in the order of the logits
+    pixels: ImageSpec
+    data: str  # digest of the manifest of its training data
+    weights_sha256: str
+    pretrained: Pretrained | None = None  # origin of ImageNet weights; None: other start weights
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_older_names(cls, values: Any) -> Any:
+        """Convert options of earlier releases: one was renamed, another is not part of a model."""
+        options = values.get("options") if isinstance(values, dict) else None
+        if isinstance(options, dict) and "imagenet_weights" in options:
+            values = {**values, "options": {k: v for k, v in options.items() if k != "imagenet_weights"}}
+        # Before this option existed, the names of slim's residual networks meant the networks of Keras.
+        if isinstance(options, dict) and "batch_norm_decay" not in options:
+            name = str(values.get("name"))
+            if f"keras_{name}" in MODELS:
+                renamed = {**values["options"], "name": f"keras_{name}"}
+                values = {**values, "name": f"keras_{name}", "options": renamed}
+        return values
+
+    def build(self) -> keras.Model:
+        """Build the model with new weights."""
+        return MODELS[self.name].build(self.pixels.model_shape, len(self.classes), self.options)
+
+
+def save(folder: Path, model: keras.Model, description: Description) -> None:
+    """Write a model folder atomically: a TensorFlow checkpoint of the weights, and model.json."""
+    with outputs.new_folder(folder, "train") as new:
+        tf.train.Checkpoint(model=model).write(str(new / WEIGHTS))
+        files.write_json(new / FILE, description.model_dump(mode="json"))
+
+
+def load(folder: Path) -> tuple[keras.Model, Description]:
+    """Load the model in a folder and its description.
+
+    Raises:
+        DataError: the folder is missing or damaged, or the digest of its weights differs from model.json.
+    """
+    return _loaded(folder, folder / FILE, folder / WEIGHTS, lambda model: {"model": model}, made_by="train")
+
+
+def load_export(folder: Path) -> tuple[keras.Model, Description]:
+    """Load the model in an export and its description; raises the errors of `load`."""
+    weights = folder / "variables" / "variables"
+
+    def saved(model: keras.Model) -> dict[str, object]:
+        return {"weights": [weight.value for weight in model.weights]}
+
+    return _loaded(folder, folder / DESCRIPTION, weights, saved, made_by="export")
+
+
+def _loaded(
+    folder: Path,
+    file: Path,
+    weights: Path,
+    saved: Callable[[keras.Model], dict[str, object]],
+    *,
+    made_by: str,
+) -> tuple[keras.Model, Description]:
+    """Load a checkpoint; `saved` maps names in it to objects of a model."""
+    try:
+        description = Description.model_validate_json(file.read_bytes())
+        model = description.build()
+        with files.plainly_named(weights.parent) as plain:
+            status = tf.train.Checkpoint(**saved(model)).read(str(plain / weights.name))
+            status.assert_existing_objects_matched().expect_partial()
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist; `dvc repro {made_by}` makes it") from error
+    except (ValueError, LookupError, AssertionError, ConfigError, tf.errors.OpError) as error:
+        raise DataError(f"{folder} does not hold a complete model: {error}") from error
+    found = weights_sha256(model)
+    if found != description.weights_sha256:
+        raise DataError(f"{folder}: weights with sha256 {found}, expected {description.weights_sha256}")
+    return model, description
+
+
+def weights_sha256(model: keras.Model) -> str:
+    """SHA-256 of all weights in model order, as float32 little-endian."""
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(np.asarray(weight, "<f4").tobytes())
+    return digest.hexdigest()

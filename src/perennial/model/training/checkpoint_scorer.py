@@ -1,0 +1,136 @@
+"""Score checkpoints: their weights or moving averages, in a model that is built only once."""
+
+import math
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from pydantic import ValidationError
+
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.config.choices import Split
+from perennial.base.errors import DataError
+from perennial.base.runtime import devices
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
+from perennial.model.evaluation import inference, scoring
+from perennial.model.evaluation.inference import Predict
+from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.evaluation.split import require_finite, require_split
+from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
+from perennial.model.training.checkpoints import Snapshot
+
+
+class ScoredModel(NamedTuple):
+    """Scores of a checkpoint and its model, which the next one overwrites."""
+
+    scores: ExampleScores
+    model: keras.Model
+    description: Description
+
+
+class _Prepared(NamedTuple):
+    """A model before a checkpoint's weights are loaded, and the batches to score it on."""
+
+    description: Description
+    model: keras.Model
+    predict: Predict
+    batches: tf.data.Dataset
+
+
+class CheckpointScorer:
+    """Score checkpoints one after the other on a split, or on its first batches.
+
+    Create it before anything uses a device. It uses no GPU unless `evaluate.devices` names one, because the
+    training has reserved all memory of its own.
+    """
+
+    def __init__(self, config: Config, split: Split, max_batches: int | None) -> None:
+        """Check the records.
+
+        Raises:
+            ConfigError: the device does not exist.
+            DataError: the records are not valid.
+        """
+        chosen = config.evaluate.devices
+        kind, numbers = devices.select("cpu:1" if chosen == "auto" else chosen, key="evaluate.devices")
+        devices.disable_tf32()
+        (self._device,) = devices.configure(kind, numbers[:1])
+        self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb
+        self._data = require_split(self._records, split)
+        self._digest = manifest.digest(self._records)
+        self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
+        self.examples = whole if max_batches is None else min(whole, max_batches * self._batch_size)
+        self.partial = self.examples < whole
+        self._prepared: _Prepared | None = None
+
+    def score(self, taken: Snapshot) -> ScoredModel:
+        """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores.
+
+        Raises:
+            DataError: the training used other records or another version of the program; or a shard
+                changed since it was checked.
+            NonFinite: a weight or a logit is NaN or infinite.
+        """
+        description = _description(taken)
+        if description.data != self._digest:
+            raise DataError(
+                f"the training is on the records with manifest {description.data}, {self._records} has "
+                f"{self._digest}; nothing was scored; restore those records, or name its params.yaml"
+            )
+        if self._prepared is None or self._prepared.description != description:
+            self._prepared = self._prepare(description)
+        prepared = self._prepared
+        _restore(prepared.model, taken)
+        require_finite(prepared.model)
+        with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
+            logits = inference.logits(prepared.predict, prepared.batches)
+            scores = scoring.score(logits, classes=len(description.classes), examples=self.examples)
+        digest = model_folder.weights_sha256(prepared.model)
+        return ScoredModel(scores, prepared.model, description.model_copy(update={"weights_sha256": digest}))
+
+    def _prepare(self, description: Description) -> _Prepared:
+        with tf.device(self._device):
+            model = description.build()
+            predict = inference.predictor(model, description.pixels)
+        batches = pipeline.batches(
+            self._records,
+            self._data,
+            self._split,
+            description.pixels,
+            batch_size=self._batch_size,
+            label_map=LabelMap.of(description.options),
+            # TensorFlow discards the cache of a dataset that is not read to the end.
+            cache_mb=0 if self.partial else self._memory_mb,
+        ).take(math.ceil(self.examples / self._batch_size))
+        return _Prepared(description, model, predict, batches)
+
+
+def _description(taken: Snapshot) -> Description:
+    try:
+        return Description.model_validate_json(files.json_bytes(taken.facts["model"]))
+    except (LookupError, ValidationError) as error:
+        raise DataError(
+            f"the checkpoint of step {taken.step} does not describe its model as this version of the program "
+            "does; it was not scored; use the code that wrote it"
+        ) from error
+
+
+def _restore(model: keras.Model, taken: Snapshot) -> None:
+    """Restore the weights of a checkpoint, then replace those that have an average by it."""
+    weights = {name: value for name, value in taken.values.items() if name.startswith("weights/")}
+    Snapshot(step=taken.step, facts={}, values=weights).restore({"weights": model.weights})
+    averages, trainable = taken.group("averages"), model.trainable_weights
+    targets = {weight.path: weight for weight in model.weights}
+    if not averages.keys() <= targets.keys():
+        # Unnamed averages are numbered in weight order; the first has no number.
+        if len(averages) != len(trainable):
+            raise DataError(
+                f"the checkpoint has averages of {len(averages)} of {len(trainable)} weights and does not name "
+                "which; it was not scored"
+            )
+        targets = {name: trainable[int(name.partition("#")[2] or 1) - 1] for name in averages}
+    for name, value in averages.items():
+        targets[name].assign(value)

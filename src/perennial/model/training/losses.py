@@ -1,0 +1,148 @@
+"""Loss functions: cross-entropy, class weights, the auxiliary classifier and the L2 penalty."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from perennial.base.config.training import TrainConfig
+from perennial.base.errors import ConfigError
+from perennial.model import models
+from perennial.model.models.architecture import Architecture
+from perennial.model.training.warm_start import weights_matching
+
+
+class Losses(NamedTuple):
+    """The parts of a loss, float32 scalars."""
+
+    cross_entropy: tf.Tensor
+    auxiliary: tf.Tensor  # `train.aux_loss_weight` times the cross-entropy of the auxiliary classifier
+    penalty: tf.Tensor
+    total: tf.Tensor
+
+
+class Other(NamedTuple):
+    """The partner images that those of a batch are mixed with."""
+
+    labels: tf.Tensor  # int64 [n]
+    own: tf.Tensor  # weight of the image's own label
+
+
+class Objective:
+    """The configured loss of a model; the L2 penalty also covers frozen weights, as in slim."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        architecture: Architecture,
+        config: TrainConfig,
+        class_weights: Sequence[float] | None,
+    ) -> None:
+        self._config, self._class_weights = config, class_weights
+        self._classes = models.logits(model.output).shape[-1]
+        decay = config.weight_decay
+        if decay is None:  # AdamW has its own weight decay instead of L2
+            decay = 0.0 if config.optimizer == "adamw" else architecture.weight_decay
+        self._weight_decay = decay
+        self._decayed = weights_matching(model, architecture.decayed) if decay else []
+        self._varying, self._constant_penalty = self._decayed, 0.0
+
+    def fix_frozen_penalty(self) -> None:
+        """Compute the penalty of the weights that are frozen now, instead of at every step.
+
+        It counts for functions that are traced afterwards.
+        """
+        self._varying = [weight for weight in self._decayed if weight.trainable]
+        frozen = [weight.numpy() for weight in self._decayed if not weight.trainable]
+        self._constant_penalty = self._weight_decay / 2 * sum(float(np.vdot(each, each)) for each in frozen)
+
+    def losses(
+        self,
+        outputs: tf.Tensor | dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        examples: tf.Tensor | int,
+        replicas: int = 1,
+        other: Other | None = None,
+    ) -> Losses:
+        """One replica's contribution, from its outputs and labels, to the losses of a batch of `examples`.
+
+        `other`: the partner images, if the images of the batch are mixed.
+        """
+        summed, auxiliary = (
+            self._summed(models.logits(outputs), labels, other),
+            models.auxiliary_logits(outputs),
+        )
+        summed_aux = tf.constant(0.0)
+        if auxiliary is not None:
+            summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels, other)
+        penalty = l2(self._varying, self._weight_decay) if self._varying else tf.constant(0.0)
+        if self._constant_penalty:
+            penalty += self._constant_penalty
+        penalty /= replicas
+        total = (summed if auxiliary is None else summed + summed_aux) / examples + penalty
+        return Losses(summed / examples, summed_aux / examples, penalty, total)
+
+    def _summed(self, logits: tf.Tensor, labels: tf.Tensor, other: Other | None) -> tf.Tensor:
+        loss = partial(
+            cross_entropy,
+            logits,
+            classes=self._classes,
+            label_smoothing=self._config.label_smoothing,
+            class_weights=self._class_weights,
+        )
+        if other is None:
+            return tf.reduce_sum(loss(labels))
+        return tf.reduce_sum(other.own * loss(labels) + (1.0 - other.own) * loss(other.labels))
+
+
+def cross_entropy(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    *,
+    classes: int,
+    label_smoothing: float,
+    class_weights: Sequence[float] | None,
+) -> tf.Tensor:
+    """The cross-entropy of each example, float32 [n]; logits [n, classes] of any precision, labels int64 [n].
+
+    Smoothing gives each class an equal part of `label_smoothing` (Szegedy et al. 2015, as in tf.losses).
+    """
+    logits = tf.cast(logits, tf.float32)
+    if label_smoothing:
+        rest = label_smoothing / classes
+        targets = tf.one_hot(labels, classes, on_value=1 - label_smoothing + rest, off_value=rest)
+        losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if class_weights is not None:
+        losses *= tf.gather(tf.constant(class_weights, tf.float32), labels)
+    return losses
+
+
+def l2(weights: Sequence[keras.Variable], weight_decay: float) -> tf.Tensor:
+    """`weight_decay` times half the sum of squares of all weights, float32."""
+    return weight_decay * tf.add_n([tf.nn.l2_loss(weight.value) for weight in weights])
+
+
+def class_weights(
+    chosen: Literal["balanced"] | Sequence[float] | None, per_class: Sequence[int]
+) -> list[float] | None:
+    """The loss factor of each class; None if it is 1 for all.
+
+    `balanced` is as in scikit-learn: all examples together have a weight equal to their number, and each class
+    has an equal part of it. `per_class` counts the training examples; a class without any has weight 0.
+
+    Raises:
+        ConfigError: a list does not have one number per class.
+    """
+    if chosen is None:
+        return None
+    if chosen == "balanced":
+        part = sum(per_class) / sum(count > 0 for count in per_class)
+        return [part / count if count else 0.0 for count in per_class]
+    if (expected := len(per_class)) != len(chosen):
+        raise ConfigError(f"train.class_weights must have one number per class, {expected}, got {len(chosen)}")
+    return [float(weight) for weight in chosen]

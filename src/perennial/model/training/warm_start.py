@@ -1,0 +1,220 @@
+"""Start weights of a training: random, pretrained on ImageNet, or from another training; layers by pattern."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.config.training import WarmStartConfig
+from perennial.base.errors import ConfigError, DataError
+from perennial.data.sources.weights import (
+    IMAGENET,
+    KINDS,
+    SLIM_CHECKPOINT,
+    WARM_START,
+    by_name,
+    linked,
+    located,
+)
+from perennial.model import export_layout
+from perennial.model.models import imagenet, model_folder, slim_checkpoint
+from perennial.model.models.model_folder import Description, Pretrained
+from perennial.model.training import checkpoints
+
+log = logging.getLogger(__name__)
+SHOWN = 5  # names listed in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartWeights:
+    """Start weights that are not random; weights from another training override those from ImageNet."""
+
+    imagenet: Path | None  # file
+    weights: Mapping[str, NDArray[np.generic]] | None  # from another training, by path such as conv1/kernel
+    sha256: str | None  # of all files that are read; None if there are none
+    slim: bool = False  # whether the other training's weights have slim's names
+    pretrained: Pretrained | None = None  # origin of the ImageNet weights
+
+
+def read(config: Config, *, pinned: bool = True) -> StartWeights:
+    """Read the weights that `model.weights` and `train.warm_start.path` name.
+
+    `train.warm_start.path` is a model folder, an export, a checkpoint, or a run folder, whose newest valid
+    checkpoint is read. From a checkpoint come the weights of its last step, neither averages nor the best ones.
+
+    `pinned`: read the copies that weights.json pins, instead of the paths.
+
+    Raises:
+        ConfigError: the options name other paths than the pin does, or a folder without weights.
+        DataError: the weights are damaged, or their copy is missing.
+    """
+    digest, weights, pretrained, slim = hashlib.sha256(), None, None, False
+    with nullcontext(located(config)) if pinned else linked(config) as found:
+        if file := found.get(IMAGENET):
+            digest.update(files.sha256(file).encode())
+            pretrained = _origin(config, file)
+        if folder := found.get(WARM_START):
+            slim = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
+            weights = slim_checkpoint.read(folder / SLIM_CHECKPOINT) if slim else _weights(folder)
+            for path, values in sorted(weights.items()):
+                digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
+    given = file is not None or weights is not None
+    sha256 = digest.hexdigest() if given else None
+    return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, slim=slim)
+
+
+def _origin(config: Config, file: Path) -> Pretrained:
+    """The origin of ImageNet weights: an address only if the file has the digest that is published for it."""
+    found, sha256 = by_name(config), files.sha256(file)
+    if found is None:
+        return Pretrained(source="a file", sha256=sha256, licence=None)
+    verified = found.digest is not None
+    source = found.url if verified else found.name
+    return Pretrained(source=source, sha256=sha256, licence=found.licence, verified=verified)
+
+
+def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
+    """Assign start weights to a model with random weights; log which weights were set and which stay random.
+
+    Raises:
+        ConfigError: a pattern in `exclude` matches nothing, weights are missing and `ignore_missing` is off,
+            weights have another shape, or none fits.
+    """
+    if start.imagenet is not None:
+        imagenet.load(model, start.imagenet)
+    if start.weights is None:
+        return
+    given = slim_checkpoint.by_path(model, start.weights) if start.slim else start.weights
+    refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
+    expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
+    found = [weight for weight in expected if weight.path in given]
+    _refuse_misfits(expected, found, given, config)
+    for weight in found:
+        weight.assign(given[weight.path])
+    taken = {weight.path for weight in found}
+    random = _layers(weight.path for weight in model.weights if weight.path not in taken)
+    log.info(
+        "warm start: took %d weights from %s; not from there are %s",
+        len(found), config.path, _shown(random) or "none",
+    )  # fmt: skip
+
+
+def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
+    """Read all weights in a folder of any supported kind, by path."""
+    names = {path.name for path in folder.iterdir()}
+    try:
+        # Any file of a kind identifies it, so that a folder with a missing file is not taken for another kind.
+        if names & {export_layout.GRAPH, export_layout.DESCRIPTION.parts[0], "variables"}:
+            return _of_model(folder, folder / export_layout.DESCRIPTION, model_folder.load_export)
+        if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
+            return _of_model(folder, folder / model_folder.FILE, model_folder.load)
+        if checkpoints.FILE in names:
+            return checkpoints.read(folder, "weights").group("weights")
+        newest = checkpoints.newest(folder, "weights")
+    except DataError as error:
+        raise DataError(f"train.warm_start.path: {error}") from error
+    if newest is None:
+        raise ConfigError(f"train.warm_start.path: {folder} holds no weights; {KINDS}")
+    return newest.group("weights")
+
+
+def _of_model(
+    folder: Path, file: Path, load: Callable[[Path], tuple[keras.Model, Description]]
+) -> dict[str, NDArray[np.generic]]:
+    if not file.is_file():
+        raise DataError(f"{folder} is damaged, or not of this program: it has no {file.relative_to(folder)}")
+    model, _ = load(folder)
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+def _refuse_misfits(
+    expected: Sequence[keras.Variable],
+    found: Sequence[keras.Variable],
+    weights: Mapping[str, NDArray[np.generic]],
+    config: WarmStartConfig,
+) -> None:
+    if not expected:
+        raise ConfigError(
+            f"train.warm_start.exclude {config.exclude} leaves no weight to take from {config.path}"
+        )
+    if not found:
+        raise ConfigError(
+            f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
+            f"{_shown(_layers(sorted(weights)))}, expected {_shown(_layers(each.path for each in expected))}"
+        )
+    if (missing := [each.path for each in expected if each.path not in weights]) and not config.ignore_missing:
+        raise ConfigError(
+            f"train.warm_start: {config.path} lacks {_shown(missing)}; to start them new set "
+            f"train.warm_start.ignore_missing: true, or add {_layers(missing)} to train.warm_start.exclude"
+        )
+    if other := [each for each in found if tuple(each.shape) != weights[each.path].shape]:
+        shapes = [f"{each.path} {list(weights[each.path].shape)} for {list(each.shape)}" for each in other]
+        raise ConfigError(
+            f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; to start them "
+            f"new add {_layers(each.path for each in other)} to train.warm_start.exclude"
+        )
+
+
+def _layers(paths: Iterable[str]) -> list[str]:
+    """The layers of the weights, in order and without repetition."""
+    return list(dict.fromkeys(path.partition("/")[0] for path in paths))
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
+    """Make only the layers that match a pattern trainable; all layers if there is no pattern.
+
+    The other layers are frozen; batch normalization among them uses its statistics and does not update them.
+
+    Raises:
+        ConfigError: a pattern matches no layer with weights.
+    """
+    refuse_unknown("train.trainable", patterns, model)
+    for layer in model.layers:
+        layer.trainable = not patterns or _is_named(layer.name, patterns)
+
+
+def refuse_unknown(
+    option: str, patterns: Iterable[str], model: keras.Model, *, or_weights: bool = False
+) -> None:
+    """Raise if a pattern matches no layer with weights nor, with `or_weights`, the path of a weight.
+
+    Raises:
+        ConfigError: a pattern matches nothing; the message lists the layers.
+    """
+    with_weights = [layer for layer in model.layers if layer.weights]
+    known = [layer.name for layer in with_weights]
+    paths = [weight.path for weight in model.weights] if or_weights else []
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in (*known, *paths)):
+            raise ConfigError(
+                f"{option}: no layer of {model.name} with weights is named {pattern}; "
+                f"there are {', '.join(known)}"
+            )
+
+
+def names_weight(patterns: Sequence[str], path: str) -> bool:
+    """Whether a pattern matches a weight (`logits/kernel`) or its layer (`logits`)."""
+    return _is_named(path, patterns) or _is_named(path.partition("/")[0], patterns)
+
+
+def weights_matching(model: keras.Model, patterns: Sequence[str]) -> list[keras.Variable]:
+    """The weights whose path (`conv1/kernel`) matches a pattern, trained or not, in model order."""
+    return [weight for weight in model.weights if _is_named(weight.path, patterns)]
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,1 @@
+"""What runs beside the pipeline: serving, monitoring, reports, deployments, rehearsals, first steps."""

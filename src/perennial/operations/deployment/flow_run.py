@@ -1,0 +1,134 @@
+"""The command of the work pools: prepare a run's checkout and packages, then become Prefect's engine."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from threading import Event, Thread
+from typing import NoReturn
+
+from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.files import home
+from perennial.operations.deployment.answers import ServerRefused
+from perennial.operations.deployment.checkout import prepare
+from perennial.operations.deployment.environment import python_for
+from perennial.operations.deployment.project import FOLDER, REPOSITORY, require_no_password
+from perennial.operations.deployment.server import PrefectServer, connect
+
+RUN = "PREFECT__FLOW_RUN_ID"
+RESTARTS = 3
+GIVEN_UP = f"it crashed {RESTARTS + 1} times, and is not started again by itself"
+PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
+PERIOD_S = 30.0
+ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
+REVISION = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._/+-]*"
+)  # excludes what git would parse as an option or an expression
+
+
+def start() -> NoReturn:
+    """Run the flow run that Prefect's worker names in the environment; if preparation fails, end it as failed.
+
+    A run that has crashed too often, even during preparation, is ended here, too.
+
+    Raises:
+        PerennialError: the server does not answer, so the run cannot be ended here; the worker ends it.
+    """
+    run = os.environ.get(RUN)
+    if not run:
+        raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
+    server = connect()
+    parameters = take(server, run)
+    try:
+        with _heard(server, run):
+            python, checkout = _prepared(server, run, parameters.get("rev"))
+    except (PerennialError, OSError) as error:
+        _fail(server, run, f"the run could not be prepared: {error}")
+    _become_engine(python, checkout)
+
+
+def take(server: PrefectServer, run: str) -> Mapping[str, object]:
+    """Return the parameters of a run. If it was restarted too often, end the run and this process.
+
+    Raises:
+        PerennialError: the server does not answer.
+    """
+    found, states = server.flow_run(run), server.states(run)
+    if found["auto_scheduled"]:
+        # Prefect's scheduler emits no event for the first state, whose id that would have. The server keeps the
+        # events after it back for up to 15 minutes, and automations and alerts with them.
+        with suppress(ServerRefused):  # late alerts must not prevent the run
+            server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
+    if restarts([state["type"] for state in states]) > RESTARTS:
+        why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
+        _fail(server, run, f"{GIVEN_UP}; at last: {why}")
+    parameters: Mapping[str, object] = found["parameters"]
+    return parameters
+
+
+def restarts(states: Sequence[str]) -> int:
+    """Count the automatic restarts of a run after crashes; `states`: types of its states, oldest first."""
+    count = 0
+    for before, state in pairwise(states):
+        if before in ENDED:
+            count = 0
+        elif (before, state) == ("CRASHED", "SCHEDULED"):
+            count += 1
+    return count
+
+
+def _fail(server: PrefectServer, run: str, message: str) -> NoReturn:
+    server.fail(run, message)
+    sys.stderr.write(f"perennial flow-run: {message}\n")
+    raise SystemExit(0)  # with another code, the worker would mark the run as Crashed
+
+
+@contextmanager
+def _heard(server: PrefectServer, run: str) -> Iterator[None]:
+    """Send a sign of life every 30 s during the block: without one, a pending run counts as dead."""
+    ended = Event()
+
+    def emit() -> None:
+        with suppress(PerennialError):  # it is not needed for the run
+            server.emit(PREPARING, f"prefect.flow-run.{run}")
+
+    def repeat() -> None:
+        while not ended.wait(PERIOD_S):
+            emit()
+
+    emit()
+    Thread(target=repeat, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]:
+    """Prepare a run; returns its Python and its checkout."""
+    repository = os.environ.get(REPOSITORY)
+    if not repository:
+        raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
+    if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
+        raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
+    require_no_password(repository)
+    checkout = prepare(home(), repository, run, rev, os.environ.get(FOLDER, ""))
+    python = python_for(home(), checkout, lambda line: server.log(run, line))
+    source = f"{rev or 'the default branch'} of {redacted(repository)}"
+    server.log(run, f"{source} in {checkout}, with the packages of {python.parents[1]}")
+    return python, checkout
+
+
+def _become_engine(python: Path, checkout: Path) -> NoReturn:
+    """Replace this process by Prefect's engine, with the code, Prefect and packages of the revision."""
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
+        "PYTHONPATH": os.pathsep.join((str(checkout), str(checkout / "src"))),
+        "VIRTUAL_ENV": str(python.parents[1]),
+    }
+    os.chdir(checkout)
+    os.execve(python, [str(python), "-m", "prefect.engine"], environment)  # noqa: S606 - no shell is wanted

@@ -1,0 +1,282 @@
+"""The status of a pipeline: its champion, its last runs, and what the Prefect server does next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perennial.base.config import Config
+from perennial.base.errors import PerennialError, printable, redacted
+from perennial.operations.deployment import settings
+from perennial.operations.deployment.answers import ServerRefused
+from perennial.operations.deployment.project import Owner, Project, of_checkout, owner
+from perennial.operations.deployment.server import PrefectServer, connect, said
+from perennial.release.registry import runs, versions
+
+FLOWS = ("retrain", "monitor", "rebuild", "approve")
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+STARTED = ("PENDING", "RUNNING", "CANCELLING", "PAUSED")
+LAST = 5  # runs that are shown
+LATE_S = 60.0  # a worker looks for runs every few seconds
+UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
+
+
+def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
+    """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem.
+
+    `fetch`: fetch from the git remote first. Without PREFECT_API_URL in Prefect's settings, no server is asked.
+
+    Raises:
+        ConfigError: there is no repository, or it has no commit; or a setting of Prefect is not valid.
+    """
+    now = datetime.now(UTC)
+    opened = versions.open_registry(config, fetch=fetch)
+    project = of_checkout(Path.cwd(), config.record.artifact, environment)
+    server = _server(environment, project, now) if settings.read(environment).url else None
+    problems = list(_problems(server, now)) if server else []
+    if opened.unreachable:
+        problems.insert(0, f"git's remote {opened.remote} does not answer: {opened.unreachable}")
+    return {
+        "pipeline": opened.registry.artifact,
+        "champion": _champion(opened.registry, now),
+        "runs": [_recorded(each) for each in runs.listing(config, LAST)],
+        "server": server,
+        "problems": problems,
+    }
+
+
+def lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """Format the status as lines of text."""
+    champion, server = status["champion"], status["server"]
+    if champion is None:
+        yield f"{status['pipeline']} has no champion yet; `perennial promote` registers one"
+    else:
+        scored = "" if champion["accuracy"] is None else f", accuracy {champion['accuracy']:.4f}"
+        yield (
+            f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}, "
+            f"registered {_ago(champion['age_s'])}"
+        )
+    if server is None:
+        yield "No server is asked: PREFECT_API_URL is not set"
+    else:
+        for each in server["deployments"]:
+            yield f"{each['name']:<20} {each['schedule'] or 'no schedule':<20} {_next(each)}"
+            yield from (f"    at work: {_row(run)}" for run in each["at_work"])
+            yield from (f"    last: {_row(run)}" for run in [each["last_run"]] if run)
+        for each in server["workers"]:
+            yield f"worker {printable(each['name'])} of pool {each['pool']}: {each['status'].lower()}"
+    if status["runs"]:
+        yield "Last runs, here and in git:"
+        yield from (f"    {_row(each)}" for each in status["runs"])
+    yield from (f"Look at: {printable(each)}" for each in status["problems"])
+
+
+def _champion(registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
+    if registry.champion is None:
+        return None
+    facts = next(each for each in versions.listing(registry) if each["champion"])
+    return {**facts, "age_s": max(0, round(now.timestamp()) - registry.champion.date)}
+
+
+def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
+    outcome = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
+    return {
+        "name": record["run"],
+        "start": record.get("started"),
+        "state": ", ".join(outcome) or "not ended",
+        "message": record.get("message"),
+        "accuracy": (record.get("decision") or {}).get("accuracy"),
+    }
+
+
+def _server(environment: Mapping[str, str], project: Project, now: datetime) -> dict[str, Any]:
+    """The project's deployments and their workers, or the reason why the server does not answer.
+
+    `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
+    """
+    found: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
+    with connect(environment, pauses=()) as server:
+        try:
+            listed = list(_listed(server))
+            own = [each for each in listed if project.owns(_owner(each))]
+            deployments = [_deployment(server, each, now) for each in own]
+            workers = list(_workers(server, {each["pool"] for each in deployments}))
+            others = sorted({str(_owner(each)) for each in listed if each not in own})
+            busy = {(each["pool"], each["queue"]) for each in deployments if each["active"] or each["at_work"]}
+            obstacles = [text for each in sorted(busy, key=str) for text in hindrances(server, *each)]
+        except PerennialError as error:
+            found |= {"error": str(error)}
+        else:
+            found |= {"deployments": deployments, "workers": workers, "others": others}
+            found["obstacles"] = list(dict.fromkeys(obstacles))
+    return {"url": redacted(server.url), **found}
+
+
+def _listed(server: PrefectServer) -> Iterator[dict[str, Any]]:
+    """The deployments of flows with our names, each with the name of its `flow`."""
+    named = {"flows": {"name": {"any_": list(FLOWS)}}}
+    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", named)}
+    for each in server.request("POST", "deployments/filter", {**named, "sort": "NAME_ASC"}):
+        if flows.get(each["flow_id"]) in FLOWS:
+            yield {**each, "flow": flows[each["flow_id"]]}
+
+
+def _owner(deployment: Mapping[str, Any]) -> Owner:
+    return owner(deployment.get("job_variables"), deployment.get("parameters"))
+
+
+def _deployment(server: PrefectServer, found: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """A deployment with its schedule, its next, last, active and late runs."""
+    waiting = _runs(server, found["id"], ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
+    ended = _runs(server, found["id"], ENDED, "END_TIME_DESC", limit=1)
+    late = [run for run in waiting if _time(run) < now]
+    return {
+        "name": f"{found['flow']}/{found['name']}",
+        "pool": found["work_pool_name"],
+        "queue": found.get("work_queue_name"),
+        "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in found["schedules"]) or None,
+        "active": not found["paused"] and any(schedule["active"] for schedule in found["schedules"]),
+        "next_run": next((run["start"] for run in waiting if _time(run) >= now), None),
+        "last_run": ended[0] if ended else None,
+        "at_work": [*_runs(server, found["id"], STARTED, "START_TIME_ASC"), *late],
+    }
+
+
+def _runs(
+    server: PrefectServer, deployment: str, types: Sequence[str], sort: str, *, limit: int = 100
+) -> list[dict[str, Any]]:
+    """The runs of a deployment in states of these types."""
+    wanted = {
+        "flow_runs": {"deployment_id": {"any_": [deployment]}, "state": {"type": {"any_": list(types)}}},
+        "sort": sort,
+        "limit": limit,
+    }
+    return [
+        {
+            "name": each["name"],
+            "id": each["id"],
+            "start": _utc(_start(each)),
+            "state": each["state"]["name"],
+            "type": each["state"]["type"],
+            "message": said(each["state"]),
+        }
+        for each in server.request("POST", "flow_runs/filter", wanted)
+    ]
+
+
+def _start(run: Mapping[str, Any]) -> str:
+    """When a run started, or will start; one that was rescheduled still has its first start."""
+    due = run["next_scheduled_start_time"] if run["state"]["type"] == "SCHEDULED" else None
+    return str(due or run["start_time"] or run["expected_start_time"])
+
+
+def _utc(time: str) -> str:
+    return datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _time(run: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(run["start"])
+
+
+def _schedule(schedule: Mapping[str, Any]) -> str:
+    if "interval" in schedule:
+        return f"every {schedule['interval']:g} s"
+    return f"{schedule.get('cron') or schedule.get('rrule')} {schedule.get('timezone') or 'UTC'}"
+
+
+def _workers(server: PrefectServer, pools: set[str | None]) -> Iterator[dict[str, Any]]:
+    for pool in sorted(filter(None, pools)):
+        for each in server.request("POST", f"work_pools/{pool}/workers/filter", {}):
+            seen = each["last_heartbeat_time"]
+            yield {"name": each["name"], "pool": pool, "status": each["status"], "last_seen": seen}
+
+
+def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> Iterator[str]:
+    """Why no worker takes the runs of a work pool, each reason with its remedy; nothing without a pool.
+
+    Raises:
+        PerennialError: the server does not answer or refuses.
+    """
+    if pool is None:
+        return
+    found = _existing(server, f"work_pools/{pool}")
+    if found is None:
+        yield f"the server has no pool {pool}; `make deploy` creates the pools"
+        return
+    if found["is_paused"]:
+        yield f"pool {pool} is paused; `prefect work-pool resume {pool}` lets its runs start"
+    elif found["concurrency_limit"] == 0:
+        yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it to 1"
+    found = _existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
+    if found is None:
+        yield f"pool {pool} has no queue {queue}; `make deploy` puts the deployment into one that exists"
+    elif found.get("is_paused"):
+        yield f"queue {queue} of pool {pool} is paused; `prefect work-queue resume {queue} --pool {pool}`"
+    elif found.get("concurrency_limit") == 0:
+        yield f"queue {queue} of pool {pool} has the concurrency limit 0, so no run starts"
+    if all(each["status"] != "ONLINE" for each in _workers(server, {pool})):
+        yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
+
+
+def _existing(server: PrefectServer, path: str) -> Any:
+    try:
+        return server.request("GET", path)
+    except ServerRefused as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """The problems that a person should look at."""
+    deployments = server["deployments"]
+    if server["error"]:
+        yield server["error"]
+    elif not deployments:
+        others = f"; it has those of {', '.join(server['others'])}" if server["others"] else ""
+        yield f"the server has no deployment of this project{others}; `make deploy` registers them"
+    elif not any(each["active"] for each in deployments):
+        yield "no schedule is active: nothing starts by itself; resume one in the UI"
+    yield from server["obstacles"]
+    for each in deployments:
+        last = each["last_run"]
+        if last and last["type"] in {"FAILED", "CRASHED"}:
+            yield f"the last run of {each['name']}, {last['name']}: {last['state']}: {last['message']}"
+        if each["active"] and each["next_run"] is None:
+            yield f"the schedule of {each['name']} is active, but the server has created no run for it yet"
+        for run in each["at_work"]:
+            if line := _held_up(run, each["name"], now):
+                no_pool = f"; {each['name']} has no work pool: `make deploy` gives it one"
+                yield line + (no_pool if each["pool"] is None and run["type"] == "SCHEDULED" else "")
+
+
+def _held_up(run: Mapping[str, Any], deployment: str, now: datetime) -> str | None:
+    waited = (now - _time(run)).total_seconds()
+    if run["type"] == "PAUSED":
+        return f"run {run['name']} waits for a person's answer; `perennial approve` lists what is asked"
+    if run["type"] == "SCHEDULED" and waited > LATE_S:
+        return f"run {run['name']} of {deployment} was due {_ago(waited)}, and no worker has taken it"
+    return None
+
+
+def _row(run: Mapping[str, Any]) -> str:
+    scored = "" if run.get("accuracy") is None else f"  {run['accuracy']:.4f}"
+    why = f": {run['message']}" if run["message"] and run["state"] != "Completed" else ""
+    return printable(f"{_minute(run['start'])}  {run['name']}{scored}  {run['state']}{why}")
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _next(deployment: Mapping[str, Any]) -> str:
+    if deployment["active"]:
+        return f"next run {_minute(deployment['next_run'])} UTC" if deployment["next_run"] else "active"
+    return "paused" if deployment["schedule"] else "runs when asked"
+
+
+def _ago(seconds: float) -> str:
+    for name, size in UNITS:
+        if count := int(seconds // size):
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

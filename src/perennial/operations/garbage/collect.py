@@ -1,0 +1,127 @@
+"""Garbage collection: find what each place holds and what nothing needs, and remove it."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.base.config import Config
+from perennial.base.project.git import bare, repository
+from perennial.base.runtime import locks
+from perennial.operations.garbage import folders, live, objects
+from perennial.operations.garbage.folders import Area
+from perennial.operations.garbage.objects import Garbage, Incomplete, Places
+from perennial.release.audit import sides
+from perennial.release.audit.sides import Side
+
+log = logging.getLogger(__name__)
+DAY_S = 86400
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceUsed:
+    """Space used in a place, and the part that can be or was removed; `kept`: why the rest stays."""
+
+    what: str
+    where: str
+    number: int
+    bytes: int
+    garbage_number: int
+    garbage_bytes: int
+    kept: str | None = None
+
+
+def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[SpaceUsed]:
+    """Yield a row for each place; with `yes`, after removing its garbage.
+
+    Raises:
+        ConfigError: there is no repository.
+        PerennialError: an object that was removed from S3 is needed by a commit that was pushed meanwhile.
+    """
+    cutoff = time.time() - days * DAY_S
+    with locks.held(home / "locks" / "gc.lock", "gc", busy="another gc runs on this machine"):
+        # Objects first: a dry run does not count those needed only by checkouts that are removed below.
+        yield from _objects(config, home, cutoff, yes=yes)
+        for area in folders.areas(home, config.paths.work, config.paths.runs, cutoff):
+            if area.items:
+                yield _swept(area, yes=yes)
+
+
+def _swept(area: Area, *, yes: bool) -> SpaceUsed:
+    unneeded = [item for item in area.items if item.kept is None]
+    sizes = [item.bytes for item in unneeded]
+    if yes:
+        folders.remove_left(area.where)
+        sizes = [size for item in unneeded if (size := folders.remove(item)) is not None]
+    kept = next((item.kept for item in area.items if item.kept is not None), None)
+    return SpaceUsed(
+        what=area.name,
+        where=str(area.where),
+        number=len(area.items),
+        bytes=sum(item.bytes for item in area.items),
+        garbage_number=len(sizes),
+        garbage_bytes=sum(sizes),
+        kept=kept,
+    )
+
+
+def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterator[SpaceUsed]:
+    known = _sides(home)
+    for side in known:
+        if side.folder is not None:
+            objects.restore_left(side.folder)
+    mirrors = [bare(each) for each in sorted((home / "mirror").glob("*")) if each.is_dir()]
+    own = repository(Path(), config.record.git_name, config.record.git_email)
+    shared = {str(side.folder.resolve()) if side.folder is not None else side.url for side in known}
+    working = live.checkouts(live.processes())
+    places = Places(
+        repositories=[own, *mirrors],
+        checkouts={each: start for each, start in working.items() if live.shares(each, shared)},
+        sides=known,
+        cutoff=cutoff,
+    )
+    try:
+        found = objects.find(places)
+    except Incomplete as error:
+        for side in known:
+            held = [entry.size for _, entry in side.everything()]
+            yield _row(Garbage(side=side, objects=len(held), bytes=sum(held), unneeded={}), {}, str(error))
+        return
+    for each in found:
+        try:
+            gone = objects.remove(places, each) if yes and each.unneeded else each.unneeded
+        except Incomplete as error:
+            yield _row(each, {}, str(error))
+            continue
+        yield _row(each, gone)
+
+
+def _row(garbage: Garbage, gone: Mapping[str, int], kept: str | None = None) -> SpaceUsed:
+    side = garbage.side
+    return SpaceUsed(
+        what=side.name,
+        where=str(side.folder) if side.folder is not None else side.url,
+        number=garbage.objects,
+        bytes=garbage.bytes,
+        garbage_number=len(gone),
+        garbage_bytes=sum(gone.values()),
+        kept=kept,
+    )
+
+
+def _sides(home: Path) -> list[Side]:
+    """DVC's cache of this checkout, the cache that runs share, and the default remote."""
+    try:
+        cache, remote = sides.open_sides()
+    except sides.Unsupported as error:
+        log.warning("%s, so its objects are neither counted nor removed", error)
+        cache, remote = sides.open_cache(), None
+    shared = sides.open_cache_of_runs(home)
+    found = [cache] if shared is None or _same_folder(shared, cache) else [cache, shared]
+    return [*found, *([remote] if remote is not None else [])]
+
+
+def _same_folder(one: Side, other: Side) -> bool:
+    folders = {side.folder.resolve() for side in (one, other) if side.folder is not None}
+    return len(folders) == 1

@@ -1,0 +1,233 @@
+"""A rehearsal: trials with random faults in scratch folders, until the time is over."""
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.operations.rehearsal import project, trial
+from perennial.operations.rehearsal.deployment import Deployment, killed_server, killed_worker
+from perennial.operations.rehearsal.faults import FAULTS, Services
+from perennial.operations.rehearsal.programs import TooLate, chance, kill_marked, marked, nothing_outlives
+from perennial.operations.rehearsal.project import Project
+from perennial.operations.rehearsal.services import FaultyS3, ImageServer
+from perennial.operations.rehearsal.trial import SAME_RESULT, Check, Durations, Trial
+
+log = logging.getLogger(__name__)
+AGAIN = 5  # tries for a fault that came too late
+LOCAL = {fault.name: fault for fault in FAULTS}
+DEPLOYED = {"killed worker": killed_worker, "killed server": killed_server}
+NAMES = (*LOCAL, *DEPLOYED)
+DEPLOYED_MINUTES = 4.0  # minimum time for a run of a deployment
+MB = 1 << 20
+Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
+Usage = dict[str, float]  # memory in MB and number of open files of a program
+LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An injected fault, and the checks after it."""
+
+    fault: str
+    number: int
+    notes: tuple[str, ...]  # what was done
+    checks: tuple[Check, ...]
+    seconds: float
+    folder: Path | None  # kept if a guarantee was broken
+
+    @property
+    def broken(self) -> tuple[Check, ...]:
+        """The guarantees that were broken."""
+        return tuple(check for check in self.checks if check.broken)
+
+
+@dataclass
+class Rehearsal:
+    """The result: the injected faults, and those that could not be injected here."""
+
+    seed: int
+    unbroken_s: float = 0.0
+    seconds: float = 0.0
+    tried: list[Tried] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
+    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program that lasts
+    folder: Path | None = None  # kept if a guarantee was broken
+
+    @property
+    def broken(self) -> list[Tried]:
+        """The trials in which a guarantee was broken."""
+        return [each for each in self.tried if each.broken]
+
+
+def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequence[str] = ()) -> Rehearsal:
+    """Rehearse the pipeline of the checkout in the working directory; trials start during `minutes` minutes.
+
+    Raises:
+        ConfigError: an unknown fault, none that can be injected here, or this is no checkout.
+        PerennialError: the pipeline fails without any fault.
+    """
+    if unknown := [name for name in only if name not in NAMES]:
+        raise ConfigError(f"{unknown[0]} is not a fault; choose from: {', '.join(NAMES)}")
+    started, result = time.monotonic(), Rehearsal(secrets.randbelow(1 << 32) if seed is None else seed)
+    chosen = _chosen(result, minutes, only)
+    if not chosen:
+        reasons = "; ".join(f"{name} {why}" for name, why in result.skipped.items())
+        raise ConfigError(f"none of these faults can be injected here: {reasons}")
+    base = Path(tempfile.mkdtemp(prefix="perennial-rehearsal-")).resolve()
+    log.info("seed %d; faults: %s", result.seed, ", ".join(chosen))
+    try:
+        with nothing_outlives(base), _prepared(checked, base, result) as trials:
+            trials.run(chosen, time.monotonic() + 60 * minutes, each=bool(only))
+    finally:
+        if result.broken:
+            result.folder = base
+        else:
+            shutil.rmtree(base, ignore_errors=True)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]:
+    """Choose the faults that can be injected; record the reason for the others."""
+    for name in only or NAMES:
+        why = LOCAL[name].missing() if name in LOCAL else None
+        if name in DEPLOYED and not only and minutes < DEPLOYED_MINUTES:
+            why = f"needs --minutes {DEPLOYED_MINUTES:.0f} or more"
+        if why:
+            result.skipped[name] = why
+    return [name for name in only or NAMES if name not in result.skipped]
+
+
+@contextmanager
+def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Trials"]:
+    """Prepare the scratch project with its reference run, and the services that fail on demand."""
+    source = ImageServer(base / "source")
+    try:
+        scratch = project.make(checked, base, source.address)
+        log.info("the unbroken run, which every other is compared with")
+        result.unbroken_s = trial.unbroken(scratch)
+        log.info("the unbroken run took %.0f s", result.unbroken_s)
+        with ExitStack() as stack:
+            yield _Trials(scratch, source, result, stack)
+    finally:
+        source.lose()
+
+
+class _Trials:
+    """Runs the trials; those of a deployment, which mostly wait, run in a separate thread."""
+
+    def __init__(self, scratch: Project, source: ImageServer, result: Rehearsal, stack: ExitStack) -> None:
+        self._project, self._source, self._result, self._stack = scratch, source, result, stack
+        self._durations, self._over, self._each = Durations(), threading.Event(), False
+        self._numbers, self._tries = count(1), Counter[str]()
+
+    def run(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
+        """Inject the chosen faults, equally often, until the deadline.
+
+        With `each`, every fault at least once.
+        """
+        self._each = each
+        local = [name for name in chosen if name in LOCAL]
+        deployed = [name for name in chosen if name in DEPLOYED]
+        with ThreadPoolExecutor(1) as beside:
+            waiting = beside.submit(self._deployed, deployed, deadline) if deployed else None
+            try:
+                self._local(local, deadline)
+                if waiting:
+                    waiting.result()
+            except BaseException:
+                self._over.set()
+                kill_marked(self._project.base)
+                raise
+
+    def _local(self, names: Sequence[str], deadline: float) -> None:
+        s3 = None
+        if "S3 errors" in names:
+            folder = self._project.base / "s3"
+            folder.mkdir()
+            s3 = FaultyS3(folder, self._project.environment(folder, self._project.reference))
+            self._stack.callback(s3.stop)
+        services = Services(self._source, s3)
+        self._rounds(names, deadline, lambda name, one: LOCAL[name].inject(one, services))
+
+    def _deployed(self, names: Sequence[str], deadline: float) -> None:
+        deployment = Deployment(self._project)
+        self._stack.callback(deployment.stop)
+        try:
+            deployment.start()
+        except PerennialError:
+            self._over.set()  # not after hours of other faults
+            raise
+        self._rounds(names, deadline, lambda name, one: DEPLOYED[name](one, deployment))
+
+    def _rounds(self, names: Sequence[str], deadline: float, inject: Inject) -> None:
+        """Run a trial of each fault in turn, shuffled in each round."""
+        rng = chance(f"{self._result.seed} {sorted(names)}")
+        order, least = list[str](), len(names) if self._each else 0
+        while names and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
+            order = order or rng.sample(sorted(names), len(names))
+            name, least = order.pop(), least - 1
+            for _ in range(AGAIN):
+                if self._over.is_set() or self._tried(name, inject):
+                    break
+
+    def _tried(self, name: str, inject: Inject) -> bool:
+        """Run one trial; returns whether the fault was injected in time."""
+        self._tries[name] += 1
+        number, began = next(self._numbers), time.monotonic()
+        folder = self._project.base / f"trial-{number}"
+        rng = chance(f"{self._result.seed} {name} {self._tries[name]}")
+        one = Trial(self._project, folder, rng, self._durations)
+        try:
+            checks = tuple(inject(name, one))
+        except TooLate:
+            one.end()
+            return False
+        except (PerennialError, OSError) as error:
+            checks = (Check(SAME_RESULT, str(error)),)
+        if self._over.is_set():  # its programs were killed
+            return True
+        self._add(Tried(name, number, tuple(one.notes), checks, time.monotonic() - began, folder), one)
+        return True
+
+    def _add(self, tried: Tried, one: Trial) -> None:
+        if tried.broken:
+            kill_marked(one.folder)
+        else:
+            one.end()
+        self._result.tried.append(tried)
+        self._result.used.append(_used(self._project.base))
+        verdict = "; ".join(f"NOT HELD: {each.guarantee}: {each.broken}" for each in tried.broken) or "held"
+        notes = ", ".join(tried.notes[1:] or tried.notes)
+        log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
+
+
+def _used(base: Path) -> dict[str, Usage]:
+    """The resources of this process and of the servers, without active runs and trials."""
+    found = {"rehearsal": _use(os.getpid())}
+    for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
+        name = " ".join(line[2:4]) if line[2:3] == ["prefect"] else "".join(line[2:3])
+        if name in LASTING:
+            found[name] = _use(number)
+    return found
+
+
+def _use(process: int) -> Usage:
+    memory = files = 0
+    with suppress(OSError):  # it has ended
+        memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
+        files = len(list(Path(f"/proc/{process}/fd").iterdir()))
+    return {"memory_mb": round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), "open_files": files}

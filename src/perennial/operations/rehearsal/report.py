@@ -1,0 +1,113 @@
+"""The result of a rehearsal as a table, as JSON and as a page."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perennial.data.validation import html
+from perennial.operations.rehearsal.rehearse import NAMES, Rehearsal, Tried
+from perennial.operations.rehearsal.trial import GUARANTEES
+
+Count = tuple[int, int]  # held, tries
+
+
+def document(result: Rehearsal) -> dict[str, Any]:
+    """The JSON document of `perennial rehearse --json`."""
+    rows = by_fault(result)
+    return {
+        "ok": not result.broken,
+        "promises": [  # the key is a contract
+            {"name": name, "means": meaning, "tries": tries, "held": held}
+            for name, meaning in GUARANTEES.items()
+            for held, tries in [_sum(rows, name)]
+        ],
+        "faults": [
+            {
+                "name": name,
+                "tries": sum(each.fault == name for each in result.tried),
+                "held": sum(each.fault == name and not each.broken for each in result.tried),
+                "skipped": result.skipped.get(name),
+                "promises": {each: {"held": held, "tries": tries} for each, (held, tries) in row.items()},
+            }
+            for name, row in rows.items()
+        ],
+        "failures": [_failure(each) for each in result.broken],
+        "seed": result.seed,
+        "seconds": round(result.seconds, 1),
+        "unbroken_s": round(result.unbroken_s, 1),
+        "used": _used(result),
+        "folder": None if result.folder is None else str(result.folder),
+    }
+
+
+def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
+    """Count for each fault in how many trials each guarantee held; omits guarantees that were not checked."""
+    rows: dict[str, dict[str, Count]] = {
+        name: {} for name in NAMES if name in result.skipped or any(each.fault == name for each in result.tried)
+    }
+    for each in result.tried:
+        row = rows[each.fault]
+        for guarantee in dict.fromkeys(check.guarantee for check in each.checks):
+            held, tries = row.get(guarantee, (0, 0))
+            broken = any(check.guarantee == guarantee for check in each.broken)
+            row[guarantee] = (held + (not broken), tries + 1)
+    return rows
+
+
+def lines(result: Rehearsal) -> Iterator[str]:
+    """Format the result as lines of text."""
+    rows = by_fault(result)
+    guarantees = [name for name in GUARANTEES if _sum(rows, name)[1]]
+    widths = [len(name) for name in guarantees]
+    yield f"{'':<22} {'tries':>5}  {'  '.join(guarantees)}".rstrip()
+    for name, row in rows.items():
+        tries = sum(each.fault == name for each in result.tried)
+        if not tries:
+            yield f"{name:<22} {'-':>5}  skipped: {result.skipped[name]}"
+            continue
+        cells = (
+            f"{'{}/{}'.format(*row[each]) if each in row else '':>{width}}"
+            for each, width in zip(guarantees, widths, strict=True)
+        )
+        yield f"{name:<22} {tries:>5}  {'  '.join(cells)}".rstrip()
+    total = ("{}/{}".format(*_sum(rows, each)) for each in guarantees)
+    cells = (f"{each:>{width}}" for each, width in zip(total, widths, strict=True))
+    yield f"{'all':<22} {len(result.tried):>5}  {'  '.join(cells)}".rstrip()
+    for each in result.broken:
+        yield f"\n{each.fault} ({', '.join(each.notes)}), in {each.folder}"
+        yield from (f"  {check.guarantee}: {check.broken}" for check in each.broken)
+
+
+def page(result: Rehearsal, pipeline: str, made: datetime | None = None) -> str:
+    """An HTML page without scripts."""
+    template = html.environment(Path(__file__).parent).get_template("page.html.jinja")
+    when = made or datetime.now(UTC)
+    return template.render(found=document(result), means=GUARANTEES, pipeline=pipeline, made=when)
+
+
+def _sum(rows: Mapping[str, Mapping[str, Count]], guarantee: str) -> Count:
+    counts = [row[guarantee] for row in rows.values() if guarantee in row]
+    return sum(held for held, _ in counts), sum(tries for _, tries in counts)
+
+
+def _failure(tried: Tried) -> dict[str, Any]:
+    return {
+        "fault": tried.fault,
+        "trial": tried.number,
+        "did": list(tried.notes),
+        "broken": [{"promise": each.guarantee, "seen": each.broken} for each in tried.broken],
+        "folder": str(tried.folder),
+    }
+
+
+def _used(result: Rehearsal) -> dict[str, dict[str, dict[str, float]]]:
+    """Memory and open files of each long-running program: first, last and maximum values."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name in dict.fromkeys(name for each in result.used for name in each):
+        uses = [each[name] for each in result.used if name in each]
+        most = {what: max(use[what] for use in uses) for what in uses[0]}
+        found[name] = {
+            what: {"first": uses[0][what], "last": uses[-1][what], "most": most[what]} for what in most
+        }
+    return found

@@ -1,0 +1,79 @@
+"""A summary of the last run in a few lines, and its details for programs."""
+
+from dataclasses import asdict
+from typing import Any
+
+from perennial.base.config import Config, advice
+from perennial.base.config.advice import Advice
+from perennial.base.config.choices import SPLITS
+from perennial.base.errors import PerennialError
+from perennial.data.records import manifest
+from perennial.model.evaluation.results import read_results
+from perennial.release.registry.champion import is_champion
+from perennial.release.registry.versions import open_registry
+
+CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
+
+
+def summary(config: Config) -> dict[str, Any]:
+    """Summarize the run: the name and value of each fact.
+
+    Raises:
+        DataError: a stage has not run yet, or its result is damaged or of another model than the scores.
+    """
+    paths = config.paths
+    results, data = read_results(paths), manifest.load(paths.records)
+    training, metrics, decision = results.training, results.metrics, results.decision
+    examples = ", ".join(f"{split} {data.splits[split].examples:,}" for split in SPLITS if split in data.splits)
+    return {
+        "data set": data.dataset,
+        "examples": examples,
+        "epochs": training.epoch,
+        "stopped by": training.stopped_by,
+        "validation accuracy": "none held out" if training.accuracy is None else round(training.accuracy, 4),
+        "test accuracy": round(metrics.accuracy, 4),
+        "test loss": round(metrics.loss, 4),
+        "decision": f"{decision.verdict}: {'; '.join(decision.reasons)}",
+        **_champion(config, passed=decision.promote),
+        "model": str(paths.export),
+        "report": str(paths.report),
+    }
+
+
+def _champion(config: Config, *, passed: bool) -> dict[str, str]:
+    """The champion as this repository knows it; empty without git."""
+    try:
+        opened = open_registry(config, fetch=False)
+    except PerennialError:
+        return {}
+    now = opened.registry.champion
+    if now and is_champion(config, opened):
+        return {"champion": f"{now.name}, which is this model"}
+    how = (
+        "a person has to approve this model"
+        if config.gate.approval
+        else "`perennial promote` makes it this model"
+    )
+    return {"champion": (now.name if now else "none yet") + (f"; {how}" if passed else "")}
+
+
+def advised(config: Config) -> list[Advice]:
+    """Advice about the run."""
+    results = read_results(config.paths)
+    return advice.of_run(config, results.metrics.model_dump(), results.training.accuracy)
+
+
+def details(config: Config) -> dict[str, Any]:
+    """Scores of each class, the picture files that exist, and advice."""
+    paths = config.paths
+    pictures = {
+        "curves": paths.work / CURVES,
+        "confusion": paths.confusion_plot,
+        "reliability": paths.reliability_plot,
+    }
+    per_class = read_results(paths).metrics.per_class
+    return {
+        "per_class": {name: dict(scores) for name, scores in per_class.items()},
+        "pictures": {name: str(file) for name, file in pictures.items() if file.is_file()},
+        "advice": [asdict(each) for each in advised(config)],
+    }

@@ -1,0 +1,238 @@
+"""Compare what revisions need with what DVC's cache and a remote hold, and repair one from the other."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from perennial.base import documents
+from perennial.base.errors import ConfigError
+from perennial.base.project import dvc_lock
+from perennial.base.project.git import Repository
+from perennial.base.storage import Entry
+from perennial.release.audit.needs import Need, needs
+from perennial.release.audit.sides import Side, content
+
+log = logging.getLogger(__name__)
+Kind = Literal["missing", "damaged", "lost", "recorded wrongly"]
+TRIED = 3  # objects whose ETag differs from their digest to read first, as a sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectProblem:
+    """An object that is missing or damaged.
+
+    missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere. recorded wrongly:
+    dvc.lock contradicts what the training wrote about itself in the object; `why` says how.
+    """
+
+    kind: Kind
+    need: Need
+    where: str  # cache, remote or both
+    repaired: bool = False
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.why:
+            return f"{self.need.path}: {self.kind}: {self.why} (commit {self.need.revision[:10]})"
+        what = f"{self.kind}{f' in the {self.where}' if self.kind != 'lost' else ''}"
+        by = f"stage {self.need.stage}" if self.need.stage else "dvc add"
+        done = ", repaired" if self.repaired else ""
+        return f"{self.need.path}: {what}{done} ({by}, commit {self.need.revision[:10]})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The result of an audit."""
+
+    objects: int
+    problems: Sequence[ObjectProblem]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every object is intact where it should be."""
+        return all(problem.repaired for problem in self.problems)
+
+    @property
+    def lost(self) -> list[ObjectProblem]:
+        """The objects that are intact nowhere."""
+        return [problem for problem in self.problems if problem.kind == "lost"]
+
+    @property
+    def recorded_wrongly(self) -> list[ObjectProblem]:
+        """The trainings that used other parameters or code than dvc.lock records."""
+        return [problem for problem in self.problems if problem.kind == "recorded wrongly"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """A side (cache or remote) with its listing and its faults."""
+
+    side: Side
+    held: Mapping[str, Entry]
+    faults: dict[str, Kind] = field(default_factory=dict)  # by digest
+
+
+def audit(
+    repository: Repository,
+    revisions: Iterable[str],
+    cache: Side,
+    remote: Side | None,
+    *,
+    spare: Side | None = None,
+    deep: bool = False,
+    repair: bool = False,
+) -> Audit:
+    """Compare the objects that commits need with the cache and the remote; removes nothing.
+
+    Compares sizes and, in S3, the digests in the listing. `deep` reads every object. The cache may
+    lack a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is
+    intact in `spare` alone is not lost, and is repaired from there.
+
+    Raises:
+        DataError: a dvc.lock or .dvc file is not valid.
+        ConfigError, PerennialError: a side cannot be read, or written for a repair.
+    """
+    places = [cache, remote] if remote else [cache]
+    sources = [*places, spare] if spare else places
+    revisions, read = list(revisions), partial(content, sources)
+    needed, members = needs(repository, revisions, read)
+    sides = [_Side(side=side, held=side.listing(needed)) for side in places]
+    for one in sides:
+        others = [other.held for other in sides if other is not one]
+        one.faults.update(_faults(one, needed, members, others, deep=deep))
+    problems = list(_problems(sides, needed, spare))
+    if repair:
+        problems = [_repaired(problem, sources) for problem in problems]
+    problems += _recorded_wrongly(repository, revisions, read)
+    return Audit(objects=len(needed), problems=problems)
+
+
+def commit_of(repository: Repository, revision: str) -> str:
+    """Resolve a revision to a commit.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = repository.commit_of(revision)
+    if found is None:
+        raise ConfigError(f"this clone has no revision {revision}; `git fetch --tags` gets those of the remote")
+    return found
+
+
+def ends(repository: Repository) -> list[str]:
+    """The commits of HEAD, all branches, remote branches as last fetched, and tags."""
+    commits = repository.ends("refs/heads", "refs/remotes", "refs/tags")
+    return list(dict.fromkeys([commit_of(repository, "HEAD"), *commits]))
+
+
+def _faults(
+    one: _Side,
+    needed: Mapping[str, Need],
+    members: Mapping[str, list[str]],
+    others: Sequence[Mapping[str, Entry]],
+    *,
+    deep: bool,
+) -> dict[str, Kind]:
+    """Find the objects that are missing or damaged on a side."""
+    found: dict[str, Kind] = {}
+    unclear, doubtful = set[str](), list[str]()
+    for digest, need in needed.items():
+        entry = one.held.get(digest)
+        sizes = {held[digest].size for held in (one.held, *others) if digest in held}
+        if entry is None:
+            found[digest] = "missing"
+        elif need.size is not None and not need.is_folder and entry.size != need.size:
+            found[digest] = "damaged"
+        elif deep or len(sizes) > 1 or (need.is_folder and not one.side.digests_in_etags):
+            unclear.add(digest)
+        elif one.side.doubtful(digest, entry):
+            doubtful.append(digest)
+    for folder, inside in members.items():
+        unclear.update(_of_other_size(one, needed[folder], inside, found))
+    # With KMS encryption, ETags are not digests; reading a few objects shows this.
+    first = one.side.damaged(doubtful[:TRIED])
+    if doubtful and not first:
+        one.side.digests_in_etags = False
+        log.info("the ETags of the %s are no digests, so sizes alone were compared", one.side.name)
+    else:
+        unclear.update(doubtful[TRIED:])
+    found.update(dict.fromkeys([*first, *one.side.damaged(unclear)], "damaged"))
+    return found
+
+
+def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Collection[str]) -> Collection[str]:
+    """The members of a folder, if all exist but their sizes do not add up to the recorded size."""
+    if folder.size is None or any(digest in found for digest in inside):
+        return ()
+    return () if sum(one.held[digest].size for digest in inside) == folder.size else inside
+
+
+def _problems(
+    sides: Sequence[_Side], needed: Mapping[str, Need], spare: Side | None
+) -> Iterable[ObjectProblem]:
+    cache, others = sides[0], sides[1:]
+    # A fresh clone's cache lacks whole stages.
+    present = {(need.revision, need.stage) for digest, need in needed.items() if digest in cache.held}
+    absent = {
+        digest
+        for digest, fault in cache.faults.items()
+        if others and fault == "missing" and (needed[digest].revision, needed[digest].stage) not in present
+    }
+    faulty = {digest for one in others for digest in one.faults} | (cache.faults.keys() - absent)
+    bad = {one.side.name: {*one.faults, *one.side.damaged(faulty - one.faults.keys())} for one in sides}
+    for digest in filter(faulty.__contains__, needed):
+        need = needed[digest]
+        if all(digest in bad[one.side.name] for one in sides) and not (spare and spare.is_whole(digest)):
+            yield ObjectProblem(kind="lost", need=need, where="both" if others else cache.side.name)
+            continue
+        for one in sides:
+            if digest in one.faults and not (one is cache and digest in absent):
+                yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
+
+
+def _recorded_wrongly(
+    repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
+) -> Iterable[ObjectProblem]:
+    """Compare what each training wrote about itself with the dvc.lock that records it; equal files once."""
+    seen = set[tuple[str | None, str | None]]()
+    for revision in revisions:
+        lock, params = (repository.read(revision, Path(name)) for name in (dvc_lock.FILE, "params.yaml"))
+        if lock is None or (lock, params) in seen:
+            continue
+        seen.add((lock, params))
+        stages = dvc_lock.entries(lock)
+        for name in dvc_lock.DESCRIBED:
+            path = str(dvc_lock.value_at(_values(params), f"paths.{name}"))
+            digest, stage = dvc_lock.digest(stages, path), dvc_lock.maker(stages, path)
+            wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
+            if wrong and digest and stage:
+                need = Need(digest=digest, path=path, stage=stage, revision=revision)
+                yield ObjectProblem(
+                    kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why="; ".join(wrong)
+                )
+
+
+def _values(params: str | None) -> Mapping[str, object]:
+    try:
+        return documents.yaml_object(params or "")
+    except ValueError:
+        return {}
+
+
+def _repaired(problem: ObjectProblem, sources: Sequence[Side]) -> ObjectProblem:
+    """Copy the object from a side where it is intact."""
+    digest = problem.need.digest
+    if problem.kind == "lost":
+        return problem
+    (target,) = (side for side in sources if side.name == problem.where)
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        copies = {side: Path(folder, side.name) for side in sources if side is not target}
+        whole = next((file for side, file in copies.items() if side.fetch(digest, file)), None)
+        if whole is None:
+            return problem
+        target.put(digest, whole)
+    return replace(problem, repaired=target.is_whole(digest))

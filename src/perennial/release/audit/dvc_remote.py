@@ -1,0 +1,68 @@
+"""Pushing outputs to DVC's default remote, and checking that they arrived."""
+
+import logging
+from collections.abc import Sequence
+
+from perennial.base.errors import ConfigError, PerennialError, listed
+from perennial.base.project import dvc, dvc_lock
+from perennial.base.project.dvc import DvcError
+from perennial.base.project.git import Repository
+from perennial.release.audit import sides
+from perennial.release.audit.compare import audit
+
+log = logging.getLogger(__name__)
+
+
+def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
+    """Push the outputs of this checkout, or of all branches, to the default DVC remote, if there is one.
+
+    Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
+    list of a folder for the folder, and so would never push a member that is gone from the remote; and on a bad
+    line it gives up earlier than `storage`.
+
+    Returns the error message, or None on success.
+    """
+    failed = None
+    try:
+        if "core.remote" not in dvc.configuration():
+            return None
+        try:
+            dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
+        except DvcError as error:
+            failed = str(error)
+        return _not_pushed(repository, commits, failed)
+    except PerennialError as error:
+        return failed or str(error)
+
+
+def push_again(repository: Repository, commits: Sequence[str]) -> None:
+    """Check again, after other machines can see the commits, that the remote holds what they need.
+
+    Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
+    """
+    try:
+        problem = _not_pushed(repository, commits)
+    except PerennialError as error:
+        problem = str(error)
+    if problem:
+        log.warning("%s", problem)
+
+
+def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | None = None) -> str | None:
+    """Describe what the remote lacks after copying, or the failure of `dvc push` if that is unknown."""
+    try:
+        cache, remote = sides.open_sides()
+        if remote is None:
+            return failed
+        found, ours = audit(repository, commits, cache, remote, repair=True), (cache.name, str(dvc_lock.FILE))
+    except (ConfigError, sides.Unsupported) as error:
+        log.warning("what was pushed was not compared with what the run needs: %s", error)
+        return failed
+    if failed:
+        log.warning("%s", failed)
+    for problem in found.problems:
+        log.warning("%s", problem)
+    left = [problem for problem in found.problems if not problem.repaired and problem.where not in ours]
+    if not left:
+        return None
+    return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"

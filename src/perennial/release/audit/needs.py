@@ -1,0 +1,178 @@
+"""The DVC objects that revisions need: those named by dvc.lock and .dvc files, and members of folders.
+
+DVC itself treats the list of a folder (`.dir`) as the whole folder: its status and push do not notice a member
+that is missing (iterative/dvc#11011), so here members are separate objects.
+"""
+
+import functools
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from perennial.base import documents
+from perennial.base.errors import DataError
+from perennial.base.project.dvc_lock import value_at
+from perennial.base.project.git import Repository
+
+log = logging.getLogger(__name__)
+FOLDER = ".dir"  # ends the digest of a folder's list
+DIGEST = re.compile(rf"[0-9a-f]{{32}}({re.escape(FOLDER)})?")
+PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+DEFINITIONS = ("dvc.lock", "dvc.yaml", "params.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """An object that a revision needs, and what for."""
+
+    digest: str  # MD5 of the content in hexadecimal; of a folder's list it ends with `.dir`
+    path: str  # of the file or folder in the project
+    stage: str | None  # None: added by a person (`dvc add`)
+    revision: str  # commit
+    size: int | None = None  # bytes, as recorded; of a folder's list, those of its files together
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the object is the list of a folder."""
+        return self.digest.endswith(FOLDER)
+
+
+def members(content: bytes, what: str) -> dict[str, str]:
+    """Parse DVC's list of a folder: digests by the relative paths of its files; `what` names the folder.
+
+    Raises:
+        DataError: it is not a valid list, or names a file outside the folder.
+    """
+    try:
+        found = {str(each["relpath"]): _checked(each["md5"]) for each in documents.parse_json(content)}
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{what}: DVC's list of this folder is not valid: {error}") from error
+    for name in map(PurePosixPath, found):
+        if name.is_absolute() or ".." in name.parts:
+            raise DataError(f"{what}: DVC's list of this folder names a file outside of it: {name}")
+    return found
+
+
+def needs(
+    repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
+) -> tuple[dict[str, Need], dict[str, list[str]]]:
+    """Collect the objects that commits need, by digest, and the members' digests of each folder.
+
+    An object that several commits or paths need is listed once, for the first of them. `read` gives the
+    verified content of a folder's list, or None where no side has it: its members are then unknown.
+
+    Raises:
+        DataError: a dvc.lock or .dvc file is not valid.
+    """
+    found: dict[str, Need] = {}
+    folders: dict[str, list[str]] = {}
+    outputs = _Outputs(repository)
+    for revision in revisions:
+        for need in outputs.of(revision):
+            known = found.setdefault(need.digest, need)
+            if known is not need or not need.is_folder:
+                continue
+            if (content := read(need.digest)) is not None:
+                inside = members(content, need.path)
+                folders[need.digest] = list(inside.values())
+                for name, digest in inside.items():
+                    each = replace(need, digest=digest, path=f"{need.path}/{name}", size=None)
+                    found.setdefault(digest, each)
+    return found, folders
+
+
+class _Outputs:
+    """Outputs of stages and added files of revisions; equal files of git are read once."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._text = functools.cache(lambda blob: repository.run("cat-file", "blob", blob))
+        self._outputs = functools.cache(self._of_blobs)
+
+    def of(self, revision: str) -> Iterator[Need]:
+        """The objects that a commit needs, without the members of folders."""
+        tree = self._repository.tree(revision)
+        blobs = {path: name for path, (kind, name) in tree.items() if kind == "blob"}
+        for name, blob in blobs.items():
+            folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
+            if base == "dvc.lock":
+                beside = tuple(blobs.get((folder / each).as_posix()) for each in DEFINITIONS)
+            elif base.endswith(".dvc") and base != ".dvc":
+                beside = (blob,)
+            else:
+                continue
+            for need in self._outputs(name, *beside):
+                yield replace(need, revision=revision)
+
+    def _of_blobs(self, name: str, *blobs: str | None) -> list[Need]:
+        try:
+            return self._needs(name, [{} if blob is None else self._load(name, blob) for blob in blobs])
+        except (LookupError, AttributeError, TypeError, RecursionError) as error:
+            which = ", ".join(filter(None, blobs))
+            raise DataError(
+                f"{name} of git's objects {which} is not as DVC writes it; nothing was changed"
+            ) from error
+
+    def _needs(self, name: str, content: list[dict[str, Any]]) -> list[Need]:
+        folder = PurePosixPath(name).parent
+        if len(content) == 1:
+            (added,) = content
+            # DVC fetches imports from the repository that they come from.
+            if any("repo" in dep for dep in added.get("deps") or []):
+                return []
+            folder /= str(added.get("wdir") or ".")
+            return [need for out in added.get("outs") or [] if (need := _need(out, folder, None, set()))]
+        lock, pipeline, values = content
+        return [
+            need
+            for stage, entry in (lock.get("stages") or {}).items()
+            for out in entry.get("outs") or []
+            if (need := _need(out, folder, stage, _kept_elsewhere(pipeline, stage, values)))
+        ]
+
+    def _load(self, name: str, blob: str) -> dict[str, Any]:
+        try:
+            return documents.yaml_object(self._text(blob))
+        except ValueError as error:
+            raise DataError(f"{name} of git's object {blob} is not valid YAML; nothing was changed") from error
+
+
+def _need(out: dict[str, Any], folder: PurePosixPath, stage: str | None, elsewhere: set[str]) -> Need | None:
+    """The object of an output; None if DVC keeps it neither in its cache nor in the default remote."""
+    path, digest, size = str(out.get("path")), out.get("md5"), out.get("size")
+    if path in elsewhere or digest is None or _is_elsewhere(out):
+        return None
+    if out.get("hash") != "md5":
+        log.warning("%s is in the format of DVC 2, which is not audited; `dvc cache migrate` converts it", path)
+        return None
+    whole = (folder / path).as_posix()
+    size = size if isinstance(size, int) else None
+    return Need(digest=_checked(digest), path=whole, stage=stage, revision="", size=size)
+
+
+def _checked(digest: object) -> str:
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise DataError(f"{digest!r:.80} is not an MD5 as DVC writes it; nothing was changed")
+    return digest
+
+
+def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]) -> set[str]:
+    """The outputs of a stage in dvc.yaml that are not cached, not pushed, or have their own remote."""
+    stages = pipeline.get("stages") or {}
+    declared = stages.get(stage) or stages.get(stage.partition("@")[0]) or {}
+    declared = declared.get("do") or declared  # of foreach
+    return {
+        PLACEHOLDER.sub(lambda name: str(value_at(values, name[1].strip())), str(path))
+        for section in ("outs", "metrics", "plots")
+        for out in declared.get(section) or []
+        if isinstance(out, dict)
+        for path, options in out.items()
+        if isinstance(options, dict) and _is_elsewhere(options)
+    }
+
+
+def _is_elsewhere(options: dict[str, Any]) -> bool:
+    return options.get("cache") is False or options.get("push") is False or "remote" in options

@@ -1,0 +1,214 @@
+"""The two sides where DVC keeps objects: its local cache, and a remote in a folder or in S3."""
+
+import hashlib
+import logging
+import re
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from perennial.base import files
+from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
+from perennial.base.project import dvc
+from perennial.base.storage import Access, Entry, Missing, Store, is_s3, open_store, together
+
+log = logging.getLogger(__name__)
+OBJECTS = "files/md5"
+PAGE = 1000  # objects per response of S3
+PARTS = 256  # folders of objects, named by the first two digits
+NAMED = re.compile(r"[0-9a-f]{32}(\.dir)?")  # objects of DVC
+READ_ONLY = 0o444  # as DVC protects its objects
+PLAIN_ETAG = re.compile(r'"?([0-9a-f]{32})"?')
+# Options of a remote that affect transfers, but not the location and names of objects.
+HARMLESS = re.compile(r"url|verify|jobs|.*timeout|type|shared|acl|grant_.*|sse.*|max_.*|use_ssl")
+ACCESS = {
+    "endpointurl": "endpoint",
+    "region": "region",
+    "profile": "profile",
+    "access_key_id": "key_id",
+    "secret_access_key": "secret",
+    "session_token": "token",
+}
+
+
+class Unsupported(PerennialError):
+    """A remote that only DVC can read."""
+
+
+class Side:
+    """DVC objects by digest. The methods are thread-safe."""
+
+    def __init__(self, name: str, store: Store, folder: Path | None = None) -> None:
+        self.name, self.folder, self.url = name, folder, store.url
+        self._store = store
+        self.digests_in_etags = folder is None  # until one proves otherwise
+
+    def listing(self, digests: Collection[str]) -> dict[str, Entry]:
+        """Find the objects that exist, with list calls only."""
+        wanted, found = set(digests), dict[str, Entry]()
+        parts = sorted({digest[:2] for digest in wanted})
+
+        def take(part: str = "") -> list[str]:
+            """List all objects, or those of a part; the parts that are cheaper to list one by one remain."""
+            for number, entry in enumerate(self._store.list(f"{OBJECTS}/{part}"), 1):
+                digest = entry.key.removeprefix(f"{OBJECTS}/").replace("/", "")
+                if digest in wanted:
+                    found[digest] = entry
+                if number == PAGE and not part:
+                    rest = [each for each in parts if each >= digest[:2]]
+                    if len(rest) < _pages_left(digest):
+                        return [f"{each}/" for each in rest]
+            return []
+
+        with suppress(Missing):  # the folder of a remote that nothing was pushed to
+            for _ in together(self._store, take, take() if wanted else []):
+                pass
+        return found
+
+    def everything(self) -> Iterator[tuple[str, Entry]]:
+        """Yield all existing objects by digest, without other files."""
+        with suppress(Missing):
+            for entry in self._store.list(f"{OBJECTS}/"):
+                digest = entry.key.removeprefix(f"{OBJECTS}/").replace("/", "")
+                if NAMED.fullmatch(digest):
+                    yield digest, entry
+
+    def linked(self, digest: str) -> bool:
+        """Whether a file of this machine is a hard link to an object."""
+        return self.folder is not None and (self.folder / _key(digest)).stat().st_nlink > 1
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove objects."""
+        for _ in together(self._store, lambda digest: self._store.delete(_key(digest)), digests):
+            pass
+
+    def content(self, digest: str) -> bytes | None:
+        """The content of a small object; None where it is missing or damaged."""
+        try:
+            found, _ = self._store.get_bytes(_key(digest))
+        except DataError:
+            return None
+        return found if hashlib.md5(found, usedforsecurity=False).hexdigest() == digest[:32] else None
+
+    def doubtful(self, digest: str, entry: Entry) -> bool:
+        """Whether the listing shows another digest.
+
+        S3's ETag is the MD5, except for multipart uploads and KMS.
+        """
+        plain = PLAIN_ETAG.fullmatch(entry.etag) if self.digests_in_etags else None
+        return plain is not None and plain[1] != digest[:32]
+
+    def is_whole(self, digest: str) -> bool:
+        """Whether an object exists and matches its digest; reads all of it."""
+        if self.folder is not None:
+            return _has_digest(self.folder / _key(digest), digest)
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            return self.fetch(digest, Path(folder, "object"))
+
+    def damaged(self, digests: Collection[str]) -> list[str]:
+        """Find objects whose content does not match their digest; reads all of them."""
+
+        def check(digest: str) -> tuple[str, bool]:
+            return digest, self.is_whole(digest)
+
+        return [digest for digest, whole in together(self._store, check, digests) if not whole]
+
+    def fetch(self, digest: str, file: Path) -> bool:
+        """Write an object to a file; returns whether it exists and matches its digest.
+
+        If this side is a folder, the file becomes a symbolic link to the object.
+        """
+        if self.folder is not None:
+            file.symlink_to((self.folder / _key(digest)).absolute())
+            return _has_digest(file, digest)
+        try:
+            self._store.get(_key(digest), file)
+        except DataError:
+            return False
+        return _has_digest(file, digest)
+
+    def put(self, digest: str, file: Path) -> None:
+        """Write an object from a file, replacing a damaged one; readers see the old or the new content."""
+        if self.folder is None:
+            self._store.put(_key(digest), file)
+            return
+        target = self.folder / _key(digest)
+        files.copy(file, target)
+        target.chmod(READ_ONLY)
+
+
+def content(sides: Iterable[Side], digest: str) -> bytes | None:
+    """Read a small object from the first side with an intact copy; None if there is none."""
+    return next((found for side in sides if (found := side.content(digest)) is not None), None)
+
+
+def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
+    """Open DVC's cache and a remote (by default the default one; None if there is none).
+
+    Raises:
+        ConfigError: there is no remote of this name, or no DVC repository.
+        Unsupported: only DVC can read the remote.
+        DvcError: DVC's configuration cannot be read.
+    """
+    options = dvc.configuration()
+    name = remote or options.get("core.remote")
+    return open_cache(options), _remote(name, options) if name else None
+
+
+def open_cache(options: Mapping[str, str] | None = None) -> Side:
+    """Open DVC's cache; `options`: DVC's options, if already known.
+
+    Raises:
+        DvcError: DVC's configuration cannot be read.
+    """
+    cache = dvc.cache_folder(dvc.configuration() if options is None else options)
+    return Side("cache", open_store(str(cache)), cache)
+
+
+def open_cache_of_runs(home: Path) -> Side | None:
+    """Open the cache that the deployed runs on this machine share; None if there is none."""
+    cache = home / "cache"
+    return Side("cache of runs", open_store(str(cache)), cache) if cache.is_dir() else None
+
+
+def _remote(name: str, options: dict[str, str]) -> Side:
+    known = dvc.remotes(options)
+    own = known.get(name, {})
+    url = own.get("url")
+    if url is None:
+        names = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"DVC has no remote {name}; known: {names}; `perennial remote add`")
+    if not is_s3(url) and not Path(url).is_absolute():
+        raise Unsupported(f"the remote {name} at {redacted(url)} is neither a folder nor in S3")
+    unknown = sorted(key for key in own.keys() - ACCESS.keys() if not HARMLESS.fullmatch(key))
+    if unknown:
+        raise Unsupported(f"the remote {name} has options that only DVC knows: {', '.join(unknown)}")
+    if is_s3(url):
+        access = Access(**{ACCESS[key]: own[key] for key in own.keys() & ACCESS.keys()})
+        return Side("remote", open_store(url, access))
+    return Side("remote", open_store(url), Path(url))
+
+
+def _key(digest: str) -> str:
+    return f"{OBJECTS}/{digest[:2]}/{digest[2:]}"
+
+
+def _has_digest(file: Path, digest: str) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, _md5).hexdigest() == digest[:32]
+    except FileNotFoundError:
+        return False
+
+
+def _pages_left(digest: str) -> float:
+    """Estimate how many more pages a listing has whose first page ends with this object."""
+    try:
+        return PARTS / (int(digest[:2], 16) + 1) - 1
+    except ValueError:  # no object of DVC
+        return 0
+
+
+def _md5() -> "hashlib._Hash":
+    return hashlib.md5(usedforsecurity=False)

@@ -1,0 +1,119 @@
+"""Publishing an export that passed the gate as a version, to a folder or to S3."""
+
+import logging
+import time
+from pathlib import Path
+
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.config.fields import shown
+from perennial.base.config.release import publish_target
+from perennial.base.documents import JsonFile
+from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.base.storage import is_s3
+from perennial.model.evaluation.results import Decision
+from perennial.model.export_layout import DESCRIPTION, DIGESTS
+from perennial.release.publishing import folder, provenance, s3
+from perennial.release.publishing.layout import CURRENT, Published, Release
+from perennial.release.registry.champion import is_champion
+from perennial.release.registry.versions import open_registry
+
+log = logging.getLogger(__name__)
+
+
+class Exported(JsonFile):
+    """The part of an export's description that publishing needs."""
+
+    weights_sha256: str
+    data: str
+
+
+class FileDigests(JsonFile):
+    """SHA-256 by path."""
+
+    __pydantic_extra__: dict[str, str]
+
+
+def publish(
+    config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
+) -> Published:
+    """Publish the export to a URL or folder, by default publish.url, or roll back to a version.
+
+    Raises:
+        ConfigError: no folder or URL is named, or it cannot be published to.
+        DataError: the export, decision or version is missing, invalid or changed.
+        QualityError: the model was rejected, is not the one that was decided on, or is not approved.
+    """
+    started, place = time.monotonic(), target(config, to)
+    if rollback:
+        return s3.roll_back(place, version) if is_s3(place) else folder.roll_back(Path(place), version)
+    if version is not None:
+        raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
+    digests, decision = _promoted(config)
+    if config.gate.approval and not is_champion(config, open_registry(config, fetch=False)):
+        raise QualityError("gate.approval: nobody has approved this model; nothing was published")
+    release = Release(
+        export=config.paths.export,
+        digests=digests,
+        decision=decision.as_json(),
+        provenance=provenance.of_checkout(config.record.artifact, digests),
+    )
+    published = s3.add(place, release) if is_s3(place) else folder.add(Path(place), release)
+    if published.moved:
+        log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
+    return published
+
+
+def target(config: Config, to: str | None, name: str = "--to") -> str:
+    """The folder or URL to publish to: `to`, which messages call `name`, else publish.url.
+
+    Raises:
+        ConfigError: none is named, or it cannot be published to.
+    """
+    chosen = config.publish.url if to is None else to
+    if chosen is None:
+        raise ConfigError("there is no folder or URL to publish to; name one with --to or publish.url")
+    try:
+        return publish_target(chosen, config.paths, config.dataset.path)
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}, got {shown(chosen)}") from error
+
+
+def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
+    """The digests of the export's files, and the decision to promote it."""
+    export, file = config.paths.export, config.paths.decision
+    if not export.exists():
+        raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")
+    digests = verified_digests(export)
+    advice = "nothing was published; `dvc repro gate` makes or restores it"
+    decision = documents.read_checked(file, Decision, advice)
+    advice = "nothing was published; `dvc repro export` makes or restores it"
+    exported = documents.read_checked(export / DESCRIPTION, Exported, advice)
+    decided = decision.candidate
+    if (decided.model, decided.data) != (exported.weights_sha256, exported.data):
+        raise QualityError(
+            f"{file} is about the model {decided.model} and the data {decided.data}, but {export} holds "
+            f"{exported.weights_sha256} of {exported.data}; nothing was published; run `dvc repro gate`"
+        )
+    if not decision.promote:
+        raise QualityError(f"{file} rejects the model: {'; '.join(decision.reasons)}; nothing was published")
+    return digests, decision
+
+
+def verified_digests(export: Path) -> dict[str, str]:
+    """Compute the SHA-256 of each file of an export, and compare them with the list of the export stage.
+
+    Raises:
+        DataError: a file was removed, changed or added, or the list is missing.
+    """
+    advice = f"nothing was published, {CURRENT} is unchanged; `dvc repro export` makes or restores the export"
+    file = export / DIGESTS
+    if not file.exists():
+        raise DataError(f"{file} does not exist: {export} is damaged or of an earlier version; {advice}")
+    found, listed = files.digests(export), documents.read_checked(file, FileDigests, advice).model_dump()
+    listed[DIGESTS.as_posix()] = found[DIGESTS.as_posix()]
+    for name in sorted(found.keys() | listed.keys()):
+        if found.get(name) != listed.get(name):
+            change = "is missing" if name not in found else "was changed" if name in listed else "was added"
+            raise DataError(f"{export} is not what was exported: {name} {change}; {advice}")
+    return found

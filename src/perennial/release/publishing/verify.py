@@ -1,0 +1,254 @@
+"""Verify a published model against its record, its provenance and git."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perennial.base import documents, files
+from perennial.base.errors import PerennialError, printable
+from perennial.base.files import MARK
+from perennial.base.project import dvc, dvc_lock
+from perennial.base.project.git import Repository
+from perennial.base.storage import Missing, file_below, is_s3, together
+from perennial.release.audit.objects import DvcObjects
+from perennial.release.publishing import provenance
+from perennial.release.publishing.fetch import StoredVersion, find
+from perennial.release.publishing.layout import PROVENANCE, RECORD
+from perennial.release.registry.versions import read
+
+COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A file, or a value in one, that is not what it should be."""
+
+    file: str
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.file}: expected {self.expected}, got {self.got}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """The result of a verification."""
+
+    place: str
+    number: int  # of the published version
+    commit: str | None  # that the model was made from
+    version: str | None  # the registered version of that commit
+    files: int
+    problems: tuple[Mismatch, ...]
+
+
+def verify(git: Repository, artifact: str, url: str) -> Verified:
+    """Compare every file of a version with its record, its provenance and the revision in git.
+
+    `url` names a publish folder or prefix, for its current version, or one version.
+
+    Raises:
+        DataError: no version is there, or its record cannot be read.
+        PerennialError: the store cannot be reached.
+    """
+    version = find(url)
+    with _folder(version) as folder:
+        found = files.digests(folder)
+        checking = _Checking(git, artifact, folder, version, found)
+        problems = list(dict.fromkeys(checking.problems()))
+    registered = read(git, artifact).at(checking.commit) if checking.commit else None
+    return Verified(
+        place=f"{version.store.url}/{version.prefix}".rstrip("/"),
+        number=version.record.version,
+        commit=checking.commit,
+        version=registered.name if registered else None,
+        files=len(found),
+        problems=tuple(problems),
+    )
+
+
+class _Checking:
+    """The checks of one version."""
+
+    def __init__(
+        self, git: Repository, artifact: str, folder: Path, version: StoredVersion, found: Mapping[str, str]
+    ) -> None:
+        self._git, self._artifact, self._folder, self._version = git, artifact, folder, version
+        added = {RECORD.as_posix(), PROVENANCE.as_posix()}
+        self._found = {name: digest for name, digest in found.items() if name not in added}
+        self.commit: str | None = None
+
+    def problems(self) -> Iterator[Mismatch]:
+        """Yield everything that differs."""
+        record = self._version.record
+        yield from (changed := list(_differing(record.files, self._found)))
+        yield from _links(self._folder)
+        name = self._version.prefix.rstrip("/") or self._folder.name
+        if name.isdecimal() and int(name) != record.version:
+            yield Mismatch(f"{RECORD}: version", name, str(record.version))
+        statement, problem = self._statement()
+        if problem:
+            yield problem
+        if statement is None:
+            return
+        yield from self._of_statement(statement)
+        if self.commit is not None:
+            yield from self._of_git(self.commit, named=bool(changed))
+
+    def _statement(self) -> tuple[dict[str, Any] | None, Mismatch | None]:
+        file, recorded = self._folder / PROVENANCE, self._version.record.provenance
+        if not file.is_file():
+            return None, Mismatch(
+                str(PROVENANCE), recorded or "a statement, as publishing writes it", "no file"
+            )
+        problem = None
+        if (digest := files.sha256(file)) != recorded:
+            problem = Mismatch(str(PROVENANCE), recorded or f"no file, by {RECORD}", digest)
+        try:
+            statement = documents.parse_json(file.read_bytes())
+        except ValueError:
+            statement = None
+        if not isinstance(statement, dict):
+            return None, problem or Mismatch(str(PROVENANCE), "a statement", "something that is not JSON")
+        return statement, problem
+
+    def _of_statement(self, statement: dict[str, Any]) -> Iterator[Mismatch]:
+        """Compare the statement with the files, and with the statement computed from its revision."""
+        subject = _by_name(statement.get("subject"), "sha256")
+        yield from _differing(subject, self._found)
+        materials = _at(statement, "predicate", "buildDefinition", "resolvedDependencies")
+        named = _by_name(materials, "gitCommit").get("git")
+        lock = _by_name(materials, "sha256").get(dvc_lock.FILE.as_posix())
+        self.commit = self._git.commit_of(named) if named else self._with_lock(lock)
+        if self.commit is None or (named and named != self.commit):
+            wanted = "a commit of this clone (`git fetch --tags` gets those of the remote)"
+            self.commit = None
+            yield Mismatch(f"{PROVENANCE}: git", wanted, named or f"none, and no revision has dvc.lock {lock}")
+            return
+        again = provenance.statement(provenance.reader(self._git, self.commit), named, subject)
+        yield from _values(again, statement, f"{PROVENANCE}: ")
+
+    def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
+        """Compare the files and the decision with the revision's dvc.lock.
+
+        `named`: files that differ were reported already.
+        """
+        stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
+        paths = self._paths(commit)
+        recorded = dvc_lock.digest(stages, paths["export"])
+        members = {name: dvc.digest(file_below(self._folder, name)) for name in self._found}
+        mark = hashlib.md5(files.mark("export"), usedforsecurity=False).hexdigest()
+        possible = [dvc.digest_of({**members, MARK: mark}), dvc.digest_of(members)]
+        if recorded not in possible and not named:
+            where = f"{paths['export']} in dvc.lock of {commit[:10]}"
+            found = list(self._of_listing(recorded, members)) if recorded else []
+            yield from found or [Mismatch(where, recorded or NONE, possible[0])]
+        decision = self._version.record.model_dump().get("decision")
+        digest = hashlib.md5(files.json_bytes(decision), usedforsecurity=False).hexdigest()
+        if digest != (wanted := dvc_lock.digest(stages, paths["decision"])):
+            where = f"{RECORD}: decision, by {paths['decision']} in dvc.lock of {commit[:10]}"
+            yield Mismatch(where, wanted or NONE, digest)
+
+    def _of_listing(self, recorded: str, members: Mapping[str, str]) -> Iterator[Mismatch]:
+        """Yield files that differ from DVC's list of the export, if its cache or remote has the list."""
+        try:
+            with DvcObjects() as objects:
+                listed = objects.members(recorded, "the export")
+        except PerennialError:
+            return
+        yield from _differing({name: md5 for name, md5 in listed.items() if name != MARK}, members)
+
+    def _with_lock(self, sha256: str | None) -> str | None:
+        """Find a revision whose dvc.lock has this digest, for models published before their commit."""
+        if sha256 is None:
+            return None
+        registered = [each.commit for each in reversed(read(self._git, self._artifact).versions)]
+        others = self._git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
+        locks = self._git.blobs(dvc_lock.FILE, [*registered, *others])
+        for blob in dict.fromkeys(locks.values()):
+            if hashlib.sha256(self._git.blob(blob) or b"").hexdigest() == sha256:
+                return next(commit for commit, each in locks.items() if each == blob)
+        return None
+
+    def _paths(self, commit: str) -> dict[str, Path]:
+        """The paths of the export and the decision in the revision."""
+        try:
+            values = documents.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
+            return {name: Path(str(values[name])) for name in ("export", "decision")}
+        except (ValueError, LookupError, TypeError):
+            return {"export": Path("models/export"), "decision": Path("metrics/decision.json")}
+
+
+def _links(folder: Path) -> Iterator[Mismatch]:
+    """What is neither a file nor a folder: what a link leads to may change after it was verified."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            yield Mismatch(name, "a file or folder", f"a link to {path.readlink()}")
+        elif not (path.is_file() or path.is_dir()):
+            yield Mismatch(name, "a file or folder", "something else")
+
+
+@contextmanager
+def _folder(version: StoredVersion) -> Iterator[Path]:
+    """Provide a folder with all files of a version, including files that its record does not list."""
+    if not is_s3(version.store.url):
+        yield Path(version.store.url)
+        return
+    with tempfile.TemporaryDirectory(prefix="perennial-") as temporary:
+        keys = [entry.key for entry in version.store.list(version.prefix)]
+
+        def get(key: str) -> None:
+            version.store.get(key, file_below(Path(temporary), key.removeprefix(version.prefix)))
+
+        try:
+            for _ in together(version.store, get, keys):
+                pass
+        except Missing as error:
+            raise PerennialError(f"{error}; another program removes files there; run this again") from error
+        yield Path(temporary)
+
+
+def _differing(expected: Mapping[str, str], got: Mapping[str, str]) -> Iterator[Mismatch]:
+    for name in sorted(expected.keys() | got.keys()):
+        if expected.get(name) != got.get(name):
+            yield Mismatch(name, expected.get(name, "no such file"), got.get(name, "no such file"))
+
+
+def _values(expected: Any, got: Any, name: str) -> Iterator[Mismatch]:
+    """Yield each value that differs between two JSON documents."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key in sorted(expected.keys() | got.keys()):
+            yield from _values(expected.get(key), got.get(key), f"{name}{'.' * (name[-1] != ' ')}{key}")
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for number, (one, other) in enumerate(zip(expected, got, strict=True)):
+            yield from _values(one, other, f"{name}[{number}]")
+    elif expected != got or type(expected) is not type(got):
+        yield Mismatch(name, _short(expected), _short(got))
+
+
+def _short(value: object) -> str:
+    return f"{json.dumps(value, sort_keys=True):.200}"
+
+
+def _by_name(listed: Any, kind: str) -> dict[str, str]:
+    """The digests of one kind in a list of an in-toto statement, by name, without invalid entries."""
+    found = {}
+    for each in listed if isinstance(listed, list) else ():
+        name, digest = _at(each, "name"), _at(each, "digest", kind)
+        if isinstance(name, str) and isinstance(digest, str):
+            found[name] = digest
+    return found
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,327 @@
+"""A person's approval of a model that the gate promotes (`gate.approval`).
+
+The run's commit waits on its branch `run/<run>`; the request, and later the answer, are in its record there.
+An answer is one atomic push of that branch, including version and champion on approval: two answers cannot
+both win, and answering needs nothing but git.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError, printable
+from perennial.base.project.git import Repository
+from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision
+from perennial.release.registry import runs, versions
+from perennial.release.registry.push import push
+from perennial.release.registry.versions import OpenRegistry, open_registry
+
+log = logging.getLogger(__name__)
+WAITS = ": waits for approval"  # after the subject of a record's commit
+SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")  # of both models
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+State = Literal["waiting", "approved", "rejected", "expired", "superseded"]
+Answer = Literal["approve", "reject", "expire"]
+VERBS: dict[Answer, State] = {"approve": "approved", "reject": "rejected", "expire": "expired"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalRequest:
+    """A model that waits, or waited, for approval. Times are in UTC, in ISO 8601."""
+
+    run: str
+    state: State
+    commit: str
+    since: str
+    until: str
+    opponent: str | None  # the champion that it was compared with
+    reasons: Sequence[str]  # of the gate
+    candidate: Mapping[str, Any]  # scores
+    champion: Mapping[str, Any] | None
+    by: str | None = None  # who answered
+    because: str | None = None
+    version: str | None = None  # that it became
+    message: str = ""  # the result of the request, as a sentence
+
+
+class ShownScores(documents.JsonFile):
+    """The scores of a model in a request."""
+
+    accuracy: float | None = None
+    loss: float | None = None
+    calibration_error: float | None = None
+    model_bytes: int | None = None
+
+
+REQUEST = TypeAdapter(ApprovalRequest)
+
+
+def request(
+    config: Config, decision: Decision, facts: Mapping[str, object], commit: str, branch: str | None
+) -> dict[str, Any]:
+    """Build the section `approval` for the record of a waiting run."""
+    since = datetime.now(UTC)
+    return {
+        "artifact": config.record.artifact,
+        "state": "waiting",
+        "commit": commit,
+        "branch": branch,
+        "since": since.isoformat(timespec="seconds"),
+        "until": (since + timedelta(hours=config.gate.approval_hours)).isoformat(timespec="seconds"),
+        "facts": dict(facts),
+        "candidate": _scores(decision.candidate),
+        "champion": decision.champion and _scores(decision.champion),
+    }
+
+
+def _scores(model: CandidateRecord | ChampionRecord) -> dict[str, Any]:
+    return {name: getattr(model, name, None) for name in SHOWN}
+
+
+def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:
+    """List all requests for this model, newest first; a request without an answer in time is expired."""
+    found = [request for request, _, _ in _records(config, opened)]
+    found.sort(key=lambda each: each.since, reverse=True)
+    waiting = [each for each in found if each.state == "waiting"]
+    now = [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
+    return [replace(each, message=_message(config, each)) for each in now]
+
+
+def of_commit(listed: Sequence[ApprovalRequest], commit: str) -> ApprovalRequest | None:
+    """The newest request for a commit; None if it ended without an answer, since one may then ask again."""
+    found = next((each for each in listed if each.commit == commit), None)
+    return None if found and found.state in {"expired", "superseded"} else found
+
+
+def described(found: ApprovalRequest) -> str:
+    """Describe the state of a request; the text follows the name of its run."""
+    if found.state == "waiting":
+        return f"waits for approval until {found.until[:16]} UTC"
+    if found.state in {"approved", "rejected"}:
+        because = f": {printable(found.because)}" if found.because else ""
+        return f"was {found.state} by {printable(found.by or '?')}{because}"
+    if found.state == "expired":
+        return f"was not approved until {found.until[:16]} UTC"
+    return "is superseded: the champion has changed, or a newer run waits"
+
+
+def _message(config: Config, found: ApprovalRequest) -> str:
+    if found.state == "approved":
+        because = f": {printable(found.because)}" if found.because else ""
+        by = printable(found.by or "?")
+        return f"{config.record.artifact} {found.version} is champion, approved by {by}{because}"
+    return f"run {found.run} {described(found)}"
+
+
+def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
+    """Find the request of a run by its name or the start of it.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    listed = listing(config, opened)
+    found = [each for each in listed if each.run == run] or [
+        each for each in listed if each.run.startswith(run)
+    ]
+    if len(found) != 1:
+        waiting = ", ".join(each.run for each in listed if each.state == "waiting") or "none"
+        raise ConfigError(f"{len(found)} runs that asked for approval are named {run}; waiting: {waiting}")
+    return found[0]
+
+
+def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> ApprovalRequest:
+    """Answer a waiting request and carry out the answer; an answered request does not change.
+
+    A request that is too late to answer is recorded as expired or superseded, whatever the answer.
+
+    Raises:
+        ConfigError: there is no such request.
+        PerennialError: the remote cannot be reached, or another answer came first; nothing was changed.
+    """
+    opened = open_registry(config)
+    if opened.unreachable:
+        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    opened = _completed(config, opened)
+    found = find(config, opened, run)
+    tip, record = next((tip, record) for each, tip, record in _records(config, opened) if each.run == found.run)
+    if record["approval"]["state"] != "waiting":
+        return found
+    state = VERBS[answer] if found.state == "waiting" else found.state
+    names = (
+        {"by": by, "because": because} if state in {"approved", "rejected"} else {"by": None, "because": None}
+    )
+    tags, branch = dict[str, str](), None
+    ended = replace(found, state=state, **names)
+    if state == "approved":
+        facts = _facts(record, names)
+        version, tags = versions.promotion(opened.repository, opened.registry, found.commit, facts)
+        branch = _free_branch(opened, record["approval"].get("branch"), found.commit)
+        ended = replace(ended, version=version)
+    answered = {"state": state, **names, "at": _now(), "version": ended.version}
+    outcome = {"approved": "promoted"}.get(state, state)
+    new = {**record, "recorded": outcome, "approval": {**record["approval"], **answered}}
+    file = config.paths.runs / found.run / runs.FILE
+    tree = opened.repository.tree_with_text(tip, file, files.json_bytes(new).decode())
+    last = opened.repository.commit(tree, tip, f"Record of run {found.run}: {state}")
+    moved = _push(opened, {f"refs/heads/run/{found.run}": last, **tags}, branch, found.commit)
+    if file.exists():  # the run was made here
+        files.write_json(file, new)
+    wanted = record["approval"].get("branch")
+    note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
+    return replace(ended, message=_message(config, ended) + note)
+
+
+def completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
+    """Complete an approval whose push stopped halfway, on a remote without atomic pushes, if that is possible.
+
+    Returns the registry as it is then.
+    """
+    try:
+        return _completed(config, opened)
+    except PerennialError as error:
+        log.warning("an approval was pushed only in part: %s", error)
+        return opened
+
+
+def _completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
+    git, registry = opened.repository, opened.registry
+    if opened.remote is None or opened.unreachable:
+        return opened
+    for found, _, record in list(_records(config, opened)):
+        known = registry.at(found.commit)
+        is_done = known and known not in registry.unassigned
+        if (
+            found.state != "approved"
+            or is_done
+            or (registry.champion and registry.champion.name) != found.opponent
+        ):
+            continue
+        facts = _facts(record, {"by": found.by, "because": found.because})
+        if known:
+            subject = f"{registry.artifact} {known.name}: champion"
+            tags = versions.assignment(git, registry, found.commit, subject, facts)
+        elif registry.next_name() == found.version:
+            _, tags = versions.promotion(git, registry, found.commit, facts)
+        else:  # another version has the name
+            continue
+        _push(opened, tags, _free_branch(opened, record["approval"].get("branch"), found.commit), found.commit)
+        log.info("%s: an earlier push had stopped before that", _message(config, found))
+        return replace(opened, registry=versions.read(git, registry.artifact))
+    return opened
+
+
+def _facts(record: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
+    """The facts in the tag of an approved version."""
+    facts = dict(record["approval"]["facts"])
+    return {**facts, "decision": {**facts["decision"], "approved": dict(names)}}
+
+
+def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalRequest, str, dict[str, Any]]]:
+    """Yield the request, branch tip and record of each run that asked for approval of this model."""
+    git = opened.repository
+    where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
+    for row in git.run(
+        "for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", where
+    ).splitlines():
+        reference, tip, subject = row.split(" ", 2)
+        run = reference.rpartition("/run/")[2]
+        if not subject.startswith(f"Record of run {run}: "):
+            continue
+        content = git.blob(f"{tip}:./{(config.paths.runs / run / runs.FILE).as_posix()}")
+        record = documents.json_object(content or b"")
+        try:
+            found = (
+                _seen(git, run, record) if record["approval"]["artifact"] == config.record.artifact else None
+            )
+        except (LookupError, TypeError, ValueError):  # anyone with push access may have written it
+            log.warning("the record of run %s holds no valid request for approval; it is left out", run)
+            continue
+        if found:
+            yield found, tip, record
+
+
+def _seen(git: Repository, run: str, record: Mapping[str, Any]) -> ApprovalRequest:
+    """The request in a record.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is not valid.
+    """
+    asked = record["approval"]
+    if asked.get("branch") is not None and not isinstance(asked["branch"], str):
+        raise TypeError(asked["branch"])
+    if not COMMIT.fullmatch(asked["commit"]) or git.commit_of(asked["commit"]) is None:
+        raise ValueError(asked["commit"])
+    for time in (asked["since"], asked["until"]):
+        if datetime.fromisoformat(time).tzinfo is None:
+            raise ValueError(time)
+    names = ("state", "commit", "since", "until", "candidate", "champion", "by", "because", "version")
+    facts = asked["facts"]
+    values = {name: asked.get(name) for name in names}
+    for name in ("candidate", "champion"):
+        if values[name] is not None:
+            scores, wrong = documents.valid_fields(values[name], ShownScores)
+            values[name] = {**dict.fromkeys(SHOWN), **scores, **dict.fromkeys(wrong)}
+    return REQUEST.validate_python(
+        {"run": run, "opponent": facts["opponent"], "reasons": facts["decision"]["reasons"], **values}
+    )
+
+
+def _state(opened: OpenRegistry, found: ApprovalRequest, newest: Sequence[ApprovalRequest]) -> State:
+    """Determine the state of a request, which also depends on the time and on other runs."""
+    champion = opened.registry.champion
+    if found.state != "waiting":
+        return found.state
+    if found not in newest or (champion and champion.name) != found.opponent:
+        return "superseded"
+    return "expired" if _now() > found.until else "waiting"
+
+
+def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str | None:
+    """The branch that a promoted run moves, if it can be fast-forwarded to the commit."""
+    git = opened.repository
+    tip = (
+        git.commit_of(opened.tracking(branch) if opened.remote else f"refs/heads/{branch}") if branch else None
+    )
+    if tip is None or not git.is_ancestor(tip, commit) or (not opened.remote and branch == git.branch()):
+        return None
+    return branch
+
+
+def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | None, commit: str) -> bool:
+    """Publish references atomically, with the branch if it may move; returns whether it moved.
+
+    Raises:
+        PerennialError: the remote rejects the push; nothing was changed.
+    """
+    git = opened.repository
+    moved = {f"refs/heads/{branch}": commit} if branch else {}
+    if opened.remote:
+        pushed = push(git, opened.remote, {**references, **moved})
+        if moved and pushed.refused and not pushed.lost:  # the branch may be protected, or checked out there
+            moved = {}
+            pushed = push(git, opened.remote, references)
+        if pushed.lost:
+            raise PerennialError(
+                f"nothing was changed ({pushed}): another answer or another champion came first; "
+                "`perennial approve` lists what waits"
+            )
+        if not pushed.done:
+            what = "not everything was pushed" if pushed.updated else "nothing was changed"
+            raise PerennialError(
+                f"{what}: {pushed}; {pushed.remedy or 'look at the remote'}, then answer again"
+            )
+        git.update({name: value for name, value in references.items() if name.startswith("refs/tags/")})
+    else:
+        git.update({**references, **moved})
+    return bool(moved)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,153 @@
+"""The champion (the version in use, and the next model's opponent), and how it changes."""
+
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perennial.base.config import Config
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.project import dvc, dvc_lock
+from perennial.base.project.pins import ChampionPin
+from perennial.model.evaluation.results import Decision
+from perennial.release.audit import dvc_remote
+from perennial.release.registry import revision, versions
+from perennial.release.registry.push import Push
+from perennial.release.registry.push import push as push_to
+from perennial.release.registry.versions import OpenRegistry, Version, open_registry
+
+log = logging.getLogger(__name__)
+
+
+def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
+    """Pin the champion as the opponent of this checkout's model; returns the pin and whether it changed.
+
+    The pin stays unchanged if this model is the champion itself or was rolled back.
+    """
+    old = ChampionPin.read()
+    try:
+        opened = open_registry(config, fetch=fetch)
+    except PerennialError as error:
+        log.warning("%s stays pinned: %s", old.version or "no champion", error)
+        return old, False
+    champion = opened.registry.champion
+    if champion is None:
+        if old.version is not None and (not fetch or opened.unreachable or not opened.remote):
+            log.warning(
+                "no version is known here, so %s stays pinned; `git fetch --tags` gets them", old.version
+            )
+            return old, False
+        new = ChampionPin()
+    elif same := _same_output(opened, (champion, *opened.registry.rolled_back), config.paths.model):
+        log.info("the model here is that of %s, so the champion it was compared with stays pinned", same.name)
+        return old, False
+    else:
+        new = ChampionPin(commit=champion.commit, version=champion.name)
+    return new, new.write()
+
+
+def require_available(config: Config, *, fetch: bool = False) -> str | None:
+    """Check, before a training, that its model can be compared with the champion; returns the champion.
+
+    Raises:
+        DataError: only another machine's cache of DVC has the champion's predictions.
+        PerennialError: the DVC remote lacks them or cannot be reached.
+    """
+    opened = open_registry(config, fetch=fetch)
+    champion = opened.registry.champion
+    if champion is None:
+        return None
+    path = revision.paths(champion.commit).get("predictions")
+    if path is None or dvc_lock.digest(revision.recorded(champion.commit), path) is None:
+        return champion.name  # the stage `champion` says what such a version lacks
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        try:
+            revision.fetch_output(champion.commit, path, Path(folder, "predictions"))
+        except PerennialError as error:
+            start = f"a new model could not be compared with the champion {champion.name}; nothing was trained"
+            if "core.remote" in dvc.configuration():
+                raise PerennialError(f"{start}: {error}") from error
+            raise DataError(
+                f"{start}: {path} of commit {champion.commit[:10]} is not in DVC's cache on this machine, and "
+                "the project has no DVC remote; in the checkout in which it was promoted, run "
+                "`perennial remote add NAME URL`, `dvc push`, commit .dvc/config and push it"
+            ) from error
+    return champion.name
+
+
+def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[bool | None, str]:
+    """Whether the model may be promoted, and if not, why; None if it was compared with another champion."""
+    if not decision.promote:
+        return False, f"rejected: {'; '.join(decision.reasons)}"
+    champion, rolled_back = opened.registry.champion, opened.registry.rolled_back
+    if back := _same_output(opened, rolled_back, config.paths.model):
+        undo = f"`perennial rollback {back.name}` makes it champion again"
+        return False, f"this is the model of {back.name}, which was rolled back; {undo}"
+    if champion is None or not _same_output(opened, (champion,), config.paths.model):
+        now, pinned = champion and champion.name, ChampionPin.read().version
+        if now != pinned:
+            why = f"compared with {pinned or 'no champion'}, but the champion is {now or 'none'} now"
+            return None, f"{why}; the gate must run again"
+    elif is_champion(config, opened):
+        return False, f"this is the model of the champion {champion.name}"
+    return True, ""
+
+
+def is_champion(config: Config, opened: OpenRegistry) -> bool:
+    """Whether the export of this checkout is the champion's."""
+    champion = opened.registry.champion
+    return champion is not None and _same_output(opened, (champion,), config.paths.export) is not None
+
+
+def rollback(config: Config, version: str | None = None, *, push: bool = True) -> tuple[Version, bool, bool]:
+    """Make an earlier version champion again; returns it, and whether the champion changed and was pushed.
+
+    `push`: on the remote, too, if there is one.
+
+    Raises:
+        ConfigError: there is no such version.
+        DataError: there is no earlier champion.
+        PerennialError: the registry changed meanwhile or cannot be reached; nothing was changed.
+    """
+    opened = open_registry(config)
+    if not push:
+        opened = versions.here(opened)
+    if opened.unreachable:
+        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    registry = opened.registry
+    target = registry.named(version) if version else registry.previous()
+    before = registry.champion
+    moved = before is None or before.name != target.name
+    tags = dict[str, str]()
+    if moved:
+        facts = {"rollback": {"from": before and before.name, "to": target.name}}
+        subject = f"{registry.artifact} {target.name}: champion after a rollback"
+        tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
+    if opened.remote:
+        # With tags that only this repository has, such as of a rollback without a push.
+        kept = versions.unpushed(opened)
+        if problem := dvc_remote.push(opened.repository, [target.commit]) if kept else None:
+            raise PerennialError(f"nothing was changed: {problem}")
+        tags = kept | tags
+        _push_all(opened, tags)
+    opened.repository.update(tags)
+    return target, moved, bool(opened.remote and tags)
+
+
+def _push_all(opened: OpenRegistry, tags: Mapping[str, str]) -> None:
+    pushed = push_to(opened.repository, opened.remote or "", tags) if tags else Push()
+    if not pushed.done:
+        reason = f"another champion was assigned meanwhile ({pushed})" if pushed.lost else str(pushed)
+        remedy = None if pushed.lost else pushed.remedy
+        what_next = f"{remedy or 'look at `perennial versions`'}, then run this again"
+        raise PerennialError(f"nothing was changed: {reason}; {what_next}")
+
+
+def _same_output(opened: OpenRegistry, known: Sequence[Version], path: Path) -> Version | None:
+    """The version whose output at this path has the digest of this checkout's."""
+    ours = dvc_lock.digest(dvc_lock.here(), path)
+    for each in known if ours else ():
+        recorded = dvc_lock.entries(opened.repository.read(each.commit, dvc_lock.FILE))
+        if dvc_lock.digest(recorded, path) == ours:
+            return each
+    return None

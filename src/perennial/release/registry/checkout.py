@@ -1,0 +1,88 @@
+"""The state of a checkout: decision, outputs and dependencies, and whether dvc.lock describes it."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError, listed
+from perennial.base.project import dvc, dvc_lock, exclusions, pins
+from perennial.base.project.dvc import DvcError
+from perennial.base.project.git import Repository
+from perennial.model.evaluation.results import Decision
+
+SHOWN = 5
+NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
+
+
+def require_name(run: str) -> None:
+    """Check that a run name can be the name of a branch and a folder.
+
+    Raises:
+        ConfigError: the name is not valid.
+    """
+    if not NAME.fullmatch(run):
+        raise ConfigError(f"the name of a run may hold letters, digits, dots, - and _, got {run!r}")
+
+
+def read_decision(config: Config) -> Decision:
+    """Read the gate's decision about the model of this checkout.
+
+    Raises:
+        DataError: it is missing or not valid.
+    """
+    return documents.read_checked(config.paths.decision, Decision, "`dvc repro gate` makes it")
+
+
+def recorded_files(config: Config) -> list[Path]:
+    """The tracked files that a run writes."""
+    return [
+        dvc_lock.FILE,
+        Path("params.yaml"),
+        exclusions.FILE,
+        *pins.FILES,
+        config.paths.digests,
+        config.paths.baseline,
+    ]
+
+
+def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
+    """Check that the code is that of HEAD, and that the outputs belong to it."""
+    tracked, others = repository.changed()
+    sources = dvc_lock.sources(dvc_lock.here())
+    changed = set(tracked) - {file.as_posix() for file in written}
+    changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
+    if changed:
+        raise PerennialError(
+            f"{listed(sorted(changed), SHOWN)}: not as in the commit that this run would be recorded on; "
+            "nothing was recorded: commit these files or restore them, then run the flow, or `dvc repro`, again"
+        )
+    if found := stale():
+        raise PerennialError(
+            f"dvc.lock does not describe this checkout ({', '.join(found)}); nothing was recorded; `dvc repro`"
+        )
+
+
+def contents(written: Sequence[Path]) -> dict[Path, bytes | None]:
+    """The contents of files; None where there is none."""
+    return {file: file.read_bytes() if file.is_file() else None for file in written}
+
+
+def require_contents(before: Mapping[Path, bytes | None]) -> None:
+    """Check that no file was edited after it was compared with dvc.lock and before it was committed."""
+    now = contents(list(before))
+    if changed := [str(file) for file in before if now[file] != before[file]]:
+        raise PerennialError(
+            f"{listed(changed, SHOWN)} changed while this run was recorded; nothing was recorded: set it back, "
+            "or `dvc repro`, then record it again"
+        )
+
+
+def stale() -> list[str]:
+    """The stages whose dependencies, outputs or parameters differ from dvc.lock."""
+    try:
+        return sorted(json.loads(dvc.run("status", "--json") or "{}"))
+    except DvcError as error:
+        raise PerennialError(f"{error}; nothing was recorded") from error

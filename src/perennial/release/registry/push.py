@@ -1,0 +1,172 @@
+"""Pushing references, and why a remote refuses: a lost race, or anything else, in the words of git and server.
+
+A push is atomic where the remote can do that. Elsewhere the references follow each other, branches first and
+tags last, so that a push that stops halfway leaves commits without a version, which the next run completes.
+"""
+
+import logging
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from perennial.base.errors import printable, redacted
+from perennial.base.project.git import RACE_S, Repository
+
+log = logging.getLogger(__name__)
+NOT_ATOMIC = "does not support --atomic"
+BESIDE = re.compile(r"atomic (push failed|push failure|transaction failed)")  # another reference was refused
+# Git's words if the reference has another value than this repository knows.
+MOVED = re.compile(
+    r"^\[rejected\] \((fetch first|non-fast-forward|already exists|stale info|remote ref updated)"
+)
+LOCKED = re.compile(r"Unable to create '[^']*\.lock': File exists")  # by another push, for a moment
+# Settings of the user change neither what is pushed nor whether.
+OPTIONS = ("--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
+SHOWN = 12  # lines of the server
+FAILED = "error: failed to push some refs"  # says no more than the exit code
+UPDATED = (" ", "+", "*", "-")  # git's flags in its listing
+ENDED = ("error: remote", "error: insufficient", "fatal: ")
+NAME_TAKEN = r"exists; cannot create|conflicts with"
+UNSIGNED = r"must be signed|unsigned|not signed|signature|gpg"
+FULL = r"No space left|disk full|quota|exceeds|too large|size limit|\b413\b"
+READ_ONLY = r"read-only|archived|maintenance|insufficient permission|unable to create temporary"
+NO_ACCESS = (
+    r"could not read (Username|Password)|Authentication failed|\b40[134]\b|Permission (to .* )?denied|"
+    r"publickey|access denied|not have (the correct )?(access|permission)|not found|"
+    r"not appear to be a git repository"
+)
+FORBIDDEN = r"declined|protected|prohibited|denied|denying|not allowed|hidden ref|GH\d{3}|checked out"
+REMEDIES = (
+    (NAME_TAKEN, "rename or delete the branch or tag that is in the way on the remote"),
+    (UNSIGNED, "configure git on this machine to sign (commit.gpgSign, tag.gpgSign, user.signingKey)"),
+    (r"support --signed", "set push.gpgSign to if-asked in git's configuration on this machine"),
+    (r"shallow", "fetch the whole history with `git fetch --unshallow`"),
+    (FULL, "free space on the server, or raise its limit"),
+    (READ_ONLY, "make the repository on the server writable"),
+    (NO_ACCESS, "look at the address of the remote and at git's access from this machine"),
+    (FORBIDDEN, "change the server's rule, or the account that pushes"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push:
+    """The result of a push."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)  # git's reason for each reference
+    failure: str | None = None  # of the whole push: no connection, no access
+    said: tuple[str, ...] = ()  # by the server
+    lost: bool = False  # another push was first: a reference has a value that this repository did not know
+    updated: tuple[str, ...] = ()  # references that were pushed although others were not
+
+    @property
+    def done(self) -> bool:
+        """Whether all references were updated."""
+        return not self.refused and self.failure is None
+
+    @property
+    def remedy(self) -> str | None:
+        """What a person can do about it; None if it may pass by itself."""
+        return next((text for words, text in REMEDIES if re.search(words, str(self), re.IGNORECASE)), None)
+
+    def __str__(self) -> str:
+        """The reasons, in the words of git and the server."""
+        reasons = dict[str, list[str]]()
+        for name, reason in self.refused.items():
+            reasons.setdefault(_unbracketed(reason), []).append(short(name))
+        own = {reason: names for reason, names in reasons.items() if not BESIDE.search(reason)} or reasons
+        words = [f"{', '.join(names)}: {reason}" for reason, names in own.items()]
+        words += [self.failure] if self.failure else []
+        words += [f"the server says: {' / '.join(self.said)}"] if self.said else []
+        words += [f"already pushed: {', '.join(map(short, self.updated))}"] if self.updated else []
+        return "; ".join(words)
+
+
+def push(git: Repository, remote: str, references: Mapping[str, str], replaced: str | None = None) -> Push:
+    """Push commits and tags to references of a remote: all or none where it can, else tags last.
+
+    `replaced`: a reference that may be force-pushed.
+    """
+    done = _tried(git, remote, references, replaced, atomic=True)
+    if done.failure and NOT_ATOMIC in done.failure:
+        log.info("%s does not support atomic pushes: the references are pushed one after the other", remote)
+        done = _in_order(git, remote, references, replaced)
+    if done.done or any(MOVED.search(reason) for name, reason in done.refused.items() if name != replaced):
+        return done if done.done else replace(done, lost=True)
+    there = _there(git, remote, references)
+    if done.failure and there == dict(references):  # the connection broke after the server had finished
+        return Push()
+    others = {name: value for name, value in there.items() if name != replaced}
+    return replace(
+        done, lost=any(_is_new(git, name, value, references[name]) for name, value in others.items())
+    )
+
+
+def _in_order(git: Repository, remote: str, references: Mapping[str, str], replaced: str | None) -> Push:
+    """Push one reference after the other, branches first, and stop at the first that is refused."""
+    updated: list[str] = []
+    for name in sorted(references, key=lambda name: name.startswith("refs/tags/")):
+        done = _tried(git, remote, {name: references[name]}, replaced, atomic=False)
+        if not done.done:
+            return replace(done, updated=tuple(updated))
+        updated.append(name)
+    return Push()
+
+
+def _tried(
+    git: Repository, remote: str, references: Mapping[str, str], replaced: str | None, *, atomic: bool
+) -> Push:
+    """Push once; again if another push holds a lock there."""
+    sources = [f"{'+' if name == replaced else ''}{value}:{name}" for name, value in references.items()]
+    options = ("--atomic" if atomic else "--no-atomic", *OPTIONS)
+    for pause in (*RACE_S, None):
+        done = git.call("push", *options, remote, *sources)
+        if pause is None or not LOCKED.search(done.stderr):
+            break
+        time.sleep(pause)
+    return _result(done)
+
+
+def _result(done: subprocess.CompletedProcess[str]) -> Push:
+    # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`
+    rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2]
+    refused = {row[1].rpartition(":")[2]: printable(row[2]) for row in rows if row[0] == "!"}
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    server = [words for line in lines if (words := line.removeprefix("remote:").strip()) and words != line]
+    own = [line for line in lines if not line.startswith(("remote:", "hint:", FAILED))]
+    if done.returncode == 0:
+        return Push()
+    if refused:  # git's own lines tell what it heard of the other end
+        said = _shown([*server, *(line for line in own if line.startswith(ENDED))])
+        # git updates others in spite of `--atomic` if it may not touch one at all, such as a hidden one.
+        updated = tuple(row[1].rpartition(":")[2] for row in rows if row[0] in UPDATED)
+        return Push(refused=refused, said=said, updated=updated)
+    return Push(failure=" ".join(_shown(own)) or f"exit code {done.returncode}", said=_shown(server))
+
+
+def _shown(lines: list[str]) -> tuple[str, ...]:
+    return tuple(printable(redacted(line)) for line in lines[:SHOWN])
+
+
+def _there(git: Repository, remote: str, references: Mapping[str, str]) -> dict[str, str]:
+    """The values of these references on the remote, without missing ones; empty if it does not answer."""
+    listed = git.ask("ls-remote", remote, *references) or ""
+    found = {name: value for value, _, name in (row.partition("\t") for row in listed.splitlines())}
+    return {name: found[name] for name in references if name in found}
+
+
+def _is_new(git: Repository, name: str, there: str, ours: str) -> bool:
+    """Whether a reference of the remote has what the pushed value does not contain."""
+    return there != ours and (name.startswith("refs/tags/") or not git.is_ancestor(there, ours))
+
+
+def short(name: str) -> str:
+    """The usual name of a branch or tag."""
+    return name.removeprefix("refs/heads/").removeprefix("refs/tags/")
+
+
+def _unbracketed(reason: str) -> str:
+    """`[remote rejected] (hook declined)` as `hook declined`."""
+    found = re.fullmatch(r"\[[^\]]*\] \((.*)\)", reason)
+    return found[1] if found else reason

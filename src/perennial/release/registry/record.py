@@ -1,0 +1,396 @@
+"""Record a run: a commit and, if the gate promotes the model, a version and the champion.
+
+Everything is pushed atomically. A run that loses a race has changed nothing, and its gate must run
+again, because the champion has changed.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError, QualityError
+from perennial.base.project import pins
+from perennial.base.project.git import GitError
+from perennial.base.runtime import processor
+from perennial.model.evaluation import results
+from perennial.release.audit import dvc_remote
+from perennial.release.registry import approval, checkout, runs, versions, waiting
+from perennial.release.registry.champion import is_champion, may_promote
+from perennial.release.registry.checkout import read_decision, recorded_files, require_reproduced
+from perennial.release.registry.push import push
+from perennial.release.registry.versions import OpenRegistry, Version, open_registry
+
+log = logging.getLogger(__name__)
+PASSING = "mend the cause if it does not pass by itself"
+
+Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByHand:
+    """The person who promotes a model, and the reason; `forced`: against the gate."""
+
+    by: str
+    because: str | None
+    forced: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The result of recording a run.
+
+    waiting: the gate promotes the model, and a person must approve it. kept: the remote cannot be reached or
+    refuses the push, and the commit waits on the local branch waiting/RUN. refused: the champion changed,
+    nothing was recorded, and the gate must run again.
+    """
+
+    run: str
+    outcome: Outcome
+    message: str
+    version: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    pushed: bool = False
+    reasons: Sequence[str] = ()  # of the gate
+
+
+def record(config: Config, run: str) -> Recorded:
+    """Commit and push what a run made; promote its model if it passed the gate.
+
+    Raises:
+        ConfigError: the name of the run is not valid, or there is no repository.
+        DataError: the decision is missing or not valid.
+        PerennialError: code changed while the run ran, or outputs differ from dvc.lock.
+        QualityError: dvc.lock records other parameters or code than the training or the gate used.
+    """
+    checkout.require_name(run)
+    decision, opened = read_decision(config), approval.completed(config, open_registry(config))
+    promote, why = may_promote(config, opened, decision)
+    if promote is None:
+        done = Recorded(run=run, outcome="refused", message=why)
+    else:
+        done = _record(config, opened, run, decision, rejected=None if promote else why)
+    runs.add(config, run, recorded=done.outcome)
+    return replace(done, reasons=decision.reasons)
+
+
+def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bool = True) -> Recorded:
+    """Promote the model of this checkout as a flow does, or by the decision of a person.
+
+    `push`: also on the remote, if there is one.
+
+    Raises:
+        ConfigError: a person must approve it, and none is named.
+        QualityError: the gate rejected the model or it was rolled back, and the promotion is not forced; or
+            dvc.lock records other parameters or code than the training or the gate used.
+        PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
+    """
+    decision, opened = read_decision(config), open_registry(config)
+    if not push:
+        opened = versions.here(opened)
+    if opened.unreachable:
+        raise PerennialError(
+            f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
+        )
+    if is_champion(config, opened) and opened.registry.champion:
+        return _push_champion(config, opened, run, opened.registry.champion)
+    forced = by_hand is not None and by_hand.forced
+    allowed, why = (True, "") if forced else may_promote(config, opened, decision)
+    if allowed is None:
+        raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
+    if not allowed:
+        raise QualityError(
+            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it anyway, on record"
+        )
+    if config.gate.approval and by_hand is None:
+        raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
+    done = _record(config, opened, run, decision, by_hand)
+    if done.outcome == "refused":
+        waiting.drop(opened.repository, run)  # the checkout has everything
+    if done.outcome in {"refused", "kept"}:
+        raise PerennialError(done.message)
+    note = "" if push else versions.kept_here(config, "perennial promote")
+    return replace(done, message=done.message + note)
+
+
+def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Version) -> Recorded:
+    """The result if this model is champion already; pushes what only this repository has of it."""
+    tags = versions.unpushed(opened) if opened.remote else {}
+    if not tags:
+        message = f"{champion.name} is champion already"
+        return Recorded(run=run, outcome="unchanged", message=message, version=champion.name)
+    git, commit = opened.repository, champion.commit
+    branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
+    tip = branch and git.commit_of(opened.tracking(branch))
+    made = Recorded(
+        run=run,
+        outcome="promoted",
+        message=f"{config.record.artifact} {champion.name} is champion",
+        version=champion.name,
+        commit=commit,
+        branch=branch if not tip or git.is_ancestor(tip, commit) else None,
+    )
+    done = _publish(opened, made, tags, commit)
+    if not done.pushed:
+        raise PerennialError(done.message)
+    return done
+
+
+def _record(
+    config: Config,
+    opened: OpenRegistry,
+    run: str,
+    decision: results.Decision,
+    by_hand: ByHand | None = None,
+    *,
+    rejected: str | None = None,
+) -> Recorded:
+    """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
+    waits = config.gate.approval and not rejected and by_hand is None
+    written = recorded_files(config)
+    compared = checkout.contents(written)
+    require_reproduced(opened.repository, written)
+    results.require_recorded(config.paths.training)
+    results.require_recorded(config.paths.decision)
+    _require_same_commit(config, opened, run)
+    if opened.remote and not opened.unreachable:
+        waiting.push_all(opened, run)
+    facts = _facts(decision, run, by_hand)
+    branch, parent, note = (None, "HEAD", "") if rejected else _target(config, opened)
+    tree = opened.repository.tree_with(parent, written)
+    checkout.require_contents(compared)
+    asked = approval.listing(config, opened)
+    commit = _recorded_before(opened, tree, parent, [each.commit for each in asked])
+    if commit is None:
+        message = _commit_message(run, decision, facts, runs.reason(config, run))
+        commit = opened.repository.commit(tree, parent, message)
+    elif rejected or (known := opened.registry.at(commit)):
+        if rejected or known not in opened.registry.unassigned:
+            return _unchanged(opened, run, commit)
+        return _complete(config, opened, run, known)
+    elif waits and (before := approval.of_commit(asked, commit)):
+        message = f"recorded already, in run {before.run}, which {approval.described(before)}"
+        own = before.run == run and before.state == "waiting"  # it was killed after it was recorded
+        return Recorded(run=run, outcome="waiting" if own else "unchanged", message=message, commit=commit)
+    if waits:
+        return _wait(config, opened, run, approval.request(config, decision, facts, commit, branch))
+    runs.add(config, run, **runs.made(config), recorded="not promoted" if rejected else "promoted")
+    last = _with_record(config, opened, run, commit)
+    if rejected:
+        made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
+        return _publish(opened, made, {}, last)
+    version, tags = versions.promotion(opened.repository, opened.registry, commit, facts)
+    message = f"{opened.registry.artifact} {version} is champion{note}"
+    made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
+    return _publish(opened, made, tags, last)
+
+
+def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) -> Recorded:
+    """Make a version champion whose push stopped before that, on a remote without atomic pushes."""
+    subject = f"{opened.registry.artifact} {version.name}: champion"
+    tags = versions.assignment(opened.repository, opened.registry, version.commit, subject, version.facts)
+    runs.add(config, run, **runs.made(config), recorded="promoted")
+    message = f"{opened.registry.artifact} {version.name} is champion; an earlier push had stopped before that"
+    made = Recorded(run=run, outcome="promoted", message=message, version=version.name, commit=version.commit)
+    return _publish(opened, made, tags, _with_record(config, opened, run, version.commit))
+
+
+def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
+    """Record a run whose model waits for approval, on a separate branch."""
+    commit = str(asked["commit"])
+    if runs.read(runs.record_file(config, run)) is None:
+        runs.start(config, run)
+    runs.add(config, run, **runs.made(config), recorded="waiting", approval=asked)
+    last = _with_record(config, opened, run, commit, approval.WAITS)
+    if last == commit:
+        raise ConfigError(
+            "gate.approval needs the record of the run in git: paths.runs must lie in the project"
+        )
+    message = f"passes the gate and waits for a person's approval until {asked['until'][:16]} UTC"
+    made = Recorded(run=run, outcome="waiting", message=message, commit=commit)
+    return _publish(opened, made, {}, last)
+
+
+def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
+    """Check that HEAD has not moved during the run, since stages may have run the old code."""
+    head, record = opened.repository.commit_of("HEAD"), runs.read(runs.record_file(config, run))
+    started = head if record is None else record.get("revision")
+    if head != started and not (head and opened.registry.at(head)):
+        raise PerennialError(
+            f"commit {started} was checked out when this run started, and {head} is now; nothing was recorded; "
+            "start the run again"
+        )
+
+
+def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, note: str = "") -> str:
+    """Commit the record of the run after the run's own commit, so that equal runs have equal trees."""
+    file = runs.record_file(config, run)
+    if runs.read(file) is None or not file.resolve().is_relative_to(Path.cwd()):
+        return commit
+    tree = opened.repository.tree_with(commit, [file])
+    return opened.repository.commit(tree, commit, f"Record of run {run}{note}")
+
+
+def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
+    """The branch that a promoted run moves, if any, the parent of its commit, and a note for the message."""
+    repository = opened.repository
+    branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
+    tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
+    if not tip or repository.is_ancestor(tip, "HEAD"):
+        return branch, "HEAD", ""
+    others = repository.run("rev-list", f"HEAD..{tip}").split()
+    prefix = repository.run("rev-parse", "--show-prefix")
+    ours = {f"{prefix}{file.as_posix()}" for file in recorded_files(config)}
+    by_runs = all(opened.registry.at(commit) for commit in others) and ours.issuperset(
+        repository.differing("HEAD", tip)
+    )
+    if by_runs and repository.is_ancestor("HEAD", tip):
+        return branch, tip, ""
+    return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
+
+
+def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequence[str]) -> str | None:
+    """Find a commit with this tree: the parent, the champion's, or a run's or version's with the same parent.
+
+    `asked`: commits of runs that asked for approval.
+    """
+    git = opened.repository
+    remote = [opened.tracking("run/**")] if opened.remote else []
+    ends = git.run(
+        "for-each-ref", "--format=%(objectname) %(parent)", *waiting.PATTERNS, "refs/heads/run/**", *remote
+    )
+    known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
+    listed = git.run(
+        "rev-list", "--ignore-missing", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known
+    )
+    rows = [row for row in listed.splitlines() if not row.startswith("commit ")]
+    here = rows[0].split()[0]
+    champion = opened.registry.champion
+    for row in rows:
+        commit, its_tree, *parents = row.split()
+        if its_tree == tree and (here in {commit, *parents} or (champion and commit == champion.commit)):
+            return commit
+    return None
+
+
+def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
+    """The result if a commit with this content exists already, perhaps from a run that was killed."""
+    known = opened.registry.at(commit)
+    if known and _holds(opened, commit):
+        _follow(opened, commit)
+    what = f"recorded already, as {known.name}" if known else f"recorded already, in commit {commit[:10]}"
+    name = known.name if known else None
+    return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
+
+
+def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
+    """Publish branches and tags atomically, on the remote and here; `last` is the commit of run/RUN."""
+    apart, commit = f"run/{made.run}", made.commit or ""
+
+    def references(branch: str | None) -> dict[str, str]:
+        own = {} if branch and last == commit else {f"refs/heads/{apart}": last}
+        return {**({f"refs/heads/{branch}": commit} if branch else {}), **own, **tags}
+
+    if opened.remote is None:
+        try:
+            return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
+        except GitError as error:  # a branch may block the name of another
+            return _kept(opened, made, last, f"nothing was recorded: {error}", PASSING)
+    if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
+        return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}", PASSING)
+    pushed = push(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
+    if made.branch and pushed.refused and not pushed.lost:
+        # The server may let runs push everything but this branch.
+        note = f"{opened.remote} does not let this run move {made.branch} ({pushed}), so {apart} has the commit"
+        made = replace(made, branch=None, message=f"{made.message}; {note}")
+        before = pushed.updated
+        pushed = push(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
+        pushed = replace(pushed, updated=(*before, *pushed.updated))
+    if pushed.done:
+        dvc_remote.push_again(opened.repository, [commit])
+        waiting.drop(opened.repository, made.run)
+        return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
+    if pushed.lost:
+        where = waiting.keep(opened, made.run, commit, last)
+        message = (
+            f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
+        )
+        return Recorded(run=made.run, outcome="refused", message=message)
+    what = "not everything" if pushed.updated else "nothing"
+    problem = f"{what} was pushed to {opened.remote}: {pushed}"
+    return _kept(opened, made, last, problem, pushed.remedy or PASSING)
+
+
+def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str) -> Recorded:
+    """The result if a run's commit could not be pushed."""
+    where = waiting.keep(opened, made.run, made.commit or last, last)
+    message = f"{problem}; the commit is kept on {where}; {remedy}; the next run on this machine completes it"
+    return Recorded(run=made.run, outcome="kept", message=message, commit=made.commit)
+
+
+def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
+    """Update this repository to what was published."""
+    git, moved = opened.repository, f"refs/heads/{_moved_branch(opened)}"
+    tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
+    here = dict(references if opened.remote is None else tags_only)
+    here.pop(moved, None)
+    git.update(here)
+    if moved in references:
+        _follow(opened, references[moved])
+    return made
+
+
+def _moved_branch(opened: OpenRegistry) -> str | None:
+    """The remote's name of the branch that promoted runs move."""
+    return opened.repository.target() if opened.remote else opened.repository.branch()
+
+
+def _holds(opened: OpenRegistry, commit: str) -> bool:
+    """Whether the remote's branch contains a commit."""
+    git, branch = opened.repository, _moved_branch(opened)
+    tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
+    return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
+
+
+def _follow(opened: OpenRegistry, commit: str) -> None:
+    """Fast-forward the checked-out branch to a commit with the checkout's tree."""
+    git, branch = opened.repository, opened.repository.branch()
+    head = git.run("rev-parse", "HEAD")
+    if branch and commit != head and git.is_ancestor(head, commit):
+        names = git.differing(head, commit)
+        git.update({f"refs/heads/{branch}": commit})
+        try:
+            git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
+        except GitError as error:  # a lock that a dead git left
+            log.warning("git's index was not updated, so `git status` shows changes: %s; `git reset`", error)
+
+
+def _facts(decision: results.Decision, run: str, by_hand: ByHand | None) -> dict[str, object]:
+    """The facts in the tag of a version."""
+    decided: dict[str, object] = {"promote": decision.promote, "reasons": decision.reasons, "forced": None}
+    if by_hand:
+        who = {"by": by_hand.by, "because": by_hand.because}
+        decided |= {"forced" if by_hand.forced else "approved": who}
+    return {
+        "accuracy": decision.candidate.accuracy,
+        "data": decision.candidate.data,
+        "model": decision.candidate.model,
+        "opponent": pins.ChampionPin.read().version,
+        "decision": decided,
+        "run": run,
+        "machine": processor.facts(),
+    }
+
+
+def _commit_message(
+    run: str, decision: results.Decision, facts: Mapping[str, object], reason: str | None
+) -> str:
+    accuracy = facts["accuracy"]
+    scored = f"accuracy {accuracy:.4g}, " if isinstance(accuracy, float) else ""
+    passed = "passes the gate" if decision.promote else "rejected by the gate"
+    started = f"\nReason of the run: {reason}\n" if reason else ""
+    reasons = "\n".join(f"- {each}" for each in decision.reasons)
+    return f"Run {run}: {scored}{passed}\n{started}\n{reasons}\n"

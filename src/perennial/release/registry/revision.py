@@ -1,0 +1,68 @@
+"""Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
+
+from pathlib import Path
+
+from perennial.base import documents
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.project import dvc, dvc_lock
+from perennial.base.project.dvc import DvcError
+from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.project.git import GitError, Repository
+
+
+def read_tracked(commit: str, file: str) -> str:
+    """Read the text of a tracked file of the project at a commit.
+
+    Raises:
+        DataError: this clone does not have the commit, or the commit does not have the file.
+        ConfigError: git is not installed.
+    """
+    git = Repository(Path())
+    try:
+        return git.run(
+            "show", f"{commit}:./{file}"
+        )  # "./": the project may be in a subfolder of its repository
+    except GitError as error:
+        if git.commit_of(commit) is None:
+            raise DataError(
+                f"commit {commit} is not in this clone; `git fetch --tags` gets it, in a shallow clone "
+                f"`git fetch --unshallow --tags`: {error}"
+            ) from error
+        raise DataError(f"{file} of commit {commit} cannot be read: {error}") from error
+
+
+def paths(commit: str) -> dict[str, str]:
+    """Read the section `paths` of a commit's params.yaml.
+
+    Raises:
+        DataError: it is missing or not valid.
+    """
+    try:
+        found = documents.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
+        return {str(name): str(path) for name, path in found.items()}
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"params.yaml of commit {commit} has no valid section paths") from error
+
+
+def recorded(commit: str) -> dict[str, LockedStage]:
+    """Read the stages in the dvc.lock of a commit.
+
+    Raises:
+        DataError: it is missing or not valid.
+    """
+    return dvc_lock.parse(read_tracked(commit, dvc_lock.FILE.name), f"{dvc_lock.FILE} of commit {commit}")
+
+
+def fetch_output(commit: str, path: str, to: Path) -> None:
+    """Copy a stage's output at a commit from DVC's cache or remote to a path that does not exist yet.
+
+    Raises:
+        PerennialError: neither has it, or the remote cannot be reached.
+    """
+    try:
+        dvc.get(path, commit, to)
+    except DvcError as error:
+        raise PerennialError(
+            f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {error}; "
+            "`dvc push` in a checkout that has it makes it available"
+        ) from error

@@ -1,0 +1,362 @@
+"""The registry: annotated tags in GTO's format, which `dvc artifacts get` and DVC Studio also read.
+
+`classifier@v0.0.7` is a version, `classifier#champion#9` the ninth assignment of a stage. The assignment with
+the highest number is the champion. GTO orders tags by date, so each is dated after all earlier ones.
+Source: https://github.com/iterative/gto
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, printable, redacted
+from perennial.base.project.git import LAST_DATE, GitError, Repository, after, repository
+
+log = logging.getLogger(__name__)
+STAGE = "champion"
+FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
+FORMAT = " ".join(f"%({name})" for name in FIELDS)
+# git's `--python` quotes each value, so that a message may hold any character.
+QUOTED = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+DIGITS = 9  # of a number in a tag
+# Assignments of any stage count. `!` revokes an assignment or a version; GTO may number such tags of a version.
+TAG = re.compile(
+    r"(?P<name>.+?)(?:@v(?P<version>N\.N\.N)|#(?P<stage>[\w/-]+))(?P<revoked>!?)(?:#(?P<number>N))?".replace(
+        "N", rf"\d{{1,{DIGITS}}}"
+    ),
+    re.ASCII,
+)
+
+
+class TagFacts(documents.JsonFile):
+    """The facts in the tag of a version, which anyone with push access can write."""
+
+    accuracy: float | None = None
+    data: str | None = None
+    model: str | None = None
+    opponent: str | None = None
+    run: str | None = None
+    decision: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A registered version."""
+
+    name: str  # such as v0.0.7
+    commit: str
+    date: int  # seconds since 1970
+    facts: Mapping[str, Any]  # from the tag's message; empty where another program made the tag
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Sort key."""
+        return _order(self.name[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """Versions and champions of an artifact."""
+
+    artifact: str
+    versions: tuple[Version, ...]  # by number, the newest last
+    champions: tuple[Version, ...]  # in the order in which they became champion
+    champion: Version | None  # in use
+    last_version: tuple[int, ...]  # also counts versions that were revoked
+    last_number: int  # of an assignment
+    last_date: int | None  # of a tag
+
+    @property
+    def rolled_back(self) -> tuple[Version, ...]:
+        """Versions that were rolled back, and have not become champion again."""
+        found: dict[str, Version] = {}
+        for n, now in enumerate(self.champions):
+            found.pop(now.name, None)
+            found |= {each.name: each for each in self.champions[:n] if each.order > now.order}
+        return tuple(found.values())
+
+    @property
+    def unassigned(self) -> tuple[Version, ...]:
+        """Versions above the champion that a run registered, but that never became champion: a half push."""
+        highest = max((each.order for each in self.champions), default=(0,))
+        return tuple(each for each in self.versions if each.order > highest and "run" in each.facts)
+
+    def at(self, commit: str) -> Version | None:
+        """The version at a commit."""
+        return next((each for each in self.versions if each.commit == commit), None)
+
+    def named(self, name: str) -> Version:
+        """The version of a name, such as v0.0.3, 0.0.3 or classifier@v0.0.3.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        wanted = name.removeprefix(f"{self.artifact}@").removeprefix("v")
+        for each in self.versions:
+            if each.name == f"v{wanted}":
+                return each
+        known = ", ".join(each.name for each in reversed(self.versions)) or "none"
+        raise ConfigError(f"{self.artifact} has no version {name}; known: {known}")
+
+    def previous(self) -> Version:
+        """The highest version below the champion that was champion before.
+
+        Raises:
+            DataError: there is none.
+        """
+        now = self.champion
+        below = [each for each in self.champions if now is not None and each.order < now.order]
+        if not below:
+            raise DataError(f"{self.artifact} has no earlier champion to roll back to; nothing was changed")
+        return max(below, key=lambda each: each.order)
+
+    def next_name(self) -> str:
+        """The name of the next version."""
+        major, minor, patch = self.last_version
+        return f"v{major}.{minor}.{patch + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRegistry:
+    """The repository, its remote, and the registry as it is on the remote."""
+
+    repository: Repository
+    registry: Registry
+    remote: str | None  # None: this repository alone
+    unreachable: str | None  # why the remote could not be reached
+
+    def tracking(self, branch: str) -> str:
+        """The reference of a branch of the remote."""
+        return f"refs/remotes/{self.remote}/{branch}"
+
+
+def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
+    """Open the registry of this checkout, after fetching from its remote.
+
+    Raises:
+        ConfigError: there is no repository, or it has no commit.
+    """
+    options = config.record
+    found = repository(Path(), options.git_name, options.git_email)
+    remote = options.remote if options.remote and found.has_remote(options.remote) else None
+    unreachable = None
+    if options.remote and not remote and fetch and (others := found.run("remote").split()):
+        log.warning(
+            "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
+            "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
+        )  # fmt: skip
+    if remote and fetch:
+        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(found, options.artifact)
+        try:
+            found.fetch(remote, [heads, *references(options.artifact)])
+        except GitError as error:
+            unreachable = str(error)
+            log.warning("the remote %s cannot be reached: %s", remote, error)
+        _warn_of_replaced(found, options.artifact, remote, before)
+    registry = read(found, options.artifact)
+    return OpenRegistry(repository=found, registry=registry, remote=remote, unreachable=unreachable)
+
+
+def remote(config: Config) -> str | None:
+    """The remote that commands push to, by name and address; None without one."""
+    url = Repository(Path()).ask("remote", "get-url", config.record.remote) if config.record.remote else None
+    return url and f"{config.record.remote} ({redacted(url)})"
+
+
+def here(opened: OpenRegistry) -> OpenRegistry:
+    """The same registry, for changes that stay in this repository."""
+    return replace(opened, remote=None, unreachable=None)
+
+
+def kept_here(config: Config, command: str) -> str:
+    """The end of a message about a change that was not pushed; empty without a remote."""
+    where = remote(config)
+    return (
+        f", in this repository only: nothing was pushed to {where}; `{command} --push` does it" if where else ""
+    )
+
+
+def unpushed(opened: OpenRegistry) -> dict[str, str]:
+    """The tags of this registry that the remote lacks.
+
+    Raises:
+        PerennialError: the remote does not answer.
+    """
+    ours = _tags(opened.repository, opened.registry.artifact)
+    listed = opened.repository.run("ls-remote", "--tags", "--refs", opened.remote or "")
+    there = {line.partition("\t")[2] for line in listed.splitlines()}
+    return {name: tag for name, tag in ours.items() if name not in there}
+
+
+def _tags(repository: Repository, artifact: str) -> dict[str, str]:
+    """The objects of this artifact's tags."""
+    patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
+    listed = repository.run("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+    return {name: tag for tag, name in (line.split(" ", 1) for line in listed.splitlines())}
+
+
+def _warn_of_replaced(repository: Repository, artifact: str, remote: str, before: Mapping[str, str]) -> None:
+    """Name the tags of this repository whose name the remote has for another commit: they were replaced."""
+    now = _tags(repository, artifact)
+    for name, tag in before.items():
+        if now.get(name, tag) != tag:
+            commit = repository.commit_of(tag) or tag
+            found = (printable(name.removeprefix("refs/tags/")), remote, commit)
+            log.warning("%s is now the one of %s; the one that only this repository had was at %s", *found)
+
+
+def read(repository: Repository, artifact: str) -> Registry:
+    """Read the registry of this repository, as last fetched."""
+    patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
+    listed = QUOTED.findall(repository.run("for-each-ref", "--python", f"--format={FORMAT}", *patterns))
+    rows = zip(*[map(_unquoted, listed)] * len(FIELDS), strict=True)  # one iterator, so consecutive values
+    events, assignments = list[tuple[Version, bool]](), list[tuple[int, str, bool, str]]()
+    taken, numbers, dates = list[tuple[int, ...]]([(0, 0, 0)]), [0], [0]
+    for tag, kind, commit, date, body in rows:
+        parts = TAG.fullmatch(tag)
+        if parts is None or parts["name"] != artifact:
+            continue
+        # No new tag may have the name of any there is.
+        if parts["version"]:
+            taken.append(_order(parts["version"]))
+        elif parts["number"]:
+            numbers.append(int(parts["number"]))
+        if kind != "commit":
+            continue  # GTO ignores such tags, lightweight ones among them
+        if not date or int(date) > LAST_DATE:  # git prints dates before 1970 as huge numbers
+            log.warning("the tag %s is left out: it has no tagger with a valid date", printable(tag))
+            continue
+        dates.append(int(date))
+        revoked = bool(parts["revoked"])
+        if parts["version"]:
+            facts = _facts(tag, body)
+            version = Version(name=f"v{parts['version']}", commit=commit, date=int(date), facts=facts)
+            events.append((version, revoked))
+        elif parts["number"]:
+            assignments.append((int(parts["number"]), parts["stage"], revoked, commit))
+    versions = _registered(events)
+    assigned = [(revoked, commit) for _, stage, revoked, commit in sorted(assignments) if stage == STAGE]
+    champions, champion = _champions(assigned, {each.commit: each for each in versions})
+    return Registry(
+        artifact=artifact,
+        versions=versions,
+        champions=champions,
+        champion=champion,
+        last_version=max(taken),
+        last_number=max(numbers),
+        last_date=max(dates) or None,
+    )
+
+
+def _unquoted(value: str) -> str:
+    """A value that git quoted for Python."""
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value, flags=re.DOTALL)
+
+
+def _order(numbers: str) -> tuple[int, ...]:
+    return tuple(map(int, numbers.split(".")))
+
+
+def _facts(tag: str, body: str) -> Mapping[str, Any]:
+    """The facts in a tag's message, without invalid ones."""
+    facts, wrong = documents.valid_fields(documents.json_object(body), TagFacts)
+    if wrong:
+        log.warning("the tag %s has invalid values, which are left out: %s", printable(tag), ", ".join(wrong))
+    elif not facts and body.lstrip().startswith("{"):
+        log.warning("the message of the tag %s has no valid JSON; its facts are left out", printable(tag))
+    return facts
+
+
+def _registered(events: Sequence[tuple[Version, bool]]) -> tuple[Version, ...]:
+    """The versions whose last event is not a revocation, by number."""
+    last: dict[str, tuple[Version, bool]] = {}
+    for version, revoked in sorted(events, key=lambda each: (each[0].date, each[1])):
+        last[version.name] = version, revoked
+    return tuple(sorted((each for each, revoked in last.values() if not revoked), key=lambda each: each.order))
+
+
+def _champions(
+    assigned: Sequence[tuple[bool, str]], by_commit: Mapping[str, Version]
+) -> tuple[tuple[Version, ...], Version | None]:
+    """Every version each time it became champion, and the champion.
+
+    After a revocation, the one assigned before it is champion again.
+    """
+    history, current = list[Version](), list[Version]()
+    for revoked, commit in assigned:
+        version = by_commit.get(commit)
+        if version is None:  # revoked itself
+            continue
+        current = [each for each in current if each is not version]
+        if not revoked:
+            current.append(version)
+        if current and (not history or current[-1] is not history[-1]):
+            history.append(current[-1])
+    return tuple(history), current[-1] if current else None
+
+
+def promotion(
+    repository: Repository, registry: Registry, commit: str, facts: Mapping[str, object]
+) -> tuple[str, dict[str, str]]:
+    """Create the tags that register a commit as the next version and as champion.
+
+    Returns the version's name, and the tag of each reference.
+    """
+    name = registry.next_name()
+    version_date = after(registry.last_date)
+    accuracy = facts.get("accuracy")
+    scored = f", accuracy {accuracy:.4g}" if isinstance(accuracy, float) else ""
+    subject = f"{registry.artifact} {name}{scored}"
+    tag = f"{registry.artifact}@{name}"
+    version = repository.tag(tag, commit, _message(subject, facts), version_date)
+    assigned = assignment(repository, registry, commit, f"{subject}: champion", facts, date=version_date + 1)
+    return name, {f"refs/tags/{tag}": version, **assigned}
+
+
+def assignment(
+    repository: Repository,
+    registry: Registry,
+    commit: str,
+    subject: str,
+    facts: Mapping[str, object],
+    *,
+    date: int | None = None,
+) -> dict[str, str]:
+    """Create the tag that makes a commit champion; returns it by its reference."""
+    tag = f"{registry.artifact}#{STAGE}#{registry.last_number + 1}"
+    made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
+    return {f"refs/tags/{tag}": made}
+
+
+def listing(registry: Registry) -> list[dict[str, object]]:
+    """The versions as `perennial versions --json` prints them, the newest first."""
+    champion = registry.champion
+    return [
+        {
+            "version": each.name,
+            "commit": each.commit,
+            "date": datetime.fromtimestamp(each.date, UTC).isoformat(timespec="seconds"),
+            "data": each.facts.get("data"),
+            "accuracy": each.facts.get("accuracy"),
+            "champion": champion is not None and each.name == champion.name,
+            "decision": each.facts.get("decision"),
+        }
+        for each in reversed(registry.versions)
+    ]
+
+
+def references(artifact: str) -> Sequence[str]:
+    """The refspecs of a registry; the remote's tags replace the local ones."""
+    return [f"+refs/tags/{artifact}{sign}*:refs/tags/{artifact}{sign}*" for sign in "@#"]
+
+
+def _message(subject: str, facts: Mapping[str, object]) -> str:
+    return f"{subject}\n\n{json.dumps(facts, sort_keys=True, indent=2, ensure_ascii=False)}\n"

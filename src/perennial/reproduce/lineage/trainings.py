@@ -1,0 +1,118 @@
+"""The trainings that git records, from the dvc.lock of each commit of all branches and tags."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from perennial.base import files
+from perennial.base.project import dvc_lock
+from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.project.git import Repository
+from perennial.release.audit.needs import FOLDER
+from perennial.release.registry.versions import Registry
+
+log = logging.getLogger(__name__)
+CACHE = "locks.json"
+
+
+class RecordedDigests(BaseModel):
+    """MD5 digests that a dvc.lock records of a training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    records: str  # folder of records that it read
+    model: str
+    index: str | None = None  # folder that validate wrote of the same records
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastTraining:
+    """A training, at the commit that registers its version or that recorded it first."""
+
+    recorded: RecordedDigests
+    commit: str
+    date: int  # seconds since 1970
+    version: str | None = None  # such as v0.0.3
+    champion: bool = False
+
+
+def trainings(repository: Repository, registry: Registry, cache: Path) -> list[PastTraining]:
+    """List each registered version and each other training in git's history, newest first.
+
+    `cache`: folder in which what was read of each dvc.lock is kept.
+    """
+    commits = _commits(repository)
+    locks = repository.blobs(dvc_lock.FILE, commits)
+    facts = _Facts(repository, cache / CACHE)
+    recorded = {commit: each for commit, blob in locks.items() if (each := facts.of(blob)) is not None}
+    facts.save()
+    champion = registry.champion
+    found = [
+        PastTraining(
+            recorded=recorded[each.commit],
+            commit=each.commit,
+            date=each.date,
+            version=each.name,
+            champion=champion is not None and each.name == champion.name,
+        )
+        for each in registry.versions
+        if each.commit in recorded
+    ]
+    known = {each.recorded for each in found}
+    for commit in sorted(recorded, key=lambda commit: (commits[commit], commit)):
+        if recorded[commit] not in known:
+            known.add(recorded[commit])
+            found.append(PastTraining(recorded=recorded[commit], commit=commit, date=commits[commit]))
+    return sorted(found, key=lambda each: (-each.date, each.commit))
+
+
+def _commits(repository: Repository) -> dict[str, int]:
+    """The commits of HEAD, branches and tags, with their dates."""
+    rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
+    return {commit: int(date) for commit, date in (row.split() for row in rows)}
+
+
+class _Facts:
+    """The training in each dvc.lock; cached in a file, because parsing YAML takes time."""
+
+    def __init__(self, repository: Repository, file: Path) -> None:
+        self._repository, self._file = repository, file
+        self._known: dict[str, RecordedDigests | None] = {}
+        self._new = False
+        try:
+            self._known = TypeAdapter(dict[str, RecordedDigests | None]).validate_json(file.read_bytes())
+        except (OSError, ValueError):
+            log.info("reading the history of %s", dvc_lock.FILE)
+
+    def of(self, blob: str) -> RecordedDigests | None:
+        """The training in a dvc.lock; None if it records none."""
+        if blob not in self._known:
+            self._known[blob] = _read(self._repository.blob(blob) or b"")
+            self._new = True
+        return self._known[blob]
+
+    def save(self) -> None:
+        """Keep what was read."""
+        if self._new:
+            known = {blob: each and each.model_dump() for blob, each in self._known.items()}
+            files.write_bytes(self._file, json.dumps(known).encode())
+
+
+def _read(content: bytes) -> RecordedDigests | None:
+    stages = dvc_lock.entries(content)
+    try:
+        train, path = stages["train"], next(iter(stages["convert"].outs))
+        records, model = train.deps[path], next(iter(train.outs.values()))
+    except (KeyError, StopIteration):
+        return None
+    return RecordedDigests(records=records, model=model, index=_index(stages.get("validate"), path, records))
+
+
+def _index(validate: LockedStage | None, path: str, records: str) -> str | None:
+    """The folder that validate wrote of these records: its other outputs are files."""
+    if validate is None or validate.deps.get(path) != records:
+        return None
+    return next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)

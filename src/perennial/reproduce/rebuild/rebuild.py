@@ -1,0 +1,334 @@
+"""Rebuild a revision from git and DVC's remote, and compare it with its dvc.lock, stage by stage."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError, listed, printable
+from perennial.base.project import dvc_lock
+from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.project.git import Repository, repository
+from perennial.base.project.pins import ChampionPin, SourcePin
+from perennial.base.runtime import processor
+from perennial.release.audit import sides
+from perennial.release.audit.compare import commit_of
+from perennial.release.audit.needs import Need, needs
+from perennial.release.audit.objects import DvcObjects
+from perennial.release.registry.versions import Version, read
+from perennial.reproduce.rebuild import inputs
+from perennial.reproduce.rebuild.differences import (
+    Difference,
+    Made,
+    differing_inputs,
+    differing_outputs,
+    explain,
+    made,
+)
+from perennial.reproduce.rebuild.history import PathHistory
+from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
+
+log = logging.getLogger(__name__)
+State = Literal["equal", "different", "source gone", "not rebuilt"]
+MISSING, DAMAGED = "missing", "damaged"
+SHOWN = 5  # objects of a source in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt:
+    """The result of a rebuild.
+
+    source gone: the stage did not run, because its source no longer exists or differs from its pin;
+    its outputs came from DVC's remote if `restored` names it. not rebuilt: an earlier stage failed.
+    """
+
+    commit: str
+    version: Version | None
+    stages: dict[str, State]
+    restored: tuple[str, ...]
+    outputs: dict[str, dict[str, tuple[str | None, str | None]]]  # by stage and path: recorded, rebuilt
+    causes: tuple[Difference, ...]
+    equal: bool
+    lock_sha256: tuple[str, str]  # of dvc.lock: recorded, rebuilt
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """The findings of a rebuild so far."""
+
+    states: dict[str, State] = field(default_factory=dict)
+    restored: list[str] = field(default_factory=list)
+    outputs: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
+    inputs: list[Difference] = field(default_factory=list)  # inputs that determine the result
+    others: list[Difference] = field(default_factory=list)
+
+    def add(self, difference: Difference) -> None:
+        """Add an input that differs; an input of several stages counts once."""
+        known = [(each.kind, each.what, each.recorded, each.rebuilt) for each in self.inputs]
+        if (difference.kind, difference.what, difference.recorded, difference.rebuilt) not in known:
+            self.inputs.append(difference)
+
+
+def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
+    """Rebuild a version, branch, tag or commit: run every stage in a clean checkout with an empty cache.
+
+    Stages that read from outside git run if their source still matches its pin; else DVC's remote has the
+    originals. `keep`: do not remove the checkout.
+
+    Raises:
+        ConfigError: there is no such revision, or it has no dvc.lock.
+        DataError: its dvc.lock is not valid.
+        PerennialError: its packages cannot be installed.
+    """
+    started, git = time.monotonic(), repository(Path())
+    version, commit = find(git, config.record.artifact, revision)
+    if git.read(commit, dvc_lock.FILE) is None:
+        raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
+    with workspace(git, commit, keep=keep) as work:
+        recorded = work.lock.read_bytes()
+        entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
+        run = made(config, version, hashlib.sha256(recorded).hexdigest())
+        building = _Building(git, commit, _with_threads(work, run), entries, run)
+        done = building.build()
+        rebuilt = work.lock.read_bytes()
+    whole = all(state == "equal" or name in done.restored for name, state in done.states.items())
+    return Rebuilt(
+        commit=commit,
+        version=version,
+        stages=done.states,
+        restored=tuple(done.restored),
+        outputs=done.outputs,
+        causes=(*done.inputs, *done.others),
+        equal=whole and not done.inputs,
+        lock_sha256=(hashlib.sha256(recorded).hexdigest(), hashlib.sha256(rebuilt).hexdigest()),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _with_threads(work: Workspace, run: Made) -> Workspace:
+    """Set the number of threads in the checkout to that of the original run."""
+    cores, here = run.machine.get("cores"), processor.cores()
+    if not isinstance(cores, int) or cores == here:
+        return work
+    log.info("made on %d cores: TensorFlow gets as many threads here, on %d cores", cores, here)
+    return replace(work, threads=cores)
+
+
+def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
+    """Resolve a version name or a git revision to a version (if it is one) and a commit.
+
+    Raises:
+        ConfigError: there is neither a version nor a revision of that name.
+    """
+    registry = read(git, artifact)
+    for version in registry.versions:
+        if revision in {version.name, f"{artifact}@{version.name}"}:
+            return version, version.commit
+    commit = commit_of(git, revision)
+    return registry.at(commit), commit
+
+
+class _Building:
+    """The stages of one revision, one after the other."""
+
+    def __init__(
+        self, git: Repository, commit: str, work: Workspace, entries: dict[str, LockedStage], run: Made
+    ) -> None:
+        self._git, self._commit, self._work, self._entries, self._run = git, commit, work, entries, run
+        self._history = PathHistory(git)
+        self._makers = {out: name for name, entry in entries.items() for out in entry.outs}
+        self._done = _Progress()
+        self._changed: dict[str, list[str]] = {}  # by stage: your own data that differ from the recorded data
+
+    def build(self) -> _Progress:
+        """Run and compare every stage."""
+        inputs.bring(self._git, self._work, self._history, self._commit)
+        for stage in self._work.stages() - self._entries.keys():
+            self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
+        for stage, entry in self._entries.items():
+            self._look_at_inputs(stage, entry)
+        for stage in dvc_lock.ordered(self._entries):
+            before = {self._done.states[name] for name in self._makers_of(stage)}
+            gone = [name for name in self._makers_of(stage) if self._is_lost(name)]
+            if gone:
+                self._done.states[stage] = "source gone"
+            elif "not rebuilt" in before:
+                self._done.states[stage] = "not rebuilt"
+            else:
+                self._stage(stage, self._entries[stage])
+            log.info("%s: %s", stage, self._done.states[stage])
+        self._done.others.extend(self._remote_problems())
+        self._done.others.extend(self._recorded_wrongly())
+        return self._done
+
+    def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
+        """Compare the files in git with dvc.lock before anything runs."""
+        moved = inputs.changed_source(self._history, entry, self._work, self._commit)
+        self._changed[stage] = moved
+        now = inputs.current(entry, self._work.folder)
+        found = [
+            *differing_inputs(stage, entry, now, self._makers),
+            *inputs.other_packages(stage, entry, self._work.packages),
+        ]
+        for each in found:
+            if each.what not in moved:
+                self._add(each)
+
+    def _stage(self, stage: str, entry: LockedStage) -> None:
+        log.info("%s: running", stage)
+        if moved := self._changed[stage]:
+            self._restore(stage, entry, f"{', '.join(moved)} is missing or not what dvc.lock records")
+            return
+        before = self._work.lock.read_bytes()
+        try:
+            self._work.repro(stage)
+        except DvcFailed as error:
+            if stage in inputs.FETCHING:
+                self._restore(stage, entry, str(error))
+                return
+            self._done.states[stage] = "not rebuilt"
+            self._done.others.append(Difference("failure", stage, f"{stage} failed", None, str(error)))
+            return
+        self._compare(stage, entry, before)
+
+    def _compare(self, stage: str, entry: LockedStage, before: bytes) -> None:
+        """Compare a stage after its run; `before` is the previous content of dvc.lock."""
+        rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
+        outs = differing_outputs(entry, rebuilt)
+        same_inputs = entry.inputs() == rebuilt.inputs()
+        explained = any(each.kind == "packages" for each in self._done.inputs)
+        as_before = self._history.recorded(self._commit, stage, rebuilt) if outs and same_inputs else None
+        if outs and same_inputs and stage in inputs.FETCHING and not explained and not as_before:
+            self._work.lock.write_bytes(before)  # names what to restore
+            self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
+            return
+        for each in differing_inputs(stage, entry, rebuilt, self._makers):
+            self._add(each)
+        if as_before:
+            self._done.others.extend(_changed_record(stage, outs, as_before))
+        # Of a machine that no record names nothing is known: an earlier record is the better explanation.
+        if outs and same_inputs and not explained and (self._run.machine or not as_before):
+            found = explain(stage, entry, self._run, self._work.packages)
+            self._done.others.extend(each for each in found if each.kind != "unknown" or not as_before)
+        paths = entry.outs.keys() | rebuilt.outs.keys()
+        self._done.outputs[stage] = {
+            path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
+        }
+        self._done.states[stage] = "different" if outs or not same_inputs else "equal"
+
+    def _restore(self, stage: str, entry: LockedStage, why: str) -> None:
+        """Restore the outputs of a stage from DVC's remote, because its source differs from its pin."""
+        log.info("%s: %s; taking the originals from DVC's remote", stage, why)
+        self._done.states[stage] = "source gone"
+        try:
+            inputs.restore(self._work, stage, entry)
+        except DvcFailed as error:
+            self._done.others += [
+                self._moved(stage, why, []),
+                Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error)),
+            ]
+            return
+        self._done.restored.append(stage)
+        self._done.outputs[stage] = {path: (digest, digest) for path, digest in sorted(entry.outs.items())}
+        raw = self._work.folder / next(iter(entry.outs))
+        changed = inputs.changed_objects(self._work, raw) if stage == "download" else []
+        self._done.others.append(self._moved(stage, why, changed))
+
+    def _moved(self, stage: str, why: str, changed: list[str]) -> Difference:
+        """The cause to report if a stage cannot read its original source again."""
+        if stage == "initialize":
+            return Difference("weights", stage, "initial weights", "pinned", why)
+        values = self._work.values().get("dataset") or {}
+        named = values.get("url") or values.get("base_url") or values.get("path") if values else None
+        pin = SourcePin.FILE.as_posix() if values.get("url") else "dvc.lock"
+        return Difference(
+            "data" if changed else "source",
+            stage,
+            str(named or "the source"),
+            f"as in {pin}",
+            listed(map(printable, changed), SHOWN) if changed else why,
+        )
+
+    def _makers_of(self, stage: str) -> list[str]:
+        entry = self._entries[stage]
+        files = (*entry.deps, *(file for file, _ in entry.params))
+        found = dict.fromkeys(dvc_lock.maker_of(file, self._makers) for file in files)
+        return [name for name in found if name is not None and name != stage]
+
+    def _is_lost(self, stage: str) -> bool:
+        return self._done.states[stage] == "source gone" and stage not in self._done.restored
+
+    def _add(self, difference: Difference) -> None:
+        """Add a cause; for a tracked path, include the files and lines that changed."""
+        recorded, now = difference.recorded, difference.rebuilt
+        if difference.kind in {"code", "data", "weights"} and isinstance(recorded, str):
+            changes = self._history.changes(self._commit, difference.what, recorded)
+            difference = replace(difference, rebuilt=f"{now} ({changes})" if changes else now)
+        self._done.add(difference)
+
+    def _remote_problems(self) -> Iterator[Difference]:
+        """Yield objects of this revision that DVC's remote lacks or has with other bytes."""
+        try:
+            _, remote = sides.open_sides()
+            if remote is None:
+                return
+            revisions = [self._commit]
+            if self._done.states.get("champion", "equal") != "equal" and (opponent := self._opponent()):
+                revisions.append(opponent)
+            needed, _ = needs(self._git, revisions, remote.content)
+            held = remote.listing(needed)
+            there = [each for each in needed if each in held]
+            doubtful = [each for each in there if remote.folder or remote.doubtful(each, held[each])]
+            damaged = set(remote.damaged(doubtful))
+            damaged |= {each for each in there if _other_size(needed[each], held[each].size)}
+        except (ConfigError, sides.Unsupported) as error:
+            log.warning("DVC's remote was not compared with what the revision needs: %s", error)
+            return
+        except PerennialError as error:
+            what = "DVC's remote"
+            yield Difference("remote", "", what, "reachable", str(error))
+            return
+        for digest, need in needed.items():
+            if digest in damaged or digest not in held:
+                state = DAMAGED if digest in damaged else MISSING
+                yield Difference("remote", need.stage or "", need.path, digest, f"{state} in DVC's remote")
+
+    def _recorded_wrongly(self) -> Iterator[Difference]:
+        """Yield what dvc.lock records otherwise than the stages wrote it about themselves."""
+        for name in dvc_lock.DESCRIBED:
+            path = str(dvc_lock.value_at(self._work.values(), f"paths.{name}"))
+            digest, stage = dvc_lock.digest(self._entries, path), dvc_lock.maker(self._entries, path)
+            try:
+                with DvcObjects() as objects:
+                    content = objects.file(digest, path).read_bytes() if digest else b""
+            except PerennialError as error:
+                log.warning("what is in %s is not compared with dvc.lock: %s", path, error)
+                continue
+            for wrong in dvc_lock.contradictions(self._entries, path, content):
+                what = "the training" if stage == "train" else stage
+                yield Difference("record", stage or "", f"{what} in dvc.lock: {wrong}", "dvc.lock", path)
+
+    def _opponent(self) -> str | None:
+        try:
+            text = self._git.read(self._commit, ChampionPin.FILE)
+            return ChampionPin.model_validate_json(text).commit if text else None
+        except ValueError:
+            return None
+
+
+def _changed_record(
+    stage: str, outs: Mapping[str, tuple[str | None, str | None]], commit: str
+) -> Iterator[Difference]:
+    """The outputs that dvc.lock has with other digests than at an earlier commit with equal inputs."""
+    for path, (recorded, rebuilt) in outs.items():
+        was = f"{rebuilt}, as in dvc.lock of {commit[:10]} with the same inputs"
+        yield Difference("record", stage, f"{path} in dvc.lock", recorded, was)
+
+
+def _other_size(need: Need, size: int) -> bool:
+    return need.size is not None and not need.is_folder and need.size != size

@@ -1,0 +1,251 @@
+"""The workspace of a rebuild: a clean checkout with an empty cache, and the packages of its lock files."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perennial.base import documents, files
+from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.project import dvc
+from perennial.base.project.git import Repository
+from perennial.base.runtime import process, processor
+from perennial.base.runtime.environment import pinned_versions
+from perennial.base.storage import is_s3
+from perennial.operations.deployment.checkout import prepare
+from perennial.operations.deployment.environment import REQUIREMENTS, python_for
+
+log = logging.getLogger(__name__)
+NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
+KEPT_LINES = 30  # of a stage's output, for the message of its failure
+RUNNING = re.compile(r"^Running stage '(.+)':$")  # of DVC; it has no such line where a cache has the outputs
+GRACE_S = 30  # between SIGTERM and SIGKILL
+PRINT_PACKAGES = (
+    "import json, re; from importlib import metadata; print(json.dumps({re.sub('[-_.]+', '-', "
+    "each.metadata['Name']).lower(): each.version for each in metadata.distributions()}))"
+)
+
+
+class DvcFailed(PerennialError):
+    """A command of DVC in the checkout failed."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A clean checkout of a revision, its Python, and the versions of the packages there.
+
+    `threads`: of TensorFlow inside one operation, which change the last bits of its sums; None: one per core.
+    """
+
+    folder: Path
+    python: Path
+    packages: Mapping[str, str]
+    threads: int | None = None
+
+    @property
+    def lock(self) -> Path:
+        """The dvc.lock of the checkout."""
+        return self.folder / "dvc.lock"
+
+    def values(self) -> dict[str, Any]:
+        """The parameters of the revision, unchecked, since they may be for another version of perennial."""
+        return _yaml(self.folder / "params.yaml")
+
+    def stages(self) -> set[str]:
+        """The names of the stages in dvc.yaml, except `foreach` stages, which dvc.lock names individually."""
+        found = _yaml(self.folder / "dvc.yaml").get("stages") or {}
+        return {name for name, stage in found.items() if not {"foreach", "matrix"} & set(stage or ())}
+
+    def with_packages(self) -> "Workspace":
+        """This checkout with a Python that matches its current lock files.
+
+        Raises:
+            PerennialError: the packages cannot be installed; says which differ.
+        """
+        python, packages = _python(self.folder)
+        return replace(self, python=python, packages=packages)
+
+    def repro(self, stage: str, *, above: bool = False) -> set[str]:
+        """Force a run of a stage; with `above`: run it and the stages it depends on unless a cache has them.
+
+        Returns the stages that ran.
+
+        Raises:
+            DvcFailed: with the stage's own message.
+        """
+        failure = self.folder / str(self.values().get("paths", {}).get("work", ".work")) / "failure.json"
+        failure.unlink(missing_ok=True)
+        try:
+            return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
+        except DvcFailed as error:
+            if failure.is_file():
+                raise DvcFailed(str(documents.read_json(failure).get("message"))) from error
+            raise
+
+    def dvc(self, *arguments: str) -> set[str]:
+        """Run a DVC command and log each line of its output; returns the stages that it ran.
+
+        Raises:
+            DvcFailed: with the last lines.
+        """
+        lines, ran = deque[str](maxlen=KEPT_LINES), set[str]()
+        # A separate session: one signal reaches DVC, its shell and the stage.
+        with subprocess.Popen(
+            [str(self.python), "-m", "dvc", *arguments], cwd=self.folder, env=self._environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True,
+        ) as running:  # fmt: skip
+            try:
+                for line in filter(str.strip, running.stdout or ()):
+                    lines.append(line.strip())
+                    ran.update(RUNNING.findall(line))
+                    log.info(redacted(line.strip()))
+                code = running.wait()
+            finally:
+                _end(running)
+        if code:
+            errors = [line for line in lines if line.startswith("ERROR: ")] or list(lines)[-3:]
+            raise DvcFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {code}")
+        return ran
+
+    def _environment(self) -> dict[str, str]:
+        dropped = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        threads = {} if self.threads is None else {processor.THREADS: str(self.threads)}
+        return {
+            **threads,
+            **dvc.S3_CHECKSUMS,
+            **kept,
+            "PATH": os.pathsep.join((str(self.python.parent), os.environ.get("PATH", os.defpath))),
+            "PYTHONPATH": str(self.folder / "src"),
+            "PYTHONUNBUFFERED": "1",
+            "DVC_NO_ANALYTICS": "1",
+            process.STARTED_BY: str(os.getpid()),
+        }
+
+
+def _yaml(file: Path) -> dict[str, Any]:
+    try:
+        return documents.yaml_object(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+@contextmanager
+def workspace(
+    repository: Repository, commit: str, *, keep: bool = False, cache: Path | None = None
+) -> Iterator[Workspace]:
+    """Create the checkout and the environment of a commit before anything runs.
+
+    `cache`: the DVC cache to use; None for an empty one.
+
+    Raises:
+        ConfigError: the project is a subfolder of a repository, or the revision has no lock file.
+        PerennialError: the packages cannot be installed; says which differ.
+    """
+    if prefix := repository.run("rev-parse", "--show-prefix"):
+        raise ConfigError(
+            f"the project is the folder {prefix} of a larger repository, which is neither rebuilt nor bisected"
+        )
+    base = files.home() / "rebuilds"
+    remove_left(base)
+    here = base / f"{commit[:12]}-{os.getpid()}"
+    try:
+        if cache is not None:
+            cache.mkdir(parents=True, exist_ok=True)
+            here.mkdir(parents=True)
+            (here / "cache").symlink_to(cache)
+        folder = prepare(here, str(repository.folder.resolve()), "rebuild", commit)
+        _add_remotes(folder / ".dvc" / "config.local")
+        python, packages = _python(folder)
+        log.info("checkout in %s, packages of %s", folder, python.parents[1])
+        yield Workspace(folder, python, packages)
+    finally:
+        if not keep:
+            shutil.rmtree(here, ignore_errors=True)
+
+
+def remove_left(base: Path) -> None:
+    """Remove the checkouts of rebuilds whose process was killed."""
+    for folder in base.iterdir() if base.is_dir() else ():
+        named = NAME.fullmatch(folder.name)
+        if named and not process.is_alive(int(named[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _add_remotes(file: Path) -> None:
+    """Copy the DVC remotes of this project to the checkout, since the revision may have older ones."""
+    file.touch(mode=0o600)
+    file.chmod(0o600)  # it may hold secrets
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(dvc.remotes_section(dvc.configuration()))
+
+
+def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
+    """Return this Python if it has exactly the packages of the revision's lock, else that of an environment."""
+    names = os.environ.get(REQUIREMENTS) or ("s3" if _needs_s3(checkout) else "base")
+    base = checkout / "requirements" / "base.txt"
+    own = Path(sys.executable)
+    differing = [f"{base.name} is not in this revision"]
+    if base.is_file():
+        packages = _packages(own)
+        differing = list(_differing(base, packages))
+        if not differing:
+            return own, packages
+        log.info("this Python has other packages than the revision's lock: %s", "; ".join(differing[:5]))
+    try:
+        python = python_for(
+            files.home(), checkout, lambda line: log.info("%s", line), {REQUIREMENTS: names}, own=False
+        )
+    except PerennialError as error:
+        shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
+        raise type(error)(
+            f"{error}; nothing was rebuilt; this Python differs from the lock: {shown}"
+        ) from error
+    return python, _packages(python)
+
+
+def _needs_s3(checkout: Path) -> bool:
+    text = (
+        (checkout / "params.yaml").read_text(encoding="utf-8") if (checkout / "params.yaml").is_file() else ""
+    )
+    urls = [value for key, value in dvc.configuration().items() if key.endswith(".url")]
+    return (checkout / "requirements" / "s3.txt").is_file() and (any(map(is_s3, urls)) or "s3://" in text)
+
+
+def _packages(python: Path) -> dict[str, str]:
+    command = [str(python), "-c", PRINT_PACKAGES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PerennialError(f"{python} does not run: {done.stderr.strip()[-200:]}; nothing was rebuilt")
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def _differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
+    for name, versions in pinned_versions(lock).items():
+        if name in packages and packages[name] not in versions:
+            yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
+
+
+def _end(running: "subprocess.Popen[str]") -> None:
+    """Stop DVC and its stage, first with SIGTERM so that nothing half-written stays in a shared folder."""
+    if running.poll() is not None:
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        running.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)

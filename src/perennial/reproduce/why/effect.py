@@ -1,0 +1,181 @@
+"""Compare the scores of two models: which test examples changed between right and wrong, by class."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base import documents
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.project import dvc_lock
+from perennial.model.evaluation import champion, predictions
+from perennial.model.evaluation.predictions import TopPredictions
+from perennial.release.audit.objects import DvcObjects
+from perennial.reproduce.why import images
+from perennial.reproduce.why.images import Images, RevisionRecords
+from perennial.reproduce.why.revisions import Revision
+
+SHOWN = 20  # changed examples in a document
+Both = tuple[RevisionRecords, RevisionRecords]
+
+
+class RecordedScores(documents.JsonFile):
+    """The fields of the test scores that are compared."""
+
+    accuracy: float
+    examples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The results of one set of inputs."""
+
+    name: str
+    scores: RecordedScores
+    metrics: str  # digest of the scores' file
+    predictions: TopPredictions | None  # None if lost
+    records: str | None  # digest of the records
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy on the test split, 0..1."""
+        return self.scores.accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A test example that only one of two models classifies correctly."""
+
+    record: int  # number in the test split of B
+    label: str
+    a: str  # predicted class
+    b: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleChanges:
+    """Two models compared on the test examples that both have."""
+
+    compared: int
+    only_a: int  # classified correctly by A alone
+    only_b: int
+    p_value: float  # of the difference, by the exact two-sided McNemar test
+    classes: dict[
+        str, tuple[float | None, float | None]
+    ]  # recall by class, where it changed; None: no examples
+    flips: list[Flip]
+
+
+def recorded_wrongly(revision: Revision, objects: DvcObjects) -> list[str]:
+    """How the dvc.lock of a revision contradicts what its stages wrote about themselves, if that is known."""
+    found = []
+    for path in map(revision.path, dvc_lock.DESCRIBED):
+        with suppress(PerennialError, KeyError):
+            file = objects.file(revision.outputs[path], _named(path, revision))
+            found += dvc_lock.contradictions(revision.recorded, path, file.read_bytes())
+    return found
+
+
+def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:
+    """Read the recorded results of a revision; None without scores. Missing objects are added to `lost`."""
+    outs = revision.outputs
+    path = revision.path("metrics")
+    try:
+        file = objects.file(outs[path], _named(path, revision))
+        scores = documents.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
+    except (PerennialError, KeyError) as error:
+        lost.append(error if isinstance(error, PerennialError) else DataError(f"{path} is not in dvc.lock"))
+        return None
+    found = None
+    path = revision.path("predictions")
+    try:
+        if path in outs:
+            found = predictions.read_top(objects.file(outs[path], _named(path, revision)))
+    except PerennialError as error:
+        lost.append(error)
+    return Outcome(
+        name=revision.name, scores=scores, metrics=outs[revision.path("metrics")], predictions=found,
+        records=outs.get(revision.path("records")),
+    )  # fmt: skip
+
+
+def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images, Both] | None:
+    """Compare the images of two versions of the records; None if the records are equal.
+
+    Raises:
+        DataError: a version is lost.
+    """
+    if a.records is None or b.records is None or a.records == b.records:
+        return None
+    both = tuple(RevisionRecords(objects, each.records or "", f"the records of {each.name}") for each in (a, b))
+    return images.compare(*both), (both[0], both[1])
+
+
+def compare_examples(a: Outcome, b: Outcome, records: Both | None) -> ExampleChanges | None:
+    """Compare two models example by example; None if the predictions of one are missing."""
+    one, other = a.predictions, b.predictions
+    if one is None or other is None:
+        return None
+    if one.split_digest == other.split_digest and len(one.labels) == len(other.labels):
+        rows = np.arange(len(one.labels)), np.arange(len(one.labels))
+    elif records is not None:
+        found = images.rows(*records, "test")
+        rows = np.array(found[0], np.int64), np.array(found[1], np.int64)
+    else:
+        return None
+    return _examples(one, other, *rows)
+
+
+def discordant(a: Outcome, b: Outcome) -> int | None:
+    """Count test examples that only one of two models of the same records classifies correctly."""
+    one, other = a.predictions, b.predictions
+    if one is None or other is None or len(one.labels) != len(other.labels):
+        return None
+    return int(((one.predicted == one.labels) != (other.predicted == other.labels)).sum())
+
+
+def _examples(
+    a: TopPredictions, b: TopPredictions, rows_a: NDArray[np.int64], rows_b: NDArray[np.int64]
+) -> ExampleChanges:
+    right_a = (a.predicted == a.labels)[rows_a]
+    right_b = (b.predicted == b.labels)[rows_b]
+    only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+    flips = [
+        Flip(
+            record=int(rows_b[at]), label=b.classes[b.labels[rows_b[at]]],
+            a=a.classes[a.predicted[rows_a[at]]], b=b.classes[b.predicted[rows_b[at]]],
+        )
+        for at in np.flatnonzero(right_a != right_b)[:SHOWN]
+    ]  # fmt: skip
+    return ExampleChanges(
+        compared=len(rows_a),
+        only_a=only_a,
+        only_b=only_b,
+        p_value=min(1.0, 2 * champion.mcnemar(max(only_a, only_b), min(only_a, only_b))),
+        classes=dict(_classes(_recall(a), _recall(b))),
+        flips=flips,
+    )
+
+
+def _recall(found: TopPredictions) -> Mapping[str, float]:
+    values = champion.recall(found.labels, found.predicted == found.labels, len(found.classes))
+    return dict(zip(found.classes, values.tolist(), strict=True))
+
+
+def _classes(
+    a: Mapping[str, float], b: Mapping[str, float]
+) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
+    """Yield the classes whose recall changed, largest change first."""
+
+    def known(value: float | None) -> float | None:
+        return None if value is None or np.isnan(value) else value
+
+    pairs = {name: (known(a.get(name)), known(b.get(name))) for name in dict.fromkeys((*a, *b))}
+    changed = [(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]]
+    return iter(sorted(changed, key=lambda each: -abs((each[1][0] or 0) - (each[1][1] or 0))))
+
+
+def _named(path: str, revision: Revision) -> str:
+    return f"{path} of {revision.name}"

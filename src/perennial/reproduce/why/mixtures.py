@@ -1,0 +1,172 @@
+"""Train mixtures: the inputs of one revision combined with some of another's, in a scratch checkout.
+
+The checkout shares DVC's cache, including the run cache, with this project: equal inputs are not trained twice.
+"""
+
+import io
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.base import documents, files
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.project import dvc, dvc_lock
+from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.project.git import Repository
+from perennial.model.evaluation import predictions
+from perennial.reproduce.rebuild import inputs
+from perennial.reproduce.rebuild.differences import PARAMS, differing_inputs
+from perennial.reproduce.rebuild.inputs import FETCHING
+from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
+from perennial.reproduce.why import chain
+from perennial.reproduce.why.chain import State, Step, Untestable
+from perennial.reproduce.why.effect import Outcome, RecordedScores
+from perennial.reproduce.why.revisions import Revision, Revisions
+
+log = logging.getLogger(__name__)
+TRAIN, SEED = "train", "train.seed"
+
+
+class Mixtures:
+    """Computes the scores of states in one scratch checkout."""
+
+    def __init__(self, opened: Revisions, work: Workspace) -> None:
+        self._opened, self._work, self._git = opened, work, Repository(work.folder)
+        self.trainings = 0
+
+    def outcome(self, state: State) -> Outcome:
+        """Train a state if no cache has it, and score it.
+
+        Raises:
+            Untestable: the state has no score.
+        """
+        log.info("%s: looking for its score", state.name)
+        try:
+            self._lay_out(state)
+            self._work = self._work.with_packages()
+            commits = state.commit.commit, state.before.commit
+            inputs.bring(self._opened.repository, self._work, self._opened.history, *commits)
+            recorded = self._recorded()
+            fetching = [stage for stage in state.commit.needed if stage in FETCHING]
+            self._freeze([stage for stage in fetching if self._fetched(state, stage, recorded[stage])])
+            self.trainings += TRAIN in self._work.repro(state.commit.needed[-1], above=True)
+            return self._read(state)
+        except (PerennialError, OSError, YAMLError, ValueError, LookupError) as error:
+            raise Untestable(f"{state.name} has no score: {str(error) or type(error).__name__}") from error
+
+    def _lay_out(self, state: State) -> None:
+        """Change the tracked files of the checkout to those of a state."""
+        self._git.run("checkout", "--quiet", "--force", "--detach", state.commit.commit)
+        self._git.run("clean", "-d", "--force", "--quiet")
+        recorded = documents.parse_yaml(state.commit.lock_text)
+        values: dict[str, Any] = {} if state.seed is None else {SEED: state.seed}
+        for step in state.unmade:
+            self._take_back(step)
+            values |= {key: dvc_lock.value_at(state.before.values, key) for key in chain.parameters(step)}
+            other = documents.parse_yaml(state.before.lock_text)
+            for stage in chain.fetching(step):
+                if stage in other["stages"]:
+                    recorded["stages"][stage] = other["stages"][stage]
+        if values:
+            set_values(self._work.folder / PARAMS, values)
+        with self._work.lock.open("w", encoding="utf-8") as stream:
+            YAML(typ="safe").dump(recorded, stream)
+
+    def _take_back(self, step: Step) -> None:
+        """Reset tracked paths to their content before a step."""
+        for path in chain.paths(step):
+            self._git.run("rm", "-r", "--quiet", "--force", "--ignore-unmatch", "--", path)
+            if self._opened.history.digest(step.before.commit, path) is not None:
+                self._git.run("checkout", step.before.commit, "--", path)
+
+    def _freeze(self, stages: Sequence[str]) -> None:
+        """Freeze stages, so that DVC accepts their outputs whatever code fetched them."""
+        file = self._work.folder / "dvc.yaml"
+        content = documents.parse_yaml(file.read_text(encoding="utf-8"))
+        for stage in stages:
+            content["stages"][stage]["frozen"] = True
+        with file.open("w", encoding="utf-8") as stream:
+            YAML(typ="safe").dump(content, stream)
+
+    def _recorded(self) -> dict[str, LockedStage]:
+        return dvc_lock.parse(
+            self._work.lock.read_text(encoding="utf-8"), f"the {dvc_lock.FILE} of the mixture"
+        )
+
+    def _fetched(self, state: State, stage: str, entry: LockedStage) -> bool:
+        """Restore what a stage fetched; returns False if its inputs differ, so that it must run."""
+        now = inputs.current(entry, self._work.folder)
+        made = {out: "" for each in self._recorded().values() for out in each.outs}
+        for each in differing_inputs(stage, entry, now, made):
+            is_own = each.kind == "data" and each.what in entry.deps and not self._is_tracked(state, each.what)
+            if each.kind not in {"code", "packages"} and not is_own:
+                return False
+        folder = self._work.folder
+        if all(
+            (folder / path).exists() and dvc.digest(folder / path) == known
+            for path, known in entry.outs.items()
+        ):
+            return True
+        try:
+            self._work.dvc("checkout", "--quiet", "--force", stage)
+        except DvcFailed:
+            inputs.restore(self._work, stage, entry)
+        return True
+
+    def _is_tracked(self, state: State, path: str) -> bool:
+        return any(self._opened.history.has_data(each.commit, path) for each in (state.commit, state.before))
+
+    def _read(self, state: State) -> Outcome:
+        values, folder = self._work.values(), self._work.folder
+        paths = {
+            name: str(dvc_lock.value_at(values, f"paths.{name}"))
+            for name in ("metrics", "predictions", "records")
+        }
+        outs = {path: digest for entry in self._recorded().values() for path, digest in entry.outs.items()}
+        file = folder / paths["predictions"]
+        return Outcome(
+            name=state.name,
+            scores=documents.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
+            predictions=predictions.read_top(file) if file.exists() else None,
+            metrics=outs[paths["metrics"]],
+            records=outs.get(paths["records"]),
+        )
+
+
+@contextmanager
+def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> Iterator[Mixtures]:
+    """A scratch checkout for mixtures; removed at the end unless `keep`.
+
+    Raises:
+        ConfigError: the project is a folder of a larger repository.
+        PerennialError: the packages of the revision cannot be installed.
+    """
+    cache = dvc.cache_folder(dvc.configuration()).resolve()
+    with workspace(opened.repository, revision.commit, keep=keep, cache=cache) as work:
+        yield Mixtures(opened, work)
+
+
+def set_values(file: Path, values: Mapping[str, object]) -> None:
+    """Set keys such as `train.seed` in a params.yaml of any version of perennial.
+
+    Raises:
+        DataError: it has no such section.
+    """
+    yaml = YAML()
+    content = yaml.load(file.read_text(encoding="utf-8"))
+    for key, value in values.items():
+        *sections, last = key.split(".")
+        part = content
+        for section in sections:
+            part = part.get(section) if isinstance(part, dict) else None
+        if not isinstance(part, dict):
+            raise DataError(f"{PARAMS} has no section {'.'.join(sections)}")
+        part[last] = value
+    text = io.StringIO()
+    yaml.dump(content, text)
+    files.write_bytes(file, text.getvalue().encode())

@@ -1,0 +1,216 @@
+"""Compare two revisions, and find what caused the change of the score."""
+
+import hashlib
+import logging
+import math
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perennial.base.config import Config
+from perennial.base.errors import DataError, PerennialError, listed
+from perennial.base.project import dvc_lock
+from perennial.base.project.git import repository
+from perennial.release.audit.objects import DvcObjects
+from perennial.reproduce.rebuild.differences import made
+from perennial.reproduce.why import differences, effect
+from perennial.reproduce.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
+from perennial.reproduce.why.differences import Found
+from perennial.reproduce.why.effect import ExampleChanges, Outcome
+from perennial.reproduce.why.images import Images
+from perennial.reproduce.why.mixtures import SEED, Mixtures, mixtures
+from perennial.reproduce.why.revisions import Revision, Revisions
+
+log = logging.getLogger(__name__)
+HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """The changes between two outcomes."""
+
+    examples: ExampleChanges | None
+    images: Images | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CauseSearch:
+    """The search for the cause."""
+
+    noise: Noise | None  # None: it could not be measured
+    within_noise: bool
+    steps: list[Step]
+    names: list[str]  # names of the states, one more than steps
+    bisection: Bisection | None  # None if the change is within noise, or there is none
+    trainings: int
+    most_trainings: int  # for the steps, the noise, and end states without a score
+    effect: Effect | None  # of the cause
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class Why:
+    """The comparison of two revisions."""
+
+    a: Revision
+    b: Revision
+    outcomes: tuple[Outcome | None, Outcome | None]
+    differences: list[Found]
+    effect: Effect
+    cause: Step | Found | None = None
+    search: CauseSearch | None = None
+    lost: list[PerennialError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = False) -> Why:
+    """Compare two versions, branches, tags or commits; `search`: train mixtures to find the cause.
+
+    `keep` leaves the checkout of the mixtures.
+
+    Raises:
+        ConfigError: there is no such revision, or it has no score.
+        DataError: a dvc.lock is not valid.
+    """
+    opened = Revisions(config, repository(Path()))
+    one, other = opened.open(a), opened.open(b)
+    with DvcObjects() as objects:
+        found = _compared(config, opened, one, other, objects)
+        if search and found.differences:
+            _search(opened, found, objects, keep=keep)
+    return found
+
+
+def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: DvcObjects) -> Why:
+    runs = [made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest()) for each in (a, b)]
+    lost, notes = list[PerennialError](), list[str]()
+    outcomes = list[Outcome | None]()
+    for each in (a, b):
+        if each.unrecorded:
+            named = listed(dict.fromkeys(difference.what for difference in each.unrecorded), 3)
+            notes.append(
+                f"{each.name} was not reproduced: its dvc.lock is of other inputs ({named}), so it has no score"
+            )
+        wrong = effect.recorded_wrongly(each, objects)
+        if wrong:
+            notes.append(
+                f"{each.name} is recorded wrongly: {listed(wrong, 3)}; so dvc.lock does not say what its score "
+                "is of, and it counts as having none"
+            )
+        outcomes.append(None if each.unrecorded or wrong else effect.outcome(each, objects, lost))
+    machines = differences.hardware(*runs)
+    if machines:
+        notes.append(
+            f"{a.name} and {b.name} were trained on other machines; "
+            "intermediate configurations are trained on this one"
+        )
+    found = [*differences.between(a, b, opened.history), *machines]
+    changed = Effect(examples=None, images=None)
+    if outcomes[0] and outcomes[1]:
+        changed = _effect(outcomes[0], outcomes[1], objects, lost)
+    done = Why(
+        a=a, b=b, outcomes=(outcomes[0], outcomes[1]), differences=_with_labels(found, changed.images),
+        effect=changed, lost=lost, notes=notes,
+    )  # fmt: skip
+    deciding = [each for each in done.differences if each.decides]
+    if len(deciding) == 1 and None not in outcomes and _change(done):
+        done.cause = deciding[0]
+    return done
+
+
+def _effect(a: Outcome, b: Outcome, objects: DvcObjects, lost: list[PerennialError]) -> Effect:
+    images, records = None, None
+    try:
+        if (compared := effect.compare_images(a, b, objects)) is not None:
+            images, records = compared
+    except PerennialError as error:
+        lost.append(error)
+    try:
+        examples = effect.compare_examples(a, b, records)
+    except PerennialError as error:
+        lost.append(error)
+        examples = None
+    return Effect(examples=examples, images=images)
+
+
+def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
+    """Add the difference of the labels, which only the records show."""
+    if images is None or not (count := images.count("relabelled")):
+        return found
+    if images.only_labels:
+        return [replace(each, kind="labels") if each.kind == "data" else each for each in found]
+    a, b = images.labels
+    what = f"labels of {count} images"
+    return [Found(kind="labels", what=what, a=a, b=b, stages=("convert",), decides=True), *found]
+
+
+def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) -> None:
+    """Search for the cause by training mixtures, and add the result."""
+    started = time.monotonic()
+    states, steps = chain(opened, done.a, done.b)
+    if not steps:
+        done.notes.append("nothing differs that can change the score, so there is nothing to bisect")
+        return
+    missing = sum(each is None for each in done.outcomes)
+    with mixtures(opened, done.b, keep=keep) as mixed:
+        known = _known(states, done, mixed, objects)
+        done.outcomes = known[0], known[len(steps)]
+        measured = _noise(done, states[0], known[0], mixed)
+        change = abs(known[len(steps)].accuracy - known[0].accuracy)
+        within = not change or (measured is not None and change <= measured.limit)
+        bisection = None if within else bisect(states, known, mixed.outcome)
+    if missing:
+        done.effect = _effect(known[0], known[len(steps)], objects, done.lost)
+    caused = None if bisection is None else _effect(*bisection.ends, objects, done.lost)
+    done.cause = None
+    if bisection is not None and caused is not None:
+        if len(remaining := left(bisection, steps)) == 1:
+            labels = remaining[0].kind == "data" and caused.images is not None and caused.images.only_labels
+            done.cause = replace(remaining[0], kind="labels") if labels else remaining[0]
+        if bisection.share < HALF:
+            done.notes.append("no change alone has half of the effect: several changed the score")
+    most = math.ceil(math.log2(len(steps))) + 1 + missing
+    done.search = CauseSearch(
+        noise=measured, within_noise=within, steps=steps, names=[state.name for state in states],
+        bisection=bisection, trainings=mixed.trainings, most_trainings=most,
+        effect=caused, seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+def _known(states: list[State], done: Why, mixed: Mixtures, objects: DvcObjects) -> dict[int, Outcome]:
+    """Recorded scores by state number; missing scores of the first and last state are computed.
+
+    Raises:
+        DataError: an end has no score.
+    """
+    known = dict[int, Outcome]()
+    for number, given in ((0, done.outcomes[0]), (len(states) - 1, done.outcomes[1])):
+        try:
+            known[number] = given or mixed.outcome(states[number])
+        except Untestable as error:
+            raise DataError(f"{error}; without it there is no change to explain") from error
+    for number, state in enumerate(states):
+        if (
+            number not in known
+            and (recorded := state.recorded)
+            and not effect.recorded_wrongly(recorded, objects)
+            and (found := effect.outcome(recorded, objects, []))
+        ):
+            known[number] = found
+    return known
+
+
+def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise | None:
+    seed = dvc_lock.value_at(done.a.values, SEED)
+    try:
+        if isinstance(seed, int):
+            return noise(start, outcome, seed, mixed.outcome)
+        done.notes.append(f"params.yaml of {done.a.name} has no {SEED}, so the noise is unknown")
+    except Untestable as error:
+        done.notes.append(f"the noise is unknown: {error}")
+    return None
+
+
+def _change(done: Why) -> float:
+    a, b = done.outcomes
+    return b.accuracy - a.accuracy if a and b else 0.0

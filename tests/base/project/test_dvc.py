@@ -1,0 +1,99 @@
+"""Calls of DVC: outputs of other revisions."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.pipelines import Project
+
+from perennial.base.project import dvc, dvc_lock
+from perennial.base.project.dvc import DvcError
+
+
+@pytest.fixture
+def older(tmp_path, monkeypatch):
+    """The commit of an output that is older than the remote that holds it; the cache is gone."""
+    project = Project(tmp_path / "project", tmp_path / "home")
+    for folder in (project.folder, project.home):
+        folder.mkdir()
+    (project.folder / "dvc.yaml").write_text("stages: {make: {cmd: echo it > out, outs: [out]}}\n")
+    project.git("init", "-q", "-b", "main")
+    project.must("dvc", "init", "-q")
+    project.must("dvc", "repro", "-q")
+    project.git("add", ".")
+    project.git("commit", "-qm", "Start")
+    commit = project.git("rev-parse", "HEAD").strip()
+    project.must("dvc", "remote", "add", "-q", "-d", "store", str(tmp_path / "store"))
+    project.git("commit", "-qam", "Add a remote")
+    project.must("dvc", "push", "-q")
+    shutil.rmtree(project.folder / ".dvc" / "cache")
+    monkeypatch.chdir(project.folder)
+    return commit
+
+
+def test_an_output_older_than_the_remote_is_fetched_from_it(older, tmp_path):
+    dvc.get("out", older, tmp_path / "found")
+    assert (tmp_path / "found").read_text() == "it\n"
+
+
+def test_the_reason_is_named_where_no_remote_has_the_output(older, tmp_path):
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(DvcError, match=r"`dvc get` failed: ERROR: .*out"):
+        dvc.get("out", older, tmp_path / "found")
+    assert not Path(tmp_path / "found").exists()
+
+
+def test_remotes_are_copied_with_dots_in_their_names_and_commas_in_their_values(tmp_path, monkeypatch):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        dvc.run("init", "--no-scm")
+    monkeypatch.chdir(tmp_path / "one")
+    dvc.run("remote", "add", "--default", "my.s3", "s3://bucket/data")
+    for option, value in {"secret_access_key": "a,b # 'c'", "session_token": 'd "e"', "region": "eu"}.items():
+        dvc.run("remote", "modify", "--local", "my.s3", option, value)
+    found = dvc.configuration()
+    monkeypatch.chdir(tmp_path / "other")
+    Path(".dvc", "config.local").write_text(dvc.remotes_section(found))
+    assert dvc.remotes(dvc.configuration()) == dvc.remotes(found)
+    assert dvc.remotes(found)["my.s3"]["secret_access_key"] == "a,b # 'c'"
+    assert dvc.configuration()["core.remote"] == "my.s3"
+
+
+IGNORED = """\
+# A comment, and patterns of each kind.
+__pycache__/
+*.swp
+/code/scratch.py
+code/**/old
+!code/kept.swp
+/elsewhere
+"""
+FILES = ("a.py", "__pycache__/a.pyc", ".a.py.swp", "kept.swp", "scratch.py", "sub/scratch.py", "sub/old/b.py",
+         "sub/__pycache__", "sub/c.py")  # fmt: skip
+
+
+def test_a_folder_has_the_digest_that_dvc_records(tmp_path):
+    project = Project(tmp_path / "project", tmp_path / "home")
+    project.home.mkdir()
+    for name in FILES:
+        file = project.folder / "code" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    (project.folder / ".dvcignore").write_text(IGNORED)
+    (project.folder / "dvc.yaml").write_text(
+        "stages: {make: {cmd: echo it > out, deps: [code], outs: [out]}}\n"
+    )
+    project.must("dvc", "init", "-q", "--no-scm", "--force")
+    (project.folder / ".dvcignore").write_text(IGNORED)
+    project.must("dvc", "repro", "-q")
+    assert dvc_lock.here(project.folder)["make"].deps["code"] == dvc.digest(project.folder / "code")
+
+
+def test_the_files_of_a_folder_that_dvc_ignores_as_a_whole_are_still_found(tmp_path):
+    for name in ("elsewhere/a", "elsewhere/sub/b", "elsewhere/__pycache__/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".dvcignore").write_text(IGNORED)
+    for folder, found in (("elsewhere", {"a", "sub/b"}), ("elsewhere/sub", {"b"})):
+        assert dvc.files_of(tmp_path / folder).keys() == found

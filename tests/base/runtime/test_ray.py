@@ -1,0 +1,144 @@
+"""Tasks on a Ray cluster of two nodes: the same results and the same bytes as here."""
+
+import gc
+import os
+import re
+import socket
+import sys
+import warnings
+from itertools import count
+from pathlib import Path
+
+import pytest
+from support import raw, tasks
+from support.parameters import change_params
+
+from perennial.base import config, files
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.runtime import parallel
+from perennial.data.validation import integrity
+from perennial.data.validation.inspection import Work
+from perennial.stages.convert import convert
+from perennial.stages.validate import validate
+
+# Ray leaves files and sockets to the garbage collector and uses what Python deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore")
+PARAMS = Path(__file__).parents[3] / "params.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes(tmp_path_factory):
+    """Two nodes of one core each, started in a folder of their own; RAY_ADDRESS names them."""
+    if " " in sys.executable:
+        pytest.skip("Ray starts no processes of a Python whose path holds a space")
+    elsewhere, here = tmp_path_factory.mktemp("nodes"), Path.cwd()
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Processes of Ray start late on a busy machine.
+        patch.setenv("RAY_raylet_start_wait_time_s", "600")
+        patch.setenv("RAY_worker_register_timeout_seconds", "600")
+        patch.setenv("PYTHONPATH", str(Path(tasks.__file__).parents[1]))  # the tasks, and not the project
+        patch.chdir(elsewhere)
+        from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
+
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        started.add_node(num_cpus=1)
+        os.chdir(here)
+        patch.setenv("RAY_ADDRESS", started.address)
+        yield started
+        started.shutdown()
+        gc.collect()
+
+
+def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
+    taken = count()
+    results = parallel.map_on_ray(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
+    first = [next(results) for _ in range(12)]
+    results.close()
+    assert (first, next(taken) <= 12 + 2 * parallel.WAITING) == (list(range(12)), True)
+
+
+def test_an_error_of_a_task_is_raised_unchanged():
+    with pytest.raises(DataError, match="task 0 is refused") as raised:
+        list(parallel.map_on_ray(tasks.refuse, DataError, range(3)))
+    assert raised.type is DataError
+
+
+def test_a_process_that_is_killed_at_every_try_is_an_error():
+    with pytest.raises(PerennialError):
+        list(parallel.map_on_ray(tasks.be_killed, 1, range(3)))
+
+
+def digests(folder):
+    return {path.name: files.sha256(path) for path in folder.iterdir()}
+
+
+def run(engine, monkeypatch):
+    """Converts and validates in parts, in the working folder; gives the digests of all that is written."""
+    monkeypatch.setattr("perennial.stages.convert.CHUNK_BYTES", 2000)
+    change_params(Path("params.yaml"), {"compute.engine": engine, "dataset.shards": 2})
+    parameters = config.load(Path("params.yaml"))
+    convert(parameters)
+    validate(parameters)
+    paths = parameters.paths
+    work = Work(part_bytes=2000, parallel_bytes=0)
+    findings = integrity.check(paths.records, fingerprints=True, where=parameters.compute, work=work)
+    hashes = [part.fingerprints.digests.tolist() for part in findings.hashed]
+    written = digests(paths.records) | digests(paths.index) | {"problems": findings.problems, "hashes": hashes}
+    return written | {path.name: files.sha256(path) for path in (paths.validation, paths.validation_page)}
+
+
+def test_records_and_report_are_the_same_bytes_as_here(load, monkeypatch):
+    raw.write_mnist(
+        load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25, "compute.processes": 1})
+    )
+    assert run("ray", monkeypatch) == run("processes", monkeypatch)
+
+
+def test_a_damaged_record_is_found_with_its_place(load):
+    parameters = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
+    raw.write_mnist(parameters)
+    convert(parameters)
+    shard = parameters.paths.records / "mnist_test_00000-of-00001.tfrecord"
+    content = bytearray(shard.read_bytes())
+    content[20] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DataError, match=rf"{shard.name} record 0 at byte 0: .* \[data_crc\]"):
+        validate(load(**{"compute.engine": "ray"}))
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "[::1", "ray://", "127.0.0.1:70000", ":6379"])
+def test_an_invalid_address_is_a_configuration_error(monkeypatch, address):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=rf"RAY_ADDRESS must be .* got {re.escape(address)}$"):
+        list(parallel.map_on_ray(tasks.product, 1, range(3)))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
+def test_an_address_without_a_listener_is_refused_at_once(monkeypatch, address):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = address.format(server.getsockname()[1])
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(
+        ConfigError, match=rf"RAY_ADDRESS={re.escape(address)} cannot be reached: .*nothing was"
+    ) as refused:
+        list(parallel.map_on_ray(tasks.product, 1, range(3)))
+    assert "timed out" not in str(refused.value)
+
+
+def test_a_host_that_does_not_answer_is_refused_soon(monkeypatch):
+    monkeypatch.setattr(parallel, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):  # takes the one place in its queue
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            with pytest.raises(ConfigError, match="cannot be reached: timed out"):
+                list(parallel.map_on_ray(tasks.product, 1, range(3)))
+
+
+def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setattr("sys.executable", "/home/a user/.venv/bin/python")
+    with pytest.raises(ConfigError, match="space"):
+        list(parallel.map_on_ray(tasks.product, 1, range(3)))

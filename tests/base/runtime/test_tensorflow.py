@@ -1,0 +1,28 @@
+"""TensorFlow's import in a process of ours."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import gc, sys
+from pathlib import Path
+from perennial.base.runtime.tensorflow import UNUSED_BY_KERAS, import_with_tensorflow
+import_with_tensorflow("perennial.base.runtime.devices", Path(sys.argv[1]))
+print("keras" in sys.modules, *(name for name in UNUSED_BY_KERAS if name in sys.modules))
+import scipy.special, sklearn
+assert gc.isenabled()
+"""
+
+
+def test_it_leaves_out_packages_that_nothing_uses_and_they_can_be_imported_later(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def test_a_module_that_does_without_tensorflow_does_not_load_it(tmp_path: Path) -> None:
+    program = PROGRAM.replace("base.runtime.devices", "stages.gate").replace("))\n", "), needed=False)\n", 1)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "False", "")

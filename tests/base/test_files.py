@@ -1,0 +1,266 @@
+"""Files and folders are written whole or not at all."""
+
+import hashlib
+import pickle
+import resource
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from perennial.base import documents, files
+from perennial.base.errors import ConfigError
+
+HEX = "0123456789abcdef"
+# Writes into the folder `there`, says so, and waits to be killed.
+WRITER = """
+import sys, time
+from pathlib import Path
+from perennial.base import files
+with files.{kind}(Path("there", "a")) as new:
+    print("writing", flush=True)
+    time.sleep(600)
+"""
+
+
+class Broken(Exception):
+    """An error while a folder is filled."""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def fill(folder, content):
+    folder.mkdir(exist_ok=True)
+    (folder / "file").write_text(content)
+
+
+def fill_half(folder):
+    with files.new_folder(folder) as new:
+        fill(new, "half")
+        raise Broken
+
+
+def test_a_file_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path):
+    for content in (b"long old content", b"\x00new"):
+        files.write_bytes(tmp_path / "b" / "c" / "a", content)
+        assert ((tmp_path / "b" / "c" / "a").read_bytes(), names(tmp_path / "b" / "c")) == (content, ["a"])
+
+
+def test_the_old_file_stays_when_the_new_one_cannot_be_written(tmp_path):
+    files.write_bytes(tmp_path / "a", b"old")
+    with pytest.raises(TypeError):
+        files.write_bytes(tmp_path / "a", "text")
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_no_temporary_is_left_when_a_file_cannot_be_put_in_place(tmp_path):
+    (tmp_path / "a" / "full").mkdir(parents=True)
+    with pytest.raises(OSError, match="a"):
+        files.write_bytes(tmp_path / "a", b"new")
+    assert names(tmp_path) == ["a"]
+
+
+@contextmanager
+def small_disk():
+    """No file may grow beyond 1,000 bytes, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refused(write, *arguments):
+    """The error of a full disk, also after pickling."""
+    with pytest.raises(OSError, match="File too large") as error, small_disk():
+        write(*arguments)
+    return pickle.loads(pickle.dumps(error.value))
+
+
+def write_parts(file):
+    with files.naming(file), file.open("wb") as stream:
+        for _ in range(20):
+            stream.write(bytes(100))
+
+
+def write_between(file):
+    with files.naming(file.parent):
+        write_parts(file)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda file: files.write_bytes(file, bytes(2000)), write_parts, write_between]
+)
+def test_a_file_that_the_disk_does_not_take_is_named(tmp_path, write):
+    assert refused(write, tmp_path / "a").filename == str(tmp_path / "a")
+
+
+def test_a_file_that_the_disk_does_not_take_leaves_the_old_one_and_nothing_else(tmp_path):
+    files.write_bytes(tmp_path / "a", b"old")
+    refused(files.write_bytes, tmp_path / "a", bytes(2000))
+    assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"old")
+
+
+def test_an_error_of_a_library_stays_as_it_is(tmp_path):
+    with pytest.raises(OSError, match=r"^image file is truncated$"), files.naming(tmp_path):
+        raise OSError("image file is truncated")
+
+
+def test_json_has_sorted_keys_and_one_newline_at_its_end(tmp_path):
+    value = {"b": [1.5, None], "a": "é"}
+    files.write_json(tmp_path / "a.json", value)
+    expected = b'{\n  "a": "\xc3\xa9",\n  "b": [\n    1.5,\n    null\n  ]\n}\n'
+    assert ((tmp_path / "a.json").read_bytes(), documents.read_json(tmp_path / "a.json")) == (expected, value)
+    assert files.json_bytes(dict(sorted(value.items()))) == expected
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_json_refuses_nan_and_infinity_and_the_old_file_stays(tmp_path, value):
+    files.write_json(tmp_path / "a.json", {"a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "a.json", {"loss": value})
+    assert documents.read_json(tmp_path / "a.json") == {"a": 1}
+
+
+def test_a_new_folder_is_there_once_it_is_filled(tmp_path):
+    with files.new_folder(tmp_path / "parent" / "folder") as new:
+        fill(new, "new")
+        assert not (tmp_path / "parent" / "folder").exists()
+    assert (tmp_path / "parent" / "folder" / "file").read_text() == "new"
+
+
+def test_the_old_folder_is_whole_until_the_new_one_replaces_it(tmp_path):
+    fill(tmp_path / "folder", "old")
+    fill(tmp_path / f".folder.{HEX}.tmp", "left by a killed process")
+    with files.new_folder(tmp_path / "folder") as new:
+        (new / "other").touch()
+        fill(new / "inner", "new")
+        assert (tmp_path / "folder" / "file").read_text() == "old"
+    assert (names(tmp_path), names(tmp_path / "folder")) == (["folder"], ["inner", "other"])
+
+
+def test_the_old_folder_stays_when_filling_the_new_one_fails(tmp_path):
+    with pytest.raises(Broken):
+        fill_half(tmp_path / "folder")
+    assert names(tmp_path) == []
+    fill(tmp_path / "folder", "old")
+    with pytest.raises(Broken):
+        fill_half(tmp_path / "folder")
+    assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "old")
+
+
+def test_an_old_folder_is_restored_after_a_kill(tmp_path):
+    fill(tmp_path / f".folder.{HEX}.old", "old")
+    with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
+        raise Broken
+    assert (tmp_path / "folder" / "file").read_text() == "old"
+
+
+def test_an_old_folder_is_removed_if_the_new_one_is_there(tmp_path):
+    fill(tmp_path / f".folder.{HEX}.old", "old")
+    fill(tmp_path / "folder", "new")
+    with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
+        raise Broken
+    assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "new")
+
+
+@pytest.fixture(params=["new_file", "new_folder"])
+def writer(request, tmp_path):
+    """A process that writes a file or a folder `a` in a folder `there`."""
+    (tmp_path / "there").mkdir()
+    program = WRITER.format(kind=request.param)
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"writing\n"
+        yield process
+        process.kill()
+
+
+def write_another(there):
+    """Write a file in a folder as a new process does, which looks for leftovers once."""
+    command = "from pathlib import Path; from perennial.base import files; files.write_bytes(Path('c'), b'')"
+    subprocess.run([sys.executable, "-c", command], cwd=there, check=True)
+    return names(there)
+
+
+def test_what_a_killed_process_left_is_removed_by_a_later_write(writer, tmp_path):
+    writer.kill()
+    writer.wait()
+    assert len(names(tmp_path / "there")) == 1
+    assert write_another(tmp_path / "there") == ["c"]
+
+
+def test_what_another_process_writes_meanwhile_stays(writer, tmp_path):
+    (temporary,) = names(tmp_path / "there")
+    assert write_another(tmp_path / "there") == [temporary, "c"]
+
+
+@pytest.mark.parametrize("name", [".b.tmp", ".b.old", ".b.0123.tmp", "b.tmp"])
+def test_a_file_of_the_user_with_a_similar_name_stays(tmp_path, name):
+    (tmp_path / name).write_text("of the user")
+    fill(tmp_path / "b", "old")
+    with files.new_folder(tmp_path / "b"):
+        pass
+    assert write_another(tmp_path) == sorted([name, "b", "c"])
+    assert (tmp_path / name).read_text() == "of the user"
+
+
+@pytest.mark.parametrize("target", ["victim", "nowhere"])
+def test_a_link_in_the_way_of_a_temporary_name_is_not_followed(tmp_path, monkeypatch, target):
+    (tmp_path / "victim").write_text("of the user")
+    tokens = [HEX, HEX[::-1]]
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: tokens.pop(0))
+    (tmp_path / f".a.{HEX}.tmp").symlink_to(target)
+    with pytest.raises(FileExistsError):
+        files.write_bytes(tmp_path / "a", b"new")
+    assert names(tmp_path) == [f".a.{HEX}.tmp", "victim"]
+    assert (tmp_path / "victim").read_text() == "of the user"
+
+
+def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path):
+    name = "ä" * 127
+    files.write_bytes(tmp_path / name, b"content")
+    assert names(tmp_path) == [name]
+
+
+def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
+    with files.new_file(tmp_path / "a") as one, files.new_file(tmp_path / "a") as other:
+        one.write(b"first")
+        other.write(b"second")
+    assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"first")
+
+
+def test_a_digest_is_that_of_the_content(tmp_path):
+    (tmp_path / "a").write_bytes(b"content")
+    assert files.sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
+
+
+def test_a_second_name_is_of_the_same_file_and_never_one_that_is_taken(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    assert files.linked(tmp_path / "a", tmp_path / "c")
+    assert (tmp_path / "c").samefile(tmp_path / "a")
+    assert not files.linked(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_text() == "b"
+
+
+def test_a_link_to_a_folder_stays_a_link_and_leads_to_the_new_content(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "records").symlink_to(tmp_path / "large")
+    for content in ("first", "second"):
+        with files.new_folder(tmp_path / "records") as folder:
+            (folder / "a").write_text(content)
+    assert ((tmp_path / "records").is_symlink(), (tmp_path / "large" / "a").read_text()) == (True, "second")
+
+
+def test_a_user_without_a_home_folder_is_asked_to_name_one(monkeypatch, tmp_path):
+    for name in ("HOME", "PERENNIAL_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "pwd", None)  # no entry either, as in some containers
+    with pytest.raises(ConfigError, match="set PERENNIAL_HOME to a folder"):
+        files.home()
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    assert files.home() == tmp_path

@@ -1,0 +1,288 @@
+"""`perennial predict`: which images it takes, what it prints, how it ends."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import PIL.Image
+import pytest
+from support.inference import CLASSES, saved_as
+from support.raw import picture
+from typer.testing import CliRunner
+
+import perennial
+from perennial.base import config, files
+from perennial.cli import app
+from perennial.model import export_layout
+
+SOURCE = Path(perennial.__file__).parents[1]
+PNG = saved_as(PIL.Image.fromarray(picture(5, 24)), "PNG")
+
+
+@pytest.fixture
+def command(world, workspace):
+    """Runs `perennial predict` on the export in an empty folder."""
+
+    def run(*arguments, model=world.folder, given=None):
+        chosen = ["--model", str(model)] if model and "--model" not in arguments else []
+        return CliRunner().invoke(app, ["predict", *map(str, arguments), *chosen], input=given)
+
+    return run
+
+
+@pytest.fixture
+def mixed(photographs):
+    """A folder with three photographs and three broken files, which lie between them by name."""
+    *_, last = photographs(3)
+    (last.parent / "000.html").write_bytes(b"<html>")
+    (last.parent / "001 empty.png").touch()
+    (last.parent / "001 half.jpg").write_bytes(last.read_bytes()[:-200])
+    (last.parent / "001 page.jpg").write_bytes(b"<html>404</html>")
+    return last.parent
+
+
+def names(shown) -> list[str]:
+    return [Path(line.partition(": ")[0]).name for line in shown.stdout.splitlines()]
+
+
+def test_an_image_is_a_line_with_the_likeliest_class(command, classifier, photographs) -> None:
+    (file,) = photographs(1)
+    (answer,) = classifier.predict(file)
+    shown = command(file)
+    assert (shown.exit_code, shown.stdout) == (0, f"{file}: {answer.label} {answer.probability:.4f}\n")
+
+
+def test_top_names_more_classes(command, photographs) -> None:
+    (line,) = command(*photographs(1), "--top", "3").stdout.splitlines()
+    assert sorted(each.rpartition(" ")[0] for each in line.partition(": ")[2].split(", ")) == sorted(CLASSES)
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize(("promote", "model"), [(False, "this"), (True, "this"), (False, "another")])
+def test_the_export_of_a_rejected_model_comes_with_a_warning(
+    world, photographs, caplog, promote, model
+) -> None:
+    paths = config.load(Path("params.yaml")).paths
+    shutil.copytree(world.folder, paths.export)
+    files.write_json(paths.export / export_layout.CARD, {"weights_sha256": "this"})
+    decision = {"promote": promote, "reasons": ["test accuracy 0.2 is too low"], "candidate": {"model": model}}
+    files.write_json(paths.decision, decision)
+    shown = CliRunner().invoke(app, ["predict", *map(str, photographs(1))])
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 1)
+    rejected = "this model was rejected: test accuracy 0.2 is too low" in caplog.text
+    assert rejected == (not promote and model == "this")
+
+
+def test_a_folder_is_every_image_in_it_by_name(command, photographs) -> None:
+    files = photographs(4)
+    folder = files[0].parent
+    (folder / "a").mkdir()
+    shutil.copy(files[0], folder / "a" / "z.jpg")
+    shutil.copy(files[1], folder / "without suffix")
+    for passed_over in (".hidden.jpg", "README", "labels.txt", "notes.md"):
+        shutil.copy(files[0], folder / passed_over)
+    (folder / ".git").mkdir()
+    shutil.copy(files[0], folder / ".git" / "x.jpg")
+    (folder / "elsewhere").symlink_to(folder / "a")
+    shown = command(folder)
+    assert shown.exit_code == 0
+    assert names(shown) == ["000.jpg", "001.jpg", "002.jpg", "003.jpg", "without suffix", "z.jpg"]
+
+
+def test_images_are_answered_in_the_order_in_which_they_are_named(command, photographs) -> None:
+    first, second, third = photographs(3)
+    assert names(command(third, first, second, third)) == ["002.jpg", "000.jpg", "001.jpg", "002.jpg"]
+
+
+def test_a_hyphen_is_an_image_on_standard_input(command, classifier) -> None:
+    (answer,) = classifier.predict(PNG)
+    assert command("-", given=PNG).stdout == f"-: {answer.label} {answer.probability:.4f}\n"
+
+
+def test_a_file_called_hyphen_is_not_standard_input(command, photographs) -> None:
+    (file,) = photographs(1)
+    shutil.copy(file, "-")
+    shown = command("./-", "-", given=PNG)
+    assert (shown.exit_code, names(shown)) == (0, ["-", "-"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("-", "-"), 2, "given twice"),
+        (("",), 2, "is a variable of the shell not set?"),
+        ((".", ""), 2, "is a variable of the shell not set?"),
+        (("a.jpg", "--json", "--csv"), 2, "leave one out"),
+        (("none",), 3, "no image"),
+        (("a.jpg", "--model", "absent"), 3, "absent does not exist"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(command, workspace, arguments, code, message) -> None:
+    Path("none").mkdir()
+    shown = command(*arguments, given=PNG)
+    assert (shown.exit_code, shown.stdout) == (code, "")
+    assert message in " ".join(shown.stderr.split())
+
+
+def test_an_image_may_come_through_a_pipe_with_a_name(command, tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cp", "/dev/stdin", tmp_path / "pipe"], stdin=subprocess.PIPE) as writer:
+        writer.stdin.write(PNG)
+        writer.stdin.close()
+        shown = command(tmp_path / "pipe")
+    assert (shown.exit_code, names(shown)) == (0, ["pipe"])
+
+
+def test_a_pipe_in_a_folder_is_no_file(command, photographs, caplog) -> None:
+    (file,) = photographs(1)
+    os.mkfifo(file.with_name("pipe"))
+    shown = command(file.parent)
+    assert (shown.exit_code, caplog.messages) == (3, [f"{file.with_name('pipe')}: it is not a regular file"])
+
+
+def test_json_is_one_document_with_bad_images_in_it(command, classifier, mixed) -> None:
+    shown = command(mixed, "--json", "--top", "2", "--on-bad-image", "skip")
+    first, *_ = found = json.loads(shown.stdout)
+    (answer,) = classifier.predict(mixed / "000.jpg", top=2)
+    assert first == {
+        "file": str(mixed / "000.jpg"),
+        "classes": [
+            {"class": each.label, "index": each.index, "probability": pytest.approx(each.probability, abs=1e-6)}
+            for each in answer.classes
+        ],
+    }
+    assert [Path(each["file"]).name for each in found if "error" in each] == [
+        "001 empty.png", "001 half.jpg", "001 page.jpg",
+    ]  # fmt: skip
+
+
+def test_csv_has_a_row_for_each_class(command, mixed) -> None:
+    (mixed / "000.jpg").rename(mixed / '0, "0".jpg')
+    shown = command(mixed, "--csv", "--top", "2", "--on-bad-image", "skip")
+    rows = list(csv.DictReader(io.StringIO(shown.stdout)))
+    assert [(Path(row["file"]).name, row["rank"]) for row in rows] == [
+        (name, rank) for name in ('0, "0".jpg', "001.jpg", "002.jpg") for rank in "12"
+    ]
+    assert all(CLASSES[int(row["index"])] == row["class"] for row in rows)
+    assert all(0 <= float(row["probability"]) <= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"), [((), b"\\xe9 \\udcff.jpg: "), (("--csv",), b"\xc3\xa9 \xff.jpg,1,")]
+)
+def test_names_that_standard_output_does_not_encode_are_printed(
+    world, command, photographs, output, expected
+) -> None:
+    (file,) = photographs(1)
+    odd = file.rename(file.with_name("\u00e9 \udcff.jpg"))
+    arguments = ["predict", str(odd), "--model", str(world.folder), *output]
+    shown = CliRunner(charset="ascii").invoke(app, arguments)
+    assert (shown.exit_code, expected in shown.stdout_bytes) == (0, True)
+
+
+BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is incomplete", "001 page.jpg: not a JPEG, PNG, WebP"]
+
+
+@pytest.mark.parametrize(("policy", "code"), [(None, 3), ("fail", 3), ("skip", 0)])
+def test_broken_files_are_named_one_by_one_and_stop_nothing(command, mixed, caplog, policy, code) -> None:
+    shown = command(mixed, *(("--on-bad-image", policy) if policy else ()))
+    assert (shown.exit_code, names(shown)) == (code, ["000.jpg", "001.jpg", "002.jpg"])
+    named = [Path(line).name for line in caplog.messages if line.startswith("/")]
+    assert [line[: len(broken)] for line, broken in zip(named, BROKEN, strict=True)] == BROKEN
+    assert ("3 of 6" in shown.stderr) == (code == 3)
+
+
+def test_where_no_image_is_good_the_policy_does_not_matter(command, mixed) -> None:
+    shown = command(mixed / "001 page.jpg", "--on-bad-image", "skip")
+    assert shown.exit_code == 3
+
+
+def test_a_file_that_is_not_there_is_a_bad_image(command, photographs, caplog) -> None:
+    shown = command("absent.jpg", *photographs(1))
+    assert (shown.exit_code, names(shown)) == (3, ["000.jpg"])
+    assert caplog.messages == ["absent.jpg: it cannot be read: No such file or directory"]
+
+
+def test_a_name_cannot_steer_the_terminal(command, photographs, caplog) -> None:
+    (file,) = photographs(1)
+    shown = command(file.rename(file.with_name("\x1b[2J\udcff.jpg")), file.with_name("\x1b[1A.jpg"))
+    assert "\\x1b[2J\\udcff.jpg: " in shown.stdout
+    assert "\\x1b[1A.jpg: it cannot be read" in caplog.text
+    assert "\x1b" not in shown.output + caplog.text
+
+
+def test_the_model_of_the_parameters_is_the_default(command, world, photographs) -> None:
+    shutil.copytree(world.folder, "models/export")
+    assert command(*photographs(1), model=None).exit_code == 0
+    Path("params.yaml").unlink()
+    shown = command(*photographs(1), model=None)
+    assert (shown.exit_code, "--model" in shown.stderr) == (2, True)
+
+
+def test_nothing_is_written_where_it_is_run(command, photographs) -> None:
+    files = photographs(1)
+    before = sorted(Path().rglob("*"))
+    command(*files)
+    assert sorted(Path().rglob("*")) == before
+
+
+def start(world, *arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "perennial", "predict", "--model", world.folder, *arguments],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_signal_ends_the_wait_for_an_image(world, workspace, number: signal.Signals, name: str) -> None:
+    os.mkfifo("pipe")
+    with start(world, "pipe") as predicting, Path("pipe").open("wb"):  # opened as soon as it is read
+        predicting.send_signal(number)
+        _, err = predicting.communicate()
+    assert predicting.returncode == 75
+    assert err.splitlines()[-1].startswith(f"perennial predict: {name} ended")
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_work_on_images_and_what_was_printed_holds(world, photographs) -> None:
+    files = photographs(40) * 200
+    with start(world, *files) as predicting:
+        first = predicting.stdout.readline()
+        predicting.send_signal(signal.SIGTERM)
+        rest, err = predicting.communicate()
+    assert (predicting.returncode, "Traceback" in err) == (75, False)
+    *whole, _ = [first, *rest.splitlines()]  # the last line may be cut
+    assert len(whole) < len(files) - 1
+    assert [line.partition(": ")[0] for line in whole] == [str(file) for file in files[: len(whole)]]
+
+
+@pytest.mark.slow
+def test_who_stops_reading_is_no_error(world, photographs) -> None:
+    files = photographs(40)
+    with start(world, *files * 200) as predicting:
+        assert predicting.stdout.readline().startswith(f"{files[0]}: ")
+        predicting.stdout.close()
+        err = predicting.stderr.read()
+    assert (predicting.returncode, err) == (0, "")
+
+
+def test_a_closed_standard_output_is_refused_before_the_model_is_loaded(workspace) -> None:
+    command = [sys.executable, "-m", "perennial", "predict", "--model", "absent", "a.jpg"]
+    shown = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)

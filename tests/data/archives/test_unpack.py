@@ -1,0 +1,134 @@
+"""Raw files as their readers want them."""
+
+import gzip
+import io
+import tarfile
+import zipfile
+from contextlib import suppress
+
+import pytest
+
+from perennial.base.errors import DataError
+from perennial.data.archives import unpack
+
+CONTENT = b"\x00\x00\x08\x01" + bytes(range(100)) * 2
+PACKED = gzip.compress(CONTENT, mtime=0)
+
+
+@pytest.fixture
+def unpacked(tmp_path):
+    """What becomes of raw files, by name."""
+    raw, folder = tmp_path / "raw", tmp_path / "unpacked"
+    raw.mkdir()
+    folder.mkdir()
+
+    def content(**files):
+        for name, packed in files.items():
+            (raw / name.replace("_", ".")).write_bytes(packed)
+        for path in folder.iterdir():
+            path.unlink()
+        unpack(raw, folder)
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    return content
+
+
+def tar(kind=""):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=f"w:{kind}") as archive:
+        info = tarfile.TarInfo("a.txt")
+        info.size = 3
+        archive.addfile(info, io.BytesIO(b"abc"))
+    return stream.getvalue()
+
+
+def zipped():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a.txt", b"abc")
+    return stream.getvalue()
+
+
+def outcome(unpacked, packed):
+    """What a gzip file becomes; None where it is refused."""
+    try:
+        return unpacked(a_gz=packed)["a"]
+    except DataError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("name", "packed", "becomes"),
+    [
+        ("a_gz", PACKED, {"a": CONTENT}),
+        ("a_gz", PACKED + PACKED, {"a": CONTENT + CONTENT}),
+        ("a_tfrecord", CONTENT, {"a.tfrecord": CONTENT}),
+        ("A_TGZ", tar("gz"), {"A.tar": tar()}),
+    ],
+    ids=["gzip", "gzip of several parts", "plain", "capitals"],
+)
+def test_a_file_becomes_what_it_holds(unpacked, name, packed, becomes):
+    assert unpacked(**{name: packed}) == becomes
+
+
+@pytest.mark.parametrize("ending", ["tar.gz", "tgz", "tar.bz2", "tbz2", "tar.xz", "txz", "tar"])
+def test_an_archive_becomes_a_plain_tar_file(unpacked, ending):
+    kind = {"gz": "gz", "bz2": "bz2", "xz": "xz", "ar": ""}[ending.removeprefix("tar.").removeprefix("t")]
+    assert unpacked(**{f"a_{ending.replace('.', '_')}": tar(kind)}) == {"a.tar": tar()}
+
+
+def test_a_zip_file_becomes_a_plain_tar_file(unpacked):
+    found = unpacked(a_zip=zipped())
+    with tarfile.open(fileobj=io.BytesIO(found["a.tar"])) as archive:
+        assert archive.getnames() == ["a.txt"]
+
+
+def test_a_folder_that_is_empty_or_missing_is_reported_with_what_fetches_it(unpacked, tmp_path):
+    with pytest.raises(DataError, match=r"raw holds no files; `dvc repro download` fetches them"):
+        unpacked()
+    with pytest.raises(DataError, match=r"`dvc repro download`"):
+        unpack(tmp_path / "absent", tmp_path)
+
+
+def test_every_cut_of_a_gzip_file_is_refused(unpacked):
+    assert [size for size in range(len(PACKED)) if outcome(unpacked, PACKED[:size]) is not None] == []
+
+
+def test_no_flipped_bit_of_a_gzip_file_changes_what_it_holds(unpacked):
+    found = set()
+    for bit in range(8 * len(PACKED)):
+        changed = bytearray(PACKED)
+        changed[bit // 8] ^= 1 << bit % 8
+        found.add(outcome(unpacked, bytes(changed)))
+    assert found == {None, CONTENT}
+
+
+@pytest.mark.parametrize("junk", [b"x", b"junk" * 1000, PACKED[:10], PACKED[:-1]])
+def test_anything_after_the_end_of_a_gzip_file_is_refused(unpacked, junk):
+    assert outcome(unpacked, PACKED + junk) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x1f\x8b", CONTENT])
+def test_what_is_no_gzip_file_is_refused_by_name(unpacked, content):
+    with pytest.raises(DataError, match=r"a\.gz"):
+        unpacked(a_gz=content)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a": b"raw", "a_gz": PACKED},
+        {"a_tar": tar(), "a_zip": zipped()},
+        {"a_tgz": tar("gz"), "a_tar_gz": tar("gz")},
+    ],
+    ids=["plain and gzip", "tar and zip", "two of one ending"],
+)
+def test_two_raw_files_that_would_become_one_are_refused(unpacked, files):
+    with pytest.raises(DataError):
+        unpacked(**files)
+
+
+def test_a_raw_file_is_never_written_to(unpacked, tmp_path):
+    with suppress(DataError):
+        unpacked(a=b"raw", a_gz=PACKED)
+    assert (tmp_path / "raw" / "a").read_bytes() == b"raw"

@@ -1,0 +1,197 @@
+"""Images in folders of classes: what counts as a class, and what is refused."""
+
+import hashlib
+import io
+import pickle
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from perennial.base.errors import DataError
+from perennial.data import archives
+from perennial.data.datasets.readers import class_folders
+from perennial.data.images import BadImage, Image
+
+
+def photo(number):
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (number % 7 + 1, 5), (number % 256, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """Packs files of these names, each an image of its own, into a plain tar file."""
+
+    def make(*names, **contents):
+        for number, name in enumerate(names):
+            path = tmp_path / "tree" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if name.endswith("/"):
+                path.mkdir()
+            else:
+                path.write_bytes(contents.get(path.stem, photo(number)))
+        archives.pack(tmp_path / "tree", tmp_path / "images.tar")
+        return tmp_path / "images.tar"
+
+    return make
+
+
+TWO = ("tulip/1.png", "rose/1.png", "rose/2.png")
+
+
+def files(source, split="train"):
+    return sorted(source.splits[split].names)
+
+
+def test_classes_are_folders_sorted_by_name_and_without_splits_all_is_for_training(packed):
+    source = class_folders.read(packed(*TWO))
+    assert (source.classes, set(source.splits)) == (("rose", "tulip"), {"train"})
+
+
+def test_folders_of_splits_are_splits(packed):
+    splits = ("train", "validation", "test")
+    source = class_folders.read(packed(*(f"{split}/{name}" for split in splits for name in TWO)))
+    assert {split: files(source, split) for split in source.splits} == {split: sorted(TWO) for split in splits}
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["{}", "photos/{}", "train/{}", "photos/train/{}", "a/b/{}", "train/train/{}", "training/Train/{}"],
+)
+def test_one_folder_around_all_is_passed_over(packed, layout):
+    source = class_folders.read(packed(*(layout.format(name) for name in TWO)))
+    assert files(source) == ["rose/1.png", "rose/2.png", "tulip/1.png"]
+
+
+def test_documents_and_hidden_files_are_passed_over(packed):
+    documents = ("LICENSE.txt", "photos/LICENSE", "photos/README.md", "photos/labels.csv")
+    hidden = ("photos/rose/.DS_Store", "__MACOSX/photos/rose/1.png", ".git/config")
+    assert len(files(class_folders.read(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
+
+
+def test_a_folder_of_documents_is_left_out_with_a_line(packed, caplog):
+    caplog.set_level("INFO")
+    assert class_folders.read(packed(*TWO, "docs/notes.md", "docs/more.txt")).classes == ("rose", "tulip")
+    assert "left out 2 files beside the images: 'docs/more.txt', 'docs/notes.md'" in caplog.text
+
+
+def test_a_folder_of_records_names_the_data_set_for_them(packed):
+    with pytest.raises(DataError, match=r"for TFRecords, set dataset\.name to tfrecord"):
+        class_folders.read(packed("train.tfrecord", "rose/1.png"))
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (("train/1.png", "bus/1.png", "tram/1.png"), ("bus", "train", "tram")),
+        (("train/1.png", "test/1.png", "bus/1.png"), ("bus", "test", "train")),
+        (("train/train/1.png", "train/bus/1.png", "val/bus/1.png"), ("bus", "train")),
+    ],
+)
+def test_a_class_may_be_named_like_a_split(packed, names, classes):
+    assert class_folders.read(packed(*names)).classes == classes
+
+
+def test_examples_are_in_the_order_of_the_digests_of_their_names_which_mixes_classes(packed):
+    examples = class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50)))).splits[
+        "train"
+    ]
+    digests = [hashlib.sha256(name.encode()).hexdigest() for name in examples.names]
+    assert digests == sorted(digests)
+    assert ["ab"[label] for label in examples.labels] == [name[0] for name in examples.names]
+    assert 30 < np.count_nonzero(np.diff(examples.labels)) < 70
+
+
+def test_images_come_in_the_order_asked_for_here_and_in_another_process(packed):
+    examples = class_folders.read(packed(*TWO)).splits["train"]
+    contents = dict(zip(TWO, map(photo, range(3)), strict=True))
+    found = list(examples.images([2, 0, 1, 0]))
+    assert [image.filename for image in found] == [examples.names[number] for number in (2, 0, 1, 0)]
+    assert {image.filename: image.encoded for image in found} == contents
+    assert list(pickle.loads(pickle.dumps(examples)).images([2, 0, 1, 0])) == found
+    assert examples.encoded_bytes == sum(map(len, contents.values()))
+
+
+def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):
+    examples = class_folders.read(
+        packed(*TWO, "rose/notes.jpg", "rose/list.txt", notes=b"hello", list=b"")
+    ).splits["train"]
+    bad = {image.filename for image in examples.images(range(5)) if isinstance(image, BadImage)}
+    assert bad == {"rose/notes.jpg", "rose/list.txt"}
+
+
+@pytest.mark.parametrize(
+    ("layout", "named"),
+    [("{}", "{}"), ("photos/{}", "{}"), ("train/{}", "train/{}"), ("p/train/{}", "train/{}")],
+)
+def test_what_is_no_image_is_named_with_the_folder_of_its_split(packed, layout, named):
+    names = [layout.format(name) for name in (*TWO, "rose/notes.jpg")]
+    examples = class_folders.read(packed(*names, notes=b"hello")).splits["train"]
+    bad = [image.filename for image in examples.images(range(4)) if isinstance(image, BadImage)]
+    assert bad == [named.format("rose/notes.jpg")]
+
+
+def test_an_image_is_named_by_its_class_whatever_its_split(packed):
+    examples = class_folders.read(packed(*(f"train/{name}" for name in TWO))).splits["train"]
+    assert [image.filename for image in examples.images(range(3))] == list(examples.names)
+
+
+def test_an_image_with_another_ending_is_an_image(packed):
+    examples = class_folders.read(packed(*TWO, "rose/photo")).splits["train"]
+    assert {type(image) for image in examples.images(range(4))} == {Image}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("rose/1.png", "rose/2.png"), "images of one class, 'rose'"),
+        (("1.png", "2.png"), "outside of class folders: '1.png', '2.png'"),
+        ((*TWO, "3.png"), "outside of class folders: '3.png'"),
+        ((*TWO, "extra.bin"), "outside of class folders: 'extra.bin'"),
+        (("top/3.png", *(f"top/{name}" for name in TWO)), "outside of class folders: '3.png'"),
+        ((*TWO, "lily/"), "train: no images of 'lily'"),
+        ((*TWO, "rose/red/1.png"), "folders inside a class folder: 'rose/red', 'rose/red/1.png'"),
+        ((*TWO, "rose/red/"), "folders inside a class folder: 'rose/red'"),
+        (("train/rose/1.png", "rose/1.png", "tulip/1.png"), "'rose', 'tulip' beside split folders"),
+        (
+            ("train/a/1.png", "train/b/1.png", "held/a/1.png"),
+            "'held' beside split folders, 'train'; .* names of",
+        ),
+        (("test/rose/1.png", "test/tulip/1.png"), "no folder 'train' beside 'test'"),
+        (("train/a/1.png", "train/b/1.png", "test/c/1.png"), "test: no images of 'c' in the training split"),
+        (("train/a/1.png", "train/b/1.png", "test/a/"), "test: no images of 'a', 'b'"),
+        (
+            ("train/a/1.png", "train/b/1.png", "train/1.png"),
+            "train: files outside of class folders: '1.png'",
+        ),
+        (tuple(f"{n}.png" for n in range(9)), "'0.png', '1.png', '2.png' and 6 more"),
+    ],
+)
+def test_other_trees_are_refused_by_name(packed, names, message):
+    with pytest.raises(DataError, match=f"images.tar.*{message}"):
+        class_folders.read(packed(*names))
+
+
+def test_a_class_may_be_missing_in_the_test_split(packed):
+    source = class_folders.read(packed("train/a/1.png", "train/b/1.png", "test/b/1.png"))
+    assert (source.classes, source.splits["test"].labels.tolist()) == (("a", "b"), [1])
+
+
+def test_the_classes_must_be_those_that_are_given(packed):
+    with pytest.raises(DataError, match=r"the classes are \['rose', 'tulip'\], expected \['lily', 'rose'\]"):
+        class_folders.read(packed(*TWO), ("rose", "lily"))
+
+
+def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
+    tar = packed(*TWO)
+    examples = class_folders.read(tar).splits["train"]
+    tar.write_bytes(tar.read_bytes()[:1600])
+    with pytest.raises(DataError, match="changed during the read"):
+        list(examples.images(range(3)))
+
+
+def test_a_missing_tar_file_is_a_data_error(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.tar does not exist"):
+        class_folders.read(tmp_path / "absent.tar")

@@ -1,0 +1,89 @@
+"""Lists of classes in the forms of other programs, and text as other systems write it."""
+
+import pytest
+
+from perennial.base.errors import DataError
+from perennial.data.datasets.own import class_lists
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """The classes in lists of these names and contents."""
+
+    def of(lists, used=(0, 1, 2)):
+        for name, content in lists.items():
+            (tmp_path / name).write_bytes(content)
+        return class_lists.read_all([tmp_path / name for name in sorted(lists)], used)
+
+    return of
+
+
+LISTS = {
+    "labels.txt": "cat\r\ndog \r\nowl\r\n\r\n",
+    "classes.txt": "cat\rdog\rowl\r",
+    "class_names.txt": "0 cat\n1 dog\n2 owl\n",
+    "own_labels.txt": "2:\towl\n0: cat\n1:dog\n\n",
+    "label_map.json": '{"0": "cat", "1": "dog", "2": "owl"}',
+    "class_indices.json": '{"owl": 2, "cat": 0, "dog": 1}',
+    "classes.json": '["cat", "dog", "owl"]',
+    "pets_label_map.pbtxt": "".join(
+        f"item {{\n  id: {number}\n  name: '/m/{number}' # known\n  display_name: \"{name}\"\n}}\n"
+        for number, name in enumerate(("cat", "dog", "owl"))
+    ),
+    "image.labels.txt": "cat\ndog\nowl\n",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_lists_of_classes_of_other_programs_are_read_as_meant(classes, name, encoding):
+    assert classes({name: LISTS[name].encode(encoding)}) == ("cat", "dog", "owl")
+
+
+def test_a_name_that_starts_with_a_number_is_no_id(classes):
+    text = b"3 of clubs\n4 of hearts\nace\n"
+    assert classes({"labels.txt": text}) == ("3 of clubs", "4 of hearts", "ace")
+
+
+def test_a_list_whose_ids_start_at_1_makes_class_0_the_background(classes):
+    text = b'item { name: "cat" id: 1 }\nitem { name: "dog" id: 2 }'
+    assert classes({"label_map.pbtxt": text}, used=[1, 2]) == ("background", "cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("labels.txt", "café\nb\nc\n".encode("latin-1"), "is not UTF-8: byte 0xe9 in line 1.*save it as UTF-8"),
+        ("labels.txt", "a\nb\nc".encode("utf-16-le"), "holds zero bytes; save it as UTF-8"),
+        ("label_map.pbtxt", b"item { id: 1 ", "is not a label map"),
+        ("label_map.pbtxt", b"item { id: 1 }", "an item without an id or a name"),
+        ("labels.json", b'{"a": "b"}', "is not a list of classes: expected"),
+        ("labels.json", b"{", "is not valid JSON"),
+        ("labels.json", b"[" * 100_000, "is not valid JSON"),
+        ("labels.txt", b"x" * (16 << 20) + b"x", "more than 16777216 bytes"),
+        ("labels.txt", b"\n".join(b"%d" % n for n in range(300_000)) + b"\n7", "names the class '7' twice"),
+    ],
+)
+def test_a_list_of_classes_that_cannot_be_read_is_refused_by_name(classes, name, content, message):
+    with pytest.raises(DataError, match=rf"{name}.*{message}"):
+        classes({name: content})
+
+
+def test_two_lists_that_differ_are_refused(classes):
+    lists = {"labels.txt": b"cat\ndog\nowl\n", "classes.txt": b"cat\ndog\nbee\n"}
+    with pytest.raises(DataError, match=r"labels\.txt lists other classes than classes\.txt"):
+        classes(lists)
+
+
+@pytest.mark.parametrize("name", [*LISTS, "Labels.TXT", "obj.names", "id2label.json", "flower-classes.txt"])
+def test_these_are_names_of_lists(name):
+    assert class_lists.is_class_list(name)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "train.txt", "dataset_info.json", "features.json"])
+def test_these_are_not(name):
+    assert not class_lists.is_class_list(name)
+
+
+def test_control_characters_in_a_name_become_escapes():
+    assert class_lists.class_name("a\nb\u202e é C:\\n") == "a\\nb\\u202e é C:\\n"

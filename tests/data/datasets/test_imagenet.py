@@ -1,0 +1,249 @@
+"""ImageNet's archives: synsets, labels, bounding boxes, odd files, and what is refused."""
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from support.annotated import jpeg, kit, tar, write_imagenet, xml
+from support.raw import encoded, picture
+
+from perennial.base.errors import DataError
+from perennial.data import archives
+from perennial.data.archives import unpack
+from perennial.data.datasets.imagenet import IMAGENET, OPTIONAL, REQUIRED, collect
+from perennial.data.datasets.readers import ilsvrc
+from perennial.data.images import Annotations, BadImage, Box, Refused, decode, orientation
+
+SYNSETS = ("n01440764", "n02012849", "n03126707")
+COUNTS = dict.fromkeys(SYNSETS, 3)
+TRUTH = (2, 2, 1, 3)  # numbers of the kit: it lists n03126707, n01440764, n02012849
+
+
+def images(synsets=SYNSETS, each=3):
+    return {
+        synset: {f"{synset}_{10 * n + 7}.JPEG": jpeg(100 * row + n) for n in range(each)}
+        for row, synset in enumerate(synsets)
+    }
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes archives, unpacks them as convert does, and reads them."""
+
+    def make(found=None, *, validation=4, development_kit=None, boxes=None):
+        held_out = [jpeg(1000 + number) for number in range(validation)]
+        made = kit(COUNTS, TRUTH) if development_kit is None else development_kit
+        write_imagenet(tmp_path / "raw", images() if found is None else found, held_out, made, boxes)
+        (tmp_path / "unpacked").mkdir()
+        unpack(tmp_path / "raw", tmp_path / "unpacked")
+        return IMAGENET.read(tmp_path / "unpacked")
+
+    return make
+
+
+def by_name(source, split="train"):
+    found = source.splits[split]
+    return dict(zip(found.names, found.images(range(len(found.names))), strict=True))
+
+
+def labels(source, split):
+    found = source.splits[split]
+    return dict(zip(found.names, found.labels.tolist(), strict=True))
+
+
+def test_class_zero_is_the_background_and_synsets_follow_by_name(read):
+    expected = ("background", "n01440764 tench", "n02012849 crane", "n03126707 crane")
+    assert read().classes == expected
+
+
+def test_a_training_image_has_the_label_of_its_synset(read):
+    assert labels(read(), "train") == {
+        name: row for row, synset in enumerate(SYNSETS, 1) for name in images()[synset]
+    }
+
+
+def test_the_kit_labels_the_validation_images_which_are_the_test_split(read):
+    found = labels(read(), "test")
+    assert [found[f"ILSVRC2012_val_{number:08d}.JPEG"] for number in (1, 2, 3, 4)] == [1, 1, 3, 2]
+
+
+def test_images_are_kept_byte_for_byte(read):
+    kept = {name: image.encoded for name, image in by_name(read()).items()}
+    assert kept == {name: content for found in images().values() for name, content in found.items()}
+
+
+def test_classes_are_mixed_and_the_order_is_that_of_digests(read):
+    names = read().splits["train"].names
+    assert names == tuple(sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()))
+
+
+def test_other_processes_can_be_sent_the_examples(read):
+    found = pickle.loads(pickle.dumps(read().splits["train"]))
+    assert len(list(found.images([0, 5]))) == 2
+
+
+def test_boxes_are_shares_of_the_picture_that_the_annotator_saw(read):
+    name = "n01440764_7"
+    content = xml("n01440764", [(50, 20, 100, 60), (-10, 90, 210, 40)], (200, 100))
+    found = by_name(read(boxes={f"n01440764/{name}.xml": content}))
+    expected = (Box(0.25, 0.2, 0.5, 0.6), Box(0.0, 0.4, 1.0, 0.9))
+    assert found[f"{name}.JPEG"].annotations == Annotations(boxes=expected, text="tench, Tinca tinca")
+    assert found["n01440764_17.JPEG"].annotations == Annotations(text="tench, Tinca tinca")
+
+
+def test_boxes_without_area_and_of_other_synsets_are_left_out():
+    content = xml("n01440764", [(5, 5, 5, 9), (300, 0, 400, 9)], (200, 100))
+    assert ilsvrc.boxes(content, "n01440764", SYNSETS) == []
+    assert ilsvrc.boxes(xml("n01440764", [(1, 1, 5, 9)], (10, 10), "n02012849"), "n01440764", SYNSETS) == []
+    assert (
+        len(
+            ilsvrc.boxes(xml("n01440764", [(1, 1, 5, 9)], (10, 10), "Scottish_deerhound"), "n01440764", SYNSETS)
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<annotation><size>",
+        b'<!DOCTYPE a [<!ENTITY x "y">]><annotation/>',
+        '<!DOCTYPE a [<!ENTITY x "y">]><annotation/>'.encode("utf-16"),
+        xml("n01440764", [(1, 1, 5, 9)], (0, 10)),
+        xml("n01440764", [(1, 1, 5, 9)], (10, 10)).replace(b"<xmax>5", b"<xmax>five"),
+    ],
+)
+def test_an_xml_file_that_cannot_be_read_rejects_its_image(content, read):
+    with pytest.raises(Refused, match="its bounding boxes"):
+        ilsvrc.boxes(content, "n01440764", SYNSETS)
+    bad = by_name(read(boxes={"n01440764/n01440764_7.xml": content}))["n01440764_7.JPEG"]
+    assert isinstance(bad, BadImage)
+    assert "its bounding boxes" in bad.reason
+
+
+def test_a_cmyk_photograph_becomes_rgb_without_loss(read):
+    found = images()
+    found["n01440764"]["n01440764_7.JPEG"] = cmyk = jpeg(1, "CMYK")
+    image = by_name(read(found))["n01440764_7.JPEG"]
+    pixels = decode.array(decode.decoded(image.encoded))
+    expected = np.asarray(PIL.Image.open(io.BytesIO(cmyk)).convert("RGB"))
+    assert image.format == "png"
+    np.testing.assert_array_equal(pixels, expected)
+    assert np.abs(pixels.astype(float) - picture(1, 24)[:16]).mean() < 8  # what JPEG loses
+
+
+def test_a_png_that_is_named_jpeg_is_a_png(read):
+    found = images()
+    found["n02012849"]["n02012849_7.JPEG"] = content = encoded(picture(5))
+    image = by_name(read(found))["n02012849_7.JPEG"]
+    assert (image.format, image.encoded) == ("png", content)
+
+
+def test_a_photograph_that_exif_turns_has_no_boxes(read):
+    exif = PIL.Image.Exif()
+    exif[orientation.TAG] = 6
+    found = images()
+    found["n01440764"]["n01440764_7.JPEG"] = jpeg(1, exif=exif)
+    image = by_name(
+        read(found, boxes={"n01440764/n01440764_7.xml": xml("n01440764", [(1, 1, 5, 9)], (10, 10))})
+    )
+    turned = image["n01440764_7.JPEG"]
+    assert (turned.height, turned.width, turned.annotations.boxes) == (24, 16, ())
+
+
+def test_a_damaged_photograph_is_a_bad_image(read):
+    found = images()
+    found["n01440764"]["n01440764_7.JPEG"] = jpeg(1)[:200]
+    assert isinstance(by_name(read(found))["n01440764_7.JPEG"], BadImage)
+
+
+def test_a_missing_synset_is_named(read):
+    with pytest.raises(DataError, match=r"lacks n02012849\.tar; expected 3 synsets, found 2"):
+        read(images(("n01440764", "n03126707")))
+
+
+def test_an_unknown_synset_is_named(read):
+    with pytest.raises(DataError, match=r"holds n99999999\.tar; expected 3 synsets, found 4"):
+        read(images((*SYNSETS, "n99999999")))
+
+
+def test_a_wrong_number_of_images_is_named(read):
+    with pytest.raises(DataError, match=r"n01440764\.tar holds 2 images, expected 3 by meta\.mat"):
+        read(images(each=2))
+
+
+def test_a_file_of_another_synset_is_named(read):
+    found = images()
+    found["n01440764"] = dict(found["n02012849"])
+    with pytest.raises(
+        DataError, match=r"n01440764\.tar holds 'n02012849_17\.JPEG', which is not an image of it"
+    ):
+        read(found)
+
+
+def test_an_incomplete_synset_is_named(read, monkeypatch):
+    whole = tar
+    monkeypatch.setattr("support.annotated.tar", lambda files, mode="w": whole(files, mode)[: 512 * 20])
+    with pytest.raises(DataError, match="incomplete"):
+        read()
+
+
+def test_damage_within_the_tar_file_of_a_synset_is_found(tmp_path):
+    inner = bytearray(tar([("a.JPEG", b"x" * 600), ("b.JPEG", b"y")]))
+    inner[512 + 1024 + 10] ^= 0xFF  # in the header of b
+    (tmp_path / "t.tar").write_bytes(tar([("n1.tar", bytes(inner)), ("n2.tar", b"z")]))
+    member = archives.contents(tmp_path / "t.tar")[0]
+    with pytest.raises(DataError, match=r"t\.tar/n1\.tar is damaged: the header at byte 2048, after 1 members"):
+        archives.contents(tmp_path / "t.tar", member)
+
+
+def test_an_inner_tar_file_that_is_cut_does_not_go_on_in_the_next(tmp_path):
+    inner = tar([("a.JPEG", b"x" * 600), ("b.JPEG", b"y")])
+    (tmp_path / "t.tar").write_bytes(tar([("n1.tar", inner[:1536]), ("n2.tar", inner)]))
+    member = archives.contents(tmp_path / "t.tar")[0]
+    with pytest.raises(DataError, match=r"n1\.tar is incomplete: no end is marked after 1 members"):
+        archives.contents(tmp_path / "t.tar", member)
+
+
+@pytest.mark.parametrize(
+    ("truth", "message"),
+    [
+        ((2, 2, 1), "holds 4 images, but the development kit labels 3"),
+        ((2, 2, 1, 3, 1), "holds 4 images, but the development kit labels 5"),
+        ((2, 2, 1, 4), "line 4: '4', expected the ILSVRC2012_ID of a synset, 1 to 3"),
+    ],
+)
+def test_labels_that_do_not_fit_the_validation_images_are_refused(truth, message, read):
+    with pytest.raises(DataError, match=message):
+        read(development_kit=kit(COUNTS, truth))
+
+
+def test_a_kit_without_one_of_its_files_is_refused(read):
+    with pytest.raises(DataError, match=r"holds no meta\.mat"):
+        read(development_kit={"readme.txt": b"?"})
+
+
+def test_a_damaged_meta_mat_is_refused(read):
+    with pytest.raises(DataError, match=r"meta\.mat is damaged or not from ILSVRC2012"):
+        read(development_kit=kit(COUNTS, TRUTH) | {"data/meta.mat": b"MATLAB"})
+
+
+def test_collect_copies_the_archives_that_are_there(tmp_path):
+    for name in (*REQUIRED, OPTIONAL[0], "notes.txt"):
+        (tmp_path / name).write_bytes(name.encode())
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    collect(tmp_path, raw)
+    assert sorted(path.name for path in raw.iterdir()) == sorted((*REQUIRED, OPTIONAL[0]))
+
+
+def test_collect_names_the_missing_archives_and_where_they_come_from(tmp_path):
+    (tmp_path / REQUIRED[0]).touch()
+    with pytest.raises(
+        DataError, match=r"lacks ILSVRC2012_img_val\.tar, ILSVRC2012_devkit_t12.*image-net\.org"
+    ):
+        collect(tmp_path, Path("raw"))

@@ -1,0 +1,411 @@
+"""TFRecords of one's own: which files are which split, and what their records must hold."""
+
+import gzip
+import pickle
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.raw import encoded, picture
+from support.records import datum, record
+
+from perennial.base.errors import DataError
+from perennial.data.datasets.tfrecord import collect, read
+from perennial.data.images import BadImage, Image, png
+from perennial.data.images.accept import accepted
+from perennial.data.tfrecord import framing
+
+JPEG = encoded(picture(0, 9), "JPEG")
+
+
+def own(number, label=None):
+    """A record as slim and `convert` write it."""
+    return framing.frame(datum(np.full((2, 2), number, np.uint8), number % 3 if label is None else label))
+
+
+SOUND = own(0) + own(1) + own(2)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """What is read from files."""
+
+    def of(files):
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+        return read(tmp_path)
+
+    return of
+
+
+def images(source, split="train"):
+    part = source.splits[split]
+    return list(part.images(range(len(part.labels))))
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("mnist_train.tfrecord", "train"),
+        ("mnist_test.tfrecord", "test"),
+        ("flowers_validation_00000-of-00001.tfrecord", "validation"),
+        ("mnist-test.tfrecord-00000-of-00001", "test"),
+        ("validation-00000-of-00001", "validation"),
+        ("val-00000-of-00001", "validation"),
+        ("TRAIN.tfrecord", "train"),
+        ("valid.tfrecords", "validation"),
+        ("train_signs_test.tfrecord", "test"),
+        ("test_drive_train-00000-of-00001", "train"),
+        ("train_2024.tfrecord", "train"),
+        ("pets.val.tfrecords", "validation"),
+        ("test-v2-00000-of-00001", "test"),
+        ("flowers_val_224x224_images.tfrec", "validation"),
+        ("training.tfrecord", "train"),
+        ("eval.tfrecord", "validation"),
+        ("dev-00000-of-00001", "validation"),
+        ("valid.tfrec", "validation"),
+        ("TESTING.record", "test"),
+        ("flowers_test.record-00000-of-00001", "test"),
+        *dict.fromkeys(("train.txt", "signs_test.txt", "notes", "train.tfrecord.idx")).items(),
+    ],
+)
+def test_the_last_field_of_a_name_is_the_split_and_other_files_are_passed_over(source, name, split):
+    content = own(7) * 2 if split else b"something else"
+    found = source({"own_train.tfrecord": SOUND, name: content})
+    seven = png.encode(np.full((2, 2), 7, np.uint8))
+    with_seven = [each for each in found.splits if any(image.encoded == seven for image in images(found, each))]
+    assert (with_seven, set(found.splits)) == ([split] if split else [], {"train", split or "train"})
+
+
+def test_records_come_in_the_order_of_file_names(source):
+    files = {f"own_train_{number:05}-of-00003.tfrecord": own(number) for number in (2, 0, 1)}
+    assert source(files).splits["train"].labels.tolist() == [0, 1, 2]
+
+
+def test_images_are_kept_byte_for_byte(source):
+    found = source({"train.tfrecord": record(image=[JPEG], label=[0])})
+    (image,) = images(found)
+    assert (image.encoded, image.format, image.height, image.width) == (JPEG, "jpg", 9, 9)
+
+
+def test_images_come_in_the_order_asked_for(source):
+    part = source({"train.tfrecord": SOUND}).splits["train"]
+    first, second = part.images([2, 0])
+    assert (first, second) == (*part.images([2]), *part.images([0]))
+
+
+def test_a_file_is_opened_once_for_images_that_follow_each_other(source, tmp_path):
+    found = source({f"train-{number:05}-of-00002": SOUND for number in range(2)}).splits["train"]
+    images = found.images([0, 2, 1, 3])
+    first = next(images)
+    (tmp_path / "train-00000-of-00002").unlink()
+    assert [first, *images] == [*found.images([3]), *found.images([5]), *found.images([4]), *found.images([3])]
+
+
+@pytest.mark.parametrize(
+    "features", [{"image": [JPEG], "label": [1]}, {"image__encoded": [JPEG], "image__class__label": [1]}]
+)
+def test_the_keys_are_slims_or_those_of_tensorflow_datasets(source, features):
+    assert source({"train.tfrecord": record(**features)}).splits["train"].labels.tolist() == [1]
+
+
+def test_an_image_that_is_damaged_or_of_another_format_is_reported_with_its_place(source):
+    found = source(
+        {"train.tfrecord": own(0) + record(image=[b"GIF89a"], label=[0]) + record(image=[b"?"], label=[0])}
+    )
+    (_, gif, other), at = images(found), len(own(0))
+    assert gif == BadImage(
+        filename=f"train.tfrecord at byte {at}", reason="it is incomplete: a GIF without an end"
+    )
+    assert "not a JPEG, PNG, WebP, BMP or GIF" in other.reason
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "BMP"])
+def test_other_formats_of_folders_become_png_in_records_too(source, kind):
+    content = encoded(picture(1, 9), kind, **({"lossless": True} if kind == "WEBP" else {}))
+    (image,) = images(source({"train.tfrecord": record(image=[content], label=[0])}))
+    assert (image.encoded, image.filename) == (accepted(content, "").encoded, None)
+
+
+@pytest.mark.parametrize("quality", [50, 95])
+def test_a_damaged_jpeg_is_reported_as_a_damaged_png_is(source, quality):
+    whole = encoded(picture(1, 200), "JPEG", quality=quality)
+    cut = whole[: len(whole) // 2]
+    records = [record(image=[content], label=[0]) for content in (whole, cut, cut + b"\xff\xd9", whole)]
+    kinds = [type(image) for image in images(source({"train.tfrecord": b"".join(records)}))]
+    assert kinds == [Image, BadImage, BadImage, Image]
+
+
+def test_a_png_with_too_long_a_side_is_reported(source):
+    tall = encoded(np.zeros((1_000_001, 1), np.uint8))
+    found = images(source({"train.tfrecord": own(0) + record(image=[tall], label=[0])}))
+    assert isinstance(found[1], BadImage)
+    assert "expected at most 1000000 a side" in found[1].reason
+
+
+@pytest.mark.parametrize(
+    ("lists", "classes"),
+    [
+        ({}, ("0", "1", "2")),
+        ({"labels.txt": "0:cat\n1:dog\n2:owl\n"}, ("cat", "dog", "owl")),
+        ({"labels.txt": "1:dog\n0:cat\n2:owl\n"}, ("cat", "dog", "owl")),
+        ({"labels.txt": "0:background\n1:cat\n2:dog\n3:a:b\n"}, ("background", "cat", "dog", "a:b")),
+        ({"label.labels.txt": "cat\ndog\nowl\n"}, ("cat", "dog", "owl")),
+        ({"labels.txt": "a\nb\nc\nd\n"}, ("a", "b", "c", "d")),
+    ],
+    ids=["no list", "ids", "ids decide", "background", "tfds", "more than have examples"],
+)
+def test_the_classes_are_those_of_the_list_of_labels(source, lists, classes):
+    assert (
+        source({"train.tfrecord": SOUND} | {name: text.encode() for name, text in lists.items()}).classes
+        == classes
+    )
+
+
+def test_another_process_can_read_the_images(source):
+    part = source({"train.tfrecord": SOUND}).splits["train"]
+    again = pickle.loads(pickle.dumps(part))
+    assert list(again.images([1])) == list(part.images([1]))
+
+
+def test_without_a_train_split_there_is_nothing_to_train_on(source):
+    with pytest.raises(
+        DataError, match=r"holds no TFRecords of a train split, .*: its files are .*own_test\.tfrecord"
+    ):
+        source({"own_test.tfrecord": SOUND})
+
+
+FLIPPED = bytearray(SOUND)
+FLIPPED[len(own(0)) + 20] ^= 1
+AT = len(own(0))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (SOUND[:-1], f"train.tfrecord record 2 at byte {2 * AT}: the last 1 bytes of the record are missing"),
+        (bytes(FLIPPED), f"train.tfrecord record 1 at byte {AT}: the checksum of the record's data"),
+        (SOUND + b"junk", f"train.tfrecord record 3 at byte {3 * AT}: 4 bytes of a header of 12"),
+        (b"<html>no records</html>", "train.tfrecord record 0 at byte 0: the checksum of the record's length"),
+        (b"BZh91AY&SY no record", "a TFRecord file does not start with b'BZh91AY&SY"),
+        (own(0) + framing.frame(b""), f"train.tfrecord record 1 at byte {AT}: image/encoded is missing"),
+        (own(0) + framing.frame(b"\xff" * 9), f"train.tfrecord record 1 at byte {AT}: not a tf.Example"),
+        (record(image=[JPEG]), "train.tfrecord record 0 at byte 0: image/class/label is missing"),
+        (
+            record(image=[3], label=[1]),
+            "train.tfrecord record 0 at byte 0: image is int64_list, expected bytes_list",
+        ),
+        (
+            record(image=[JPEG], label=[1, 2]),
+            "train.tfrecord record 0 at byte 0: label has 2 values, expected 1",
+        ),
+    ],
+)
+def test_a_damaged_record_is_reported_with_file_number_and_byte(source, content, message):
+    with pytest.raises(DataError) as refused:
+        source({"train.tfrecord": content})
+    assert message in str(refused.value)
+
+
+def test_every_cut_within_a_record_is_refused(tmp_path):
+    accepted = []
+    for size in set(range(len(SOUND))) - {0, AT, 2 * AT}:
+        (tmp_path / "train.tfrecord").write_bytes(SOUND[:size])
+        try:
+            read(tmp_path)
+        except DataError:
+            continue
+        accepted.append(size)
+    assert accepted == []
+
+
+@pytest.mark.parametrize("label", [-1, -(2**63)])
+@pytest.mark.parametrize("labels", [{}, {"labels.txt": b"a\nb\nc\n"}], ids=["no list", "a list"])
+def test_a_label_below_zero_is_refused(source, label, labels):
+    with pytest.raises(DataError, match=r"label -"):
+        source({"train.tfrecord": SOUND + own(0, label)} | labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (b"a\nb\n", "lists 2 classes, but there are labels up to 2"),
+        (b"\xff\xfea\0", ""),
+        (b"0:cat\n1:dog\n2:cat\n", "'cat'"),
+        (b"0:cat\n2:dog\n", r"\b1\b"),
+        (b"1:cat\n2:dog\n3:owl\n", r"\b0\b"),
+        (b"0:cat\n1:dog\n1:owl\n2:eel\n", r"\b1\b"),
+        (b"0:cat\n1:dog\nowl\n", "owl"),
+        (b"0:cat\n1:\n2:owl\n", r"\b1\b"),
+        (b"99999999999999999999:cat\n0:a\n1:b\n", "99999999999999999999"),
+    ],
+    ids=["short", "encoding", "class twice", "gap", "no class 0", "id twice", "no id", "no name", "huge id"],
+)
+def test_a_wrong_list_of_labels_is_refused_by_name(source, labels, named):
+    with pytest.raises(DataError, match=rf"labels\.txt.*{named}"):
+        source({"train.tfrecord": SOUND, "labels.txt": labels})
+
+
+def test_a_label_beyond_the_list_in_another_split_is_refused(source):
+    with pytest.raises(DataError, match=r"labels\.txt lists 3 classes, but there are labels up to 9"):
+        source({"train.tfrecord": SOUND, "test.tfrecord": own(0, 9), "labels.txt": b"a\nb\nc\n"})
+
+
+def test_a_folder_of_a_files_name_is_refused_or_passed_over(source, tmp_path):
+    (tmp_path / "test.tfrecord").mkdir()
+    try:
+        found = list(source({"train.tfrecord": SOUND}).splits)
+    except DataError:
+        found = ["train"]
+    assert found == ["train"]
+
+
+@pytest.fixture
+def own_folder(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (tmp_path / "raw").mkdir()
+    for name in ("a_train.tfrecord", "labels.txt", "notes.md", "a_test.tfrecord"):
+        (folder / name).write_bytes(name.encode())
+    return folder
+
+
+def test_records_and_labels_are_collected_and_nothing_else(own_folder, tmp_path):
+    collect(own_folder, tmp_path / "raw")
+    found = {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
+    assert found == {name: name for name in ("a_train.tfrecord", "labels.txt", "a_test.tfrecord")}
+
+
+def test_a_folder_without_records_is_refused(own_folder, tmp_path):
+    for path in own_folder.glob("*.tfrecord"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"holds no TFRecords: no file is named like mnist_train\.tfrecord"):
+        collect(own_folder, tmp_path / "raw")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", r"is not a folder or an archive; dataset\.path must name one of TFRecords"),
+        ("own/a_train.tfrecord", r"a_train\.tfrecord is not a folder or an archive"),
+        ("own/labels.txt", "is not a tar, tar.gz"),
+    ],
+)
+def test_what_is_no_folder_and_no_archive_is_refused(own_folder, tmp_path, name, message):
+    with pytest.raises(DataError, match=message):
+        collect(tmp_path / name, tmp_path / "raw")
+
+
+def raw_files(content, tmp_path):
+    """What is collected from a folder of these files."""
+    for name in content:
+        (file := tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(name.encode())
+    (tmp_path / "raw").mkdir(exist_ok=True)
+    collect(tmp_path / "mine", tmp_path / "raw")
+    return {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
+
+
+@pytest.mark.parametrize("around", ["", "flowers/", "flowers/1.0.0/"])
+def test_shards_in_the_folders_of_splits_are_collected_with_the_split_in_their_names(tmp_path, around):
+    names = {
+        "train/part-00000": "part-00000_train.tfrecord",
+        "Valid/00-224x224-798.tfrec": "00-224x224-798.tfrec_validation.tfrecord",
+        "test/flowers_test.tfrecord": "flowers_test.tfrecord_test.tfrecord",
+        "label_map.pbtxt": "label_map.pbtxt",
+    }
+    found = raw_files([around + name for name in names], tmp_path)
+    assert found == {target: around + name for name, target in names.items()}
+
+
+def test_what_is_left_out_is_named_once_with_its_number(tmp_path, caplog):
+    left_out = ["dataset_info.json", "old/train.tfrecord", "train/_SUCCESS"]
+    raw_files(["train.tfrecord", *left_out, ".DS_Store"], tmp_path)
+    (line,) = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+    assert "left out 3 files" in line
+    assert ", ".join(map(repr, left_out)) in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "latest.tfrecord",
+        "trainer-00000-of-00001",
+        "holdout.record",
+        "test/own_train.tfrecord",
+    ],
+)
+def test_a_file_named_like_records_of_no_split_is_refused_by_name(tmp_path, name):
+    with pytest.raises(DataError, match=f"mine: '{name}' (is named like TFRecords|lies in the folder)"):
+        raw_files(["train.tfrecord", name], tmp_path)
+
+
+@pytest.mark.parametrize("names", [("a_val.tfrecord", "a_valid.tfrecord"), ("eval/part-01", "val/part-00")])
+def test_two_words_for_one_split_are_refused(tmp_path, names):
+    with pytest.raises(DataError, match=f"'{names[0]}' and '{names[1]}' are both named like the valid"):
+        raw_files(["train.tfrecord", *names], tmp_path)
+
+
+def test_files_of_other_formats_are_refused_by_name(tmp_path):
+    with pytest.raises(DataError, match=r"'a-train\.array_record-00000-of-00001' is a file of ArrayRecord"):
+        raw_files(["a-train.array_record-00000-of-00001"], tmp_path)
+
+
+def test_an_archive_of_records_is_collected_as_its_folder(tmp_path):
+    found = raw_files(["top/train.tfrecord", "top/labels.txt", "top/val/part-00001"], tmp_path)
+    for path in (tmp_path / "raw").iterdir():
+        path.unlink()
+    collect(Path(shutil.make_archive(tmp_path / "packed", "zip", tmp_path / "mine")), tmp_path / "raw")
+    assert {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()} == found
+
+
+def zlib_compressed(content):
+    return zlib.compress(content, 1)
+
+
+@pytest.mark.parametrize("name", ["train.tfrecord", "train.tfrecords.gzip"])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, zlib_compressed])
+def test_compressed_records_are_read(source, compress, name):
+    assert images(source({name: compress(SOUND)})) == images(source({name: SOUND}))
+
+
+def test_plain_records_whose_first_length_looks_compressed_are_read(source):
+    some = len(record(image=[JPEG + bytes(500_000)], label=[0])) - framing.OVERHEAD
+    long = record(image=[JPEG + bytes(500_000 + 0x088B1F - some)], label=[0])
+    assert long.startswith(b"\x1f\x8b\x08")
+    assert len(images(source({"train.tfrecord": long}))) == 1
+
+
+@pytest.mark.parametrize("cut", [5, 20, -4, -1])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_compressed_records_that_are_cut_are_bad_data(source, compress, cut):
+    with pytest.raises(DataError, match=r"train\.tfrecord is (incomplete|damaged)|train\.tfrecord record 0"):
+        source({"train.tfrecord": compress(SOUND)[:cut]})
+
+
+def test_compressed_records_that_expand_without_bound_are_refused(source):
+    with pytest.raises(DataError, match=r"train\.tfrecord expands to more than \d+ bytes"):
+        source({"train.tfrecord": gzip.compress(bytes(70 << 20))})
+
+
+def test_other_keys_are_named_with_what_is_expected(source):
+    with pytest.raises(DataError) as refused:
+        source({"train.tfrecord": record(picture=[JPEG], category=[0])})
+    expected = (
+        "expected image/encoded or image as bytes_list, got 'category' (int64_list), 'picture' (bytes_list)"
+    )
+    assert expected in str(refused.value)
+
+
+def test_a_set_of_shards_without_one_of_them_is_refused(source):
+    names = ("pets-train.tfrecord-00000-of-00003", "pets-train.tfrecord-00002-of-00003")
+    with pytest.raises(DataError, match=r"but not pets-train\.tfrecord-00001-of-00003"):
+        source(dict.fromkeys(names, SOUND))
+
+
+@pytest.mark.parametrize("name", ["train_signs.tfrecord", "test-signs-0-of-1", "train_test_all.tfrecord"])
+def test_a_name_whose_split_is_ambiguous_is_refused(source, name):
+    with pytest.raises(DataError, match=name):
+        source({"own_train.tfrecord": SOUND, name: SOUND})

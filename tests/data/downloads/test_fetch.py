@@ -1,0 +1,136 @@
+"""All files of a data set: alternatives, files put there by hand, errors that list missing files."""
+
+import pytest
+from data.downloads.conftest import QUICK
+from data.downloads.fault_server import CONTENT, OTHER, honest, sha256, status
+
+from perennial.base.errors import DataError, PerennialError
+from perennial.data.downloads.fetch import Fetcher
+from perennial.data.downloads.spec import FileSpec
+
+CONTENTS = {"a.bin": CONTENT, "b.bin": OTHER, "c.bin": b"instead", "d.bin": b"of it"}
+A, B, C, D = (
+    FileSpec(name=name, bytes=len(content), sha256=sha256(content)) for name, content in CONTENTS.items()
+)
+
+
+def by_name(handler):
+    """Serve the files by their names."""
+    content = handler.server.content.get(handler.path.lstrip("/"))
+    status(404 if content is None else 200, content or b"")(handler)
+
+
+@pytest.fixture
+def fetched(server, tmp_path):
+    server.content, server.plan = dict(CONTENTS), [by_name]
+
+    def fetch(specs=(A, B), alternatives=(), mirrors=(server.url,), on_file=lambda _: None):
+        fetcher = Fetcher(mirrors=mirrors, folder=tmp_path, limits=QUICK)
+        return [file.name for file in fetcher.fetch_all(specs, alternatives, on_file)]
+
+    return fetch
+
+
+def refusal(fetched, **changes):
+    with pytest.raises(PerennialError) as refused:
+        fetched(**changes)
+    return refused.value
+
+
+def test_all_files_come_in_their_order(fetched):
+    assert fetched() == ["a.bin", "b.bin"]
+
+
+def test_on_file_is_called_after_each_file(fetched, server):
+    arrived = []
+    del server.content["b.bin"]
+    refusal(fetched, on_file=lambda file: arrived.append(file.name))
+    assert arrived == ["a.bin"]
+
+
+def test_alternatives_are_fetched_if_a_file_is_unavailable(fetched, server):
+    del server.content["b.bin"]
+    assert fetched(alternatives=(C, D)) == ["c.bin", "d.bin"]
+
+
+def test_alternatives_are_not_requested_otherwise(fetched, server):
+    fetched(alternatives=(C, D))
+    assert server.asked == ["/a.bin", "/b.bin"]
+
+
+def test_alternatives_placed_by_hand_come_before_the_network(fetched, server, tmp_path):
+    (tmp_path / "c.bin").write_bytes(CONTENTS["c.bin"])
+    assert (fetched(alternatives=(C,)), server.asked) == (["c.bin"], [])
+
+
+def test_files_placed_by_hand_come_before_alternatives(fetched, server, tmp_path):
+    for name in ("a.bin", "b.bin", "c.bin"):
+        (tmp_path / name).write_bytes(CONTENTS[name])
+    assert (fetched(alternatives=(C,)), server.asked) == (["a.bin", "b.bin"], [])
+
+
+def test_the_error_lists_every_missing_file_and_where_it_goes(fetched, server, tmp_path):
+    del server.content["a.bin"]
+    error = str(refusal(fetched))
+    assert (
+        f"{tmp_path}\n"
+        f"  a.bin (300,000 bytes, sha256 {sha256(CONTENT)})\n"
+        f"  b.bin (300,000 bytes, sha256 {sha256(OTHER)})\n"
+        f"(from {server.url})"
+    ) in error
+
+
+def test_the_error_does_not_list_a_present_file(fetched, server):
+    del server.content["b.bin"]
+    error = str(refusal(fetched))
+    assert ("\n  a.bin (" in error, "\n  b.bin (" in error) == (False, True)
+
+
+def test_the_error_lists_the_alternatives_too(fetched, server):
+    server.content.clear()
+    error = str(refusal(fetched, alternatives=(C, D)))
+    assert f"\nor\n  c.bin (7 bytes, sha256 {sha256(b'instead')})\n  d.bin" in error
+
+
+def test_the_error_names_every_mirror_without_its_password(fetched, server):
+    server.content.clear()
+    mirrors = (server.url.replace("//", "//user:hush@"), "http://127.0.0.1:1/")
+    error = str(refusal(fetched, mirrors=mirrors))
+    assert (f"(from {server.url}, http://127.0.0.1:1/)" in error, "hush" in error) == (True, False)
+
+
+def test_files_placed_as_the_error_requests_are_accepted(fetched, server, tmp_path):
+    server.plan = [status(503)]
+    refusal(fetched)
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(CONTENTS[name])
+    assert fetched() == ["a.bin", "b.bin"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(404, DataError), (503, PerennialError)],
+    ids=["for good", "are temporary"],
+)
+def test_the_type_of_the_error_depends_on_whether_a_retry_helps(fetched, server, code, kind):
+    server.plan = [status(code)]
+    assert type(refusal(fetched)) is kind
+
+
+def test_one_temporary_failure_makes_the_error_temporary(fetched, server, start):
+    busy = start()
+    busy.plan = [status(503)]
+    server.content.clear()
+    assert type(refusal(fetched, mirrors=(server.url, busy.url))) is PerennialError
+
+
+def test_a_file_without_a_digest_cannot_be_placed_by_hand(fetched, server, tmp_path):
+    server.plan = [status(503)]
+    assert str(tmp_path) not in str(refusal(fetched, specs=(FileSpec(name="a.bin"),)))
+
+
+def test_a_file_without_a_digest_is_fetched_although_one_is_present(fetched, server, tmp_path):
+    server.plan, server.content = [honest], CONTENT
+    (tmp_path / "a.bin").write_bytes(b"of another origin")
+    fetched(specs=(FileSpec(name="a.bin"),))
+    assert (tmp_path / "a.bin").read_bytes() == CONTENT

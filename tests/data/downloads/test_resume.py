@@ -1,0 +1,261 @@
+"""Resumed downloads: kept bytes, servers with wrong ranges, versions that are never mixed."""
+
+import json
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+from data.downloads import client
+from data.downloads.fault_server import (
+    CONTENT,
+    OTHER,
+    chunked,
+    cut,
+    gated,
+    hang,
+    honest,
+    part,
+    redirect,
+    status,
+)
+
+from perennial.data.downloads.fetch import Unavailable
+from perennial.data.downloads.spec import FileSpec, TransferLimits
+
+HALF = 150_000
+LAST = len(CONTENT) - 1
+
+
+def ranges(server):
+    return [headers.get("Range") for headers in server.headers]
+
+
+def half_done(fetching, server, **headers):
+    """A run that ended in the middle of the file."""
+    server.plan = [cut(HALF, **headers)]
+    fetching.limit(tries=1)
+    fetching.refusal()
+    fetching.limit(tries=3)
+    server.plan.clear()
+    server.headers.clear()
+    server.served = 0
+
+
+@pytest.mark.parametrize(
+    ("seed", "number"), [*((seed, signal.SIGKILL) for seed in range(10)), (10, signal.SIGTERM)]
+)
+def test_a_killed_download_resumes(fetching, server, seed, number):
+    count = random.Random(seed).randrange(1, len(CONTENT))
+    server.plan = [gated(count)]
+    process = client.start(fetching.spec, server.url, fetching.folder)
+    while not (fetching.part.exists() and fetching.part.stat().st_size == count):
+        assert process.is_alive()
+        time.sleep(0.005)
+    os.kill(process.pid, number)
+    process.join(600)
+    assert process.exitcode == -number
+    assert not fetching.file.exists()
+    server.plan, server.served = [honest], 0
+    assert fetching().read_bytes() == CONTENT
+    assert server.served == len(CONTENT) - count
+
+
+def test_a_failed_download_resumes_the_same_version_in_the_next_run(fetching, server):
+    half_done(fetching, server)
+    assert (fetching().read_bytes(), server.served, ranges(server)) == (CONTENT, HALF, [f"bytes={HALF}-"])
+    assert server.headers[0]["If-Range"] == '"one"'
+    assert sorted(path.name for path in fetching.folder.iterdir()) == ["file.bin", "file.bin.lock"]
+
+
+def test_a_failure_reports_the_kept_bytes(fetching, server):
+    server.plan = [cut(HALF)]
+    error = str(fetching.refusal())
+    assert (f"{HALF:,}" in error, str(fetching.part) in error) == (True, True)
+
+
+def test_the_date_of_a_file_proves_its_version_where_there_is_no_etag(fetching, server):
+    date = "Wed, 21 Oct 2015 07:28:00 GMT"
+    half_done(fetching, server, ETag=None, Last_Modified=date)
+    server.plan = [part(HALF, LAST, LAST + 1, CONTENT[HALF:], ETag=None, Last_Modified=date)]
+    assert (fetching().read_bytes(), server.headers[0]["If-Range"]) == (CONTENT, date)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"ETag": 'W/"one"'}, {"ETag": 'W/"one"', "Last_Modified": "today"}, {"ETag": None}, {"ETag": "unquoted"}],
+    ids=["weak", "weak with a date", "none", "malformed"],
+)
+def test_without_a_strong_validator_a_download_restarts(fetching, server, headers):
+    half_done(fetching, server, **headers)
+    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None])
+
+
+def test_another_version_is_fetched_from_its_first_byte(fetching, server):
+    server.content = OTHER
+    half_done(fetching, server)
+    server.content, server.etag = CONTENT, '"two"'
+    assert (fetching().read_bytes(), server.served) == (CONTENT, len(CONTENT))
+
+
+def test_a_version_that_changes_between_two_tries_is_not_mixed(fetching, server):
+    def flip(handler):
+        handler.server.content, handler.server.etag = CONTENT, '"two"'
+        honest(handler)
+
+    server.content = OTHER
+    server.plan = [cut(HALF), flip]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_a_server_that_ignores_ranges_is_read_from_the_first_byte(fetching, server):
+    half_done(fetching, server)
+    server.plan = [status(200, CONTENT)]
+    assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 2)
+
+
+LIES = {
+    "shifted by one": part(HALF - 1, LAST, LAST + 1, CONTENT[HALF - 1 :]),
+    "shifted with its right end": part(HALF + 1, LAST, LAST + 1, CONTENT[HALF + 1 :]),
+    "from the start": part(0, LAST, LAST + 1, CONTENT),
+    "not to the end": part(HALF, LAST - 1, LAST + 1, CONTENT[HALF:-1]),
+    "not to the end, without a length": part(HALF, LAST - 1, LAST + 1, CONTENT[HALF:-1], Content_Length=None),
+    "another total": part(HALF, LAST + 1, LAST + 2, CONTENT[HALF:] + b"x"),
+    "unknown total": part(HALF, LAST, "*", CONTENT[HALF:]),
+    "another etag": part(HALF, LAST, LAST + 1, OTHER[HALF:], ETag='"two"'),
+    "no etag": part(HALF, LAST, LAST + 1, OTHER[HALF:], ETag=None),
+    "weak etag": part(HALF, LAST, LAST + 1, OTHER[HALF:], ETag='W/"one"'),
+    "another date": part(HALF, LAST, LAST + 1, OTHER[HALF:], Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT"),
+    "no range": status(206, CONTENT[HALF:], ETag='"one"'),
+    "a broken range": status(206, CONTENT[HALF:], ETag='"one"', Content_Range="bytes one-two/three"),
+    "another length": part(HALF, LAST, LAST + 1, CONTENT[HALF:-5]),
+    "several parts": status(206, CONTENT[HALF:], ETag='"one"', Content_Type="multipart/byteranges"),
+    "not satisfiable": status(416, Content_Range=f"bytes */{LAST + 1}"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_continuation_that_does_not_fit_is_discarded(fetching, server, lie, logged):
+    half_done(fetching, server)
+    server.plan = [lie, status(404)]
+    fetching.refusal()
+    assert not fetching.part.exists()
+    half_done(fetching, server)
+    server.plan = [lie, honest]
+    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
+    assert "after resuming" not in logged()  # it was not the digest that found out
+
+
+def test_a_server_that_always_sends_a_range_fails(fetching, server):
+    half_done(fetching, server)
+    server.plan = [part(0, LAST, LAST + 1, CONTENT)]
+    assert "HTTP 206" in str(fetching.refusal())
+
+
+@pytest.mark.parametrize("wrong", [OTHER[HALF:], CONTENT[HALF:-1] + b"x"])
+def test_a_continuation_with_wrong_bytes_is_fetched_once_from_zero(fetching, server, wrong):
+    half_done(fetching, server)
+    server.plan = [part(HALF, LAST, LAST + 1, wrong), honest]
+    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
+
+
+def test_a_resumed_download_restarts_only_once(fetching, server):
+    half_done(fetching, server)
+    server.content = OTHER
+    error = fetching.refusal()
+    assert (ranges(server), error.temporary) == ([f"bytes={HALF}-", None], False)
+    assert fetching.rejected.read_bytes() == OTHER
+
+
+@pytest.mark.parametrize("kept", [bytes(HALF), OTHER], ids=["damaged", "complete but wrong"])
+def test_wrong_kept_bytes_are_not_used(fetching, server, kept):
+    half_done(fetching, server)
+    fetching.part.write_bytes(kept)
+    assert (fetching().read_bytes(), ranges(server)[-1]) == (CONTENT, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda note: note.unlink(),
+        lambda note: note.write_text(""),
+        lambda note: note.write_text("[]"),
+        lambda note: note.write_text('{"url": "http://other/"}'),
+        lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "etag": 5})),
+        lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "total": "5"})),
+        lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "total": 5})),
+        lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "new": 5})),
+        lambda note: note.write_bytes(b"\xff\xfe"),
+    ],
+)
+def test_kept_bytes_without_a_valid_version_are_not_used(fetching, server, change):
+    half_done(fetching, server)
+    change(fetching.note)
+    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None])
+
+
+def test_kept_bytes_of_another_url_are_not_used(fetching, server, start):
+    half_done(fetching, server)
+    other = start()
+    fetching.mirrors = [other.url]
+    assert (fetching().read_bytes(), ranges(other)) == (CONTENT, [None])
+
+
+def test_a_failing_mirror_keeps_the_bytes_of_another(fetching, server, start):
+    half_done(fetching, server)
+    refusing = start()
+    refusing.plan = [status(404)]
+    fetching.mirrors = [refusing.url, server.url]
+    assert (fetching().read_bytes(), server.served) == (CONTENT, HALF)
+
+
+def test_a_download_killed_before_the_verification_needs_no_server(fetching, server):
+    half_done(fetching, server)
+    fetching.part.write_bytes(CONTENT)
+    server.plan = [hang]
+    assert (fetching().read_bytes(), server.headers) == (CONTENT, [])
+
+
+def test_a_chunked_download_resumes(fetching, server):
+    server.plan = [chunked(HALF, ended=False), honest]
+    assert (fetching().read_bytes(), server.served) == (CONTENT, len(CONTENT))
+
+
+def test_a_download_resumes_behind_a_redirect(fetching, server, start):
+    behind = start()
+    server.plan = [redirect(f"{behind.url}there")]
+    behind.plan = [cut(HALF), honest]
+    assert (fetching().read_bytes(), behind.served) == (CONTENT, len(CONTENT))
+
+
+def test_without_a_digest_a_download_always_restarts(fetching, server):
+    fetching.spec = FileSpec(name="file.bin")
+    server.plan = [cut(HALF), honest]
+    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None, None])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_mixture_of_faults_gives_a_wrong_file(fetching, server, seed):
+    """Either the right file or none, and never a partial file that a later run cannot overcome."""
+    choose = random.Random(seed)
+    point = choose.randrange(1, LAST)
+    faults = [
+        cut(point), cut(point, ETag='"two"'), chunked(point, ended=False), status(503), status(416),
+        *LIES.values(), honest,
+    ]  # fmt: skip
+
+    def flipped(handler):
+        handler.server.content = choose.choice([CONTENT, OTHER])
+        honest(handler)
+        handler.server.content = CONTENT
+
+    server.plan = [choose.choice([*faults, flipped]) for _ in range(8)] + [honest]
+    fetching.limits = TransferLimits(tries=2, backoff_first_s=0.001, backoff_max_s=0.001)
+    for _ in range(10):
+        with suppress(Unavailable):
+            fetching()
+            break
+        assert not fetching.file.exists()
+    assert fetching.file.read_bytes() == CONTENT

@@ -1,0 +1,131 @@
+"""Responses without the file, and how often they are retried."""
+
+import logging
+import re
+import socket
+import time
+from email.utils import formatdate
+
+import pytest
+from data.downloads.fault_server import CONTENT, cut, hang, honest, status
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 416, 451, 204, 304])
+def test_a_permanent_status_is_requested_once(fetching, server, code):
+    server.plan = [status(code)]
+    error = fetching.refusal()
+    assert (error.temporary, len(server.asked), f"HTTP {code}" in str(error)) == (False, 1, True)
+
+
+@pytest.mark.parametrize("code", [206, 408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_temporary_status_is_retried(fetching, server, code, failures):
+    server.plan = [*[status(code)] * failures, honest]
+    assert fetching().read_bytes() == CONTENT
+    assert len(server.asked) == failures + 1
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_the_number_of_tries_is_limited_and_reported(fetching, server, code):
+    server.plan = [status(code)]
+    error = fetching.refusal()
+    assert (error.temporary, len(server.asked), f"HTTP {code} (3 tries)" in str(error)) == (True, 3, True)
+
+
+@pytest.mark.parametrize(("code", "tries"), [(socket.EAI_NONAME, 1), (socket.EAI_AGAIN, 3)])
+def test_an_unknown_host_is_asked_for_once(fetching, monkeypatch, code, tries):
+    asked = []
+
+    def answer(host, *_, **__):
+        asked.append(host)
+        raise socket.gaierror(code, "no address")
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    fetching.mirrors[:] = ["http://host.invalid/"]
+    error, once = fetching.refusal(), tries == 1
+    assert (error.temporary, len(asked), "the host is not known" in str(error)) == (not once, tries, once)
+
+
+def test_each_retry_is_logged(fetching, server, logged):
+    server.plan = [status(503), status(503), honest]
+    fetching()
+    assert re.findall(r"HTTP 503; retry (\d) in [0-9.]+ s", logged()) == ["1", "2"]
+
+
+def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, start):
+    server.plan = [status(503)]
+    fetching.mirrors.append(start().url)
+    assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 3)
+
+
+def test_retry_after_is_respected(fetching, server, logged):
+    server.plan = [status(503, Retry_After="1"), honest]
+    fetching.limit(retry_after_max_s=60)
+    fetching()
+    assert "HTTP 503; retry 1 in 1.0 s" in logged()
+
+
+@pytest.mark.parametrize(
+    "value", ["3600", formatdate(time.time() + 3600, usegmt=True)], ids=["seconds", "date"]
+)
+def test_a_long_retry_after_is_capped(fetching, server, value, logged):
+    server.plan = [status(503, Retry_After=value), honest]
+    fetching()
+    assert "HTTP 503; retry 1 in 0.3 s" in logged()
+
+
+@pytest.mark.parametrize("value", ["soon", "-5", "", "9" * 40, formatdate(0, usegmt=True)])
+def test_an_invalid_retry_after_is_ignored(fetching, server, value):
+    server.plan = [status(503, Retry_After=value), honest]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_the_query_of_a_url_is_not_shown(fetching, server):
+    server.plan = [status(404)]
+    fetching.mirrors = [f"{server.url}?token=hush&file="]
+    assert "hush" not in str(fetching.refusal())
+
+
+def test_a_response_that_is_not_http_is_temporary(fetching, server):
+    server.plan = [lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n"), honest]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_a_closed_connection_is_temporary(fetching, server):
+    server.plan = [lambda handler: None, honest]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_a_refused_connection_is_temporary(fetching):
+    fetching.mirrors = ["http://127.0.0.1:1/"]
+    error = fetching.refusal()
+    assert (error.temporary, "refused" in str(error)) == (True, True)
+
+
+def test_an_invalid_url_is_refused(fetching):
+    fetching.mirrors = ["http://a\nb/"]
+    assert not fetching.refusal().temporary
+
+
+def test_a_finished_file_has_one_line_in_the_log(fetching, server, caplog):
+    caplog.set_level(logging.INFO, logger="perennial")
+    server.plan = [cut(100_000), honest]
+    fetching()
+    line = caplog.messages[-1]
+    assert re.search(
+        r"file\.bin: 300000 bytes in [0-9.]+ s, [0-9.]+ MB/s, 1 retries, resumed from byte 100000$", line
+    )
+
+
+def test_no_mirrors_are_reported(fetching):
+    fetching.mirrors = []
+    assert "no mirrors" in str(fetching.refusal())
+
+
+def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):
+    server.plan = [hang]
+    other = start()
+    fetching.mirrors.append(other.url)
+    fetching.limit(total_s=0.3)
+    error = fetching.refusal()
+    assert (other.asked, "not tried" in str(error), error.temporary) == ([], True, True)

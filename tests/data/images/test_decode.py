@@ -1,0 +1,115 @@
+"""Encoded images into pixels: every byte of the file counts."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from perennial.data.images import decode, png
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+
+
+def saved(image, kind="PNG", **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def pixels(encoded):
+    return decode.array(decode.decoded(encoded))
+
+
+def refused(encoded):
+    try:
+        decode.decoded(encoded)
+    except ValueError:
+        return True
+    return False
+
+
+OWN = png.encode(PIXELS)
+COMPRESSED = saved(PIL.Image.fromarray(PIXELS))
+JPEG = saved(PIL.Image.fromarray(PIXELS), "JPEG")
+LARGE = png.encode(np.zeros((300, 300, 3), np.uint8))
+
+
+@pytest.mark.parametrize("encoded", [OWN, COMPRESSED], ids=["stored", "compressed"])
+def test_a_colour_png_gives_its_pixels(encoded):
+    assert np.array_equal(pixels(encoded), PIXELS)
+
+
+def test_a_grey_png_has_one_channel():
+    assert np.array_equal(pixels(png.encode(PIXELS[..., 0])), PIXELS[..., :1])
+
+
+def test_a_png_of_several_blocks_gives_its_pixels():
+    assert pixels(LARGE).shape == (300, 300, 3)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("CMYK", 3)])
+def test_a_jpeg_is_grey_or_rgb(mode, channels):
+    assert pixels(saved(PIL.Image.new(mode, (5, 6)), "JPEG")).shape == (6, 5, channels)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("1", 1), ("LA", 1), ("P", 3), ("RGBA", 3), ("I;16", 1)])
+def test_other_pngs_are_8_bit_grey_or_rgb(mode, channels):
+    found = pixels(saved(PIL.Image.new(mode, (5, 6))))
+    assert (found.shape, found.dtype) == ((6, 5, channels), np.uint8)
+
+
+def test_of_16_bits_the_upper_8_are_kept():
+    wide = PIXELS[..., 0].astype(np.uint16) * 256 + 77
+    assert np.array_equal(pixels(saved(PIL.Image.fromarray(wide))), PIXELS[..., :1])
+
+
+def test_transparency_is_dropped():
+    alpha = np.dstack((PIXELS, np.zeros((6, 5), np.uint8)))
+    assert np.array_equal(pixels(saved(PIL.Image.fromarray(alpha))), PIXELS)
+
+
+@pytest.mark.parametrize("encoded", [OWN, COMPRESSED], ids=["stored", "compressed"])
+def test_every_flipped_bit_of_a_png_is_refused(encoded):
+    silent = []
+    for bit in range(8 * len(encoded)):
+        changed = bytearray(encoded)
+        changed[bit // 8] ^= 1 << bit % 8
+        if not refused(bytes(changed)):
+            silent.append(bit // 8)
+    assert sorted(set(silent)) == []
+
+
+@pytest.mark.parametrize("encoded", [OWN, COMPRESSED, JPEG], ids=["stored", "compressed", "JPEG"])
+def test_every_cut_of_an_image_is_refused(encoded):
+    assert [size for size in range(len(encoded) - 2) if not refused(encoded[:size])] == []
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "WEBP", "PPM"])
+def test_other_formats_are_refused(kind):
+    with pytest.raises(ValueError, match="neither PNG nor JPEG"):
+        decode.decoded(saved(PIL.Image.fromarray(PIXELS), kind))
+
+
+def test_a_png_that_claims_too_many_pixels_is_refused():
+    header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
+    bomb = OWN[:8] + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + COMPRESSED[33:]
+    with pytest.raises(ValueError, match="60000 x 60000 pixels, expected 1 to"):
+        decode.decoded(bomb)
+
+
+def test_damaged_metadata_do_not_matter_as_in_training():
+    late = png.chunk(b"iCCP", b"x\0")
+    assert np.array_equal(pixels(COMPRESSED[:-12] + late + COMPRESSED[-12:]), PIXELS)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", OWN[:20], bytes(100)])
+def test_what_is_said_of_an_image_is_the_same_every_time(content):
+    message = set()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r".") as raised:
+            decode.decoded(content)
+        message.add(str(raised.value))
+    assert (len(message), "0x" in message.pop()) == (1, False)

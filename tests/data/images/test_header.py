@@ -1,0 +1,100 @@
+"""What an encoded image says of itself, without decoding it."""
+
+import io
+import struct
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from perennial.data.images import png
+from perennial.data.images.header import Header, header
+from perennial.data.images.jpeg import END, FIRST_WINDOW, WINDOW, segments
+
+
+def saved(kind, mode="RGB", **options):
+    stream = io.BytesIO()
+    PIL.Image.new(mode, (5, 3)).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def exif():
+    found = PIL.Image.Exif()
+    found[0x0112] = 6
+    found[0x010E] = "x" * 3000
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "channels"), [("L", 1), ("RGB", 3), ("P", 3), ("LA", 2), ("RGBA", 4), ("1", 1), ("I;16", 1)]
+)
+def test_a_png_says_its_size_and_channels(mode, channels):
+    assert header(saved("PNG", mode)) == Header("png", 3, 5, channels)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("CMYK", 4)])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_says_its_size_and_channels(mode, channels, progressive):
+    assert header(saved("JPEG", mode, progressive=progressive)) == Header("jpg", 3, 5, channels)
+
+
+def test_a_jpeg_with_much_before_its_frame_is_read():
+    assert header(saved("JPEG", exif=exif(), comment=b"\xff\xc0" * 100)) == Header("jpg", 3, 5, 3)
+
+
+def test_fill_bytes_before_a_marker_are_passed_over():
+    encoded = saved("JPEG")
+    assert header(encoded[:2] + b"\xff" * 5 + encoded[2:]) == Header("jpg", 3, 5, 3)
+
+
+def test_our_own_png_says_its_size():
+    assert header(png.encode(np.zeros((7, 9, 3), np.uint8))) == Header("png", 7, 9, 3)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "WEBP"])
+def test_other_formats_have_no_header(kind):
+    assert header(saved(kind)) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG", b"\xff\xd8\xff", b"\xff\xd8\xff\xe0", b"\xff" * 100])
+def test_what_is_no_image_has_no_header(content):
+    assert header(content) is None
+
+
+def test_a_png_of_no_known_colour_has_no_header():
+    encoded = bytearray(saved("PNG"))
+    encoded[25] = 5
+    assert header(bytes(encoded)) is None
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_cut_image_has_its_own_header_or_none(kind):
+    encoded = saved(kind)
+    assert {header(encoded[:size]) for size in range(len(encoded))} <= {None, header(encoded)}
+
+
+def test_segments_of_no_length_do_not_hold_the_reader_up():
+    assert header(b"\xff\xd8" + b"\xff\xe0\x00\x00" * 100_000) is None
+
+
+def test_a_segment_that_is_longer_than_the_file_ends_it():
+    assert header(b"\xff\xd8\xff\xe0" + struct.pack(">H", 0xFFFF) + bytes(100)) is None
+
+
+@pytest.mark.parametrize("data", [size + near for size in (FIRST_WINDOW, WINDOW) for near in range(-4, 4)])
+@pytest.mark.parametrize(
+    ("after", "complete"),
+    [
+        (b"\xff\xd9", True),
+        (b"\xff\xff\xd9 and a trailer", True),
+        (b"\xff\x00\xd9", False),
+        (b"\xff\xd0\xd9", False),
+        (b"\xff\xfe\x00\x04\xff\xd9", False),  # inside a comment
+        (b"\xff\xda\x00\x02\x01\xff\xd9", True),  # after another scan
+        (b"\xff", False),
+        (b"", False),
+    ],
+)
+def test_the_end_of_a_jpeg_is_found_wherever_its_scan_data_end(data, after, complete):
+    found = list(segments(b"\xff\xd8\xff\xda\x00\x02" + b"\x01" * data + after))
+    assert (found[-1].marker == END) is complete

@@ -1,0 +1,109 @@
+"""Random numbers without state."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from perennial.data.preprocessing.randomness import Draws, keys, threefry
+
+PROGRAM = """
+import tensorflow as tf
+from perennial.data.preprocessing.randomness import Draws, keys
+print(Draws(keys(7, 3, tf.constant([5, 2**40])), 4).uniform(3).numpy().tobytes().hex())
+"""
+
+
+def words(*values: int) -> tuple[tf.Tensor, tf.Tensor]:
+    first, second = (tf.constant([value], tf.int64) for value in values)
+    return first, second
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "expected"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_gives_the_known_answers_of_its_authors(
+    key: tuple[int, int], counter: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    first, second = threefry(words(*key), words(*counter))
+    assert (int(first[0]), int(second[0])) == expected
+
+
+def test_a_draw_is_a_word_of_the_examples_key() -> None:
+    (first, second), (example,) = threefry(words(11, 4), words(9, 0)), keys(11, 4, tf.constant([9])).numpy()
+    assert example.tobytes() == np.array([first[0], second[0]], np.uint32).tobytes()
+    pair = threefry((first, second), words(1, 0))  # draws 2 and 3
+    drawn = Draws(example[None], 4)
+    assert [int(drawn.integers(draw, 2**31)[0]) for draw in (2, 3)] == [int(word[0]) >> 1 for word in pair]
+
+
+def test_every_seed_epoch_and_ordinal_has_a_key_of_its_own() -> None:
+    ordinals = tf.constant([0, 1, 2, 2**31, 2**32, 2**40], tf.int64)
+    every = [keys(seed, epoch, ordinals).numpy() for seed in (0, 1, 2**32 - 1) for epoch in (0, 1, 2**20)]
+    assert len({key.tobytes() for key in np.concatenate(every)}) == 9 * 6
+
+
+def test_seed_and_epoch_may_be_tensors() -> None:
+    ordinals = tf.range(5)
+    given = tf.function(keys)(tf.constant(3, tf.int64), tf.constant(8), ordinals)
+    assert (given.numpy() == keys(3, 8, ordinals).numpy()).all()
+
+
+def test_a_draw_does_not_depend_on_the_other_examples_or_draws() -> None:
+    together = Draws(keys(1, 2, tf.range(100)), 9).uniform(4).numpy()
+    alone = [Draws(keys(1, 2, tf.constant([ordinal])), 5).uniform(4).numpy()[0] for ordinal in (99, 0, 37)]
+    assert alone == [together[99], together[0], together[37]]
+
+
+@pytest.mark.slow
+def test_another_process_draws_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    here = Draws(keys(7, 3, tf.constant([5, 2**40])), 4).uniform(3).numpy()
+    assert done.stdout.strip() == here.tobytes().hex()
+
+
+def test_xla_draws_the_same() -> None:
+    def draw(ordinals: tf.Tensor) -> tf.Tensor:
+        return Draws(keys(1, 2, ordinals), 3).uniform(2)
+
+    ordinals = tf.range(50)
+    assert (tf.function(draw, jit_compile=True)(ordinals).numpy() == draw(ordinals).numpy()).all()
+
+
+# Of fixed keys, so that they cannot fail by chance; five standard deviations are allowed.
+def test_uniform_draws_are_even() -> None:
+    drawn = Draws(keys(0, 0, tf.range(100_000)), 2)
+    for draw in (0, 1):
+        values = drawn.uniform(draw).numpy()
+        counts = np.histogram(values, 64, (0, 1))[0]
+        expected = len(values) / 64
+        assert ((counts - expected) ** 2 / expected).sum() < 63 + 5 * np.sqrt(2 * 63)
+        assert (values.min() >= 0, values.max() < 1) == (True, True)
+
+
+def test_neighbouring_examples_epochs_and_draws_have_nothing_in_common() -> None:
+    this, later = (Draws(keys(0, epoch, tf.range(100_000)), 2) for epoch in (0, 1))
+    values = this.uniform(0).numpy()
+    others = (this.uniform(1).numpy(), later.uniform(0).numpy(), np.roll(values, 1))
+    correlations = [abs(np.corrcoef(values, other)[0, 1]) for other in others]
+    assert max(correlations) < 5 / np.sqrt(100_000)
+
+
+def test_integers_are_even_and_reach_both_ends() -> None:
+    counts = np.bincount(Draws(keys(0, 0, tf.range(90_000)), 1).integers(0, 9).numpy())
+    assert len(counts) == 9
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 8 + 5 * np.sqrt(2 * 8)
+
+
+def test_integers_may_have_a_limit_for_each_example() -> None:
+    below = tf.constant([1, 2, 1000] * 300)
+    drawn = Draws(keys(0, 0, tf.range(900)), 1).integers(0, below).numpy().reshape(-1, 3)
+    assert (drawn.min(), drawn[:, 0].max(), drawn[:, 1].max()) == (0, 0, 1)
+    assert 950 < drawn[:, 2].max() < 1000

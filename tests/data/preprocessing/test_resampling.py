@@ -1,0 +1,89 @@
+"""Resizing of batches, against tf.image on one image at a time."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from perennial.data.preprocessing import resampling
+from perennial.data.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resample
+
+# (top, left, height, width) of images of 40 x 30: inside, at the edges, smaller and larger than the result
+PARTS = np.array([(0, 0, 40, 30), (3, 5, 9, 7), (10, 0, 30, 12), (39, 29, 1, 1), (17, 2, 21, 28)], np.int32)
+SIZE = (16, 20)
+
+
+def lines(images: tf.Tensor) -> list[resampling.Line]:
+    axes = zip(images.shape[1:3], (0, 1), SIZE, strict=True)
+    return [line(whole, (PARTS[:, axis], PARTS[:, axis + 2]), count, count) for whole, axis, count in axes]
+
+
+def by_tensorflow(images: tf.Tensor, method: str, **options: bool) -> tf.Tensor:
+    parts = [
+        image[top : top + height, left : left + width]
+        for image, (top, left, height, width) in zip(images, PARTS, strict=True)
+    ]
+    return tf.stack([tf.image.resize(part, SIZE, method=method, **options) for part in parts])
+
+
+@pytest.fixture
+def photos(images: Callable[..., tf.Tensor]) -> tf.Tensor:
+    return tf.cast(images(5, 40, 30, 3), tf.float32) / 255.0
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "tolerance"),
+    [
+        (bilinear, "bilinear", 1e-6),
+        (nearest, "nearest", 0),
+        (area, "area", 1e-5),
+        (bicubic, "bicubic", 1e-3),  # tf.image looks its cubic up in a table of 1024 rows
+    ],
+)
+def test_a_part_of_each_image_is_resized_as_by_tf_image(
+    method: resampling.Method, name: str, tolerance: float, photos: tf.Tensor
+) -> None:
+    resized = resample(photos, lines(photos), method, tf.zeros(5, tf.bool))
+    assert resized.numpy() == pytest.approx(by_tensorflow(photos, name).numpy(), abs=tolerance)
+
+
+def test_images_are_mirrored_where_it_is_said(photos: tf.Tensor) -> None:
+    mirrored = np.array([True, False, True, False, True])
+    plain = resample(photos, lines(photos), bilinear, tf.zeros(5, tf.bool)).numpy()
+    plain[mirrored] = plain[mirrored, :, ::-1]
+    assert (resample(photos, lines(photos), bilinear, tf.constant(mirrored)).numpy() == plain).all()
+
+
+def test_each_image_may_have_its_own_method(photos: tf.Tensor) -> None:
+    methods, choice = (bilinear, nearest, bicubic, area), [3, 2, 1, 0, 3]
+    both = tf.zeros(5, tf.bool)
+    mixed = resample(photos, lines(photos), either(methods, tf.constant(choice)), both).numpy()
+    for number, chosen in enumerate(choice):
+        alone = resample(photos, lines(photos), methods[chosen], both).numpy()
+        assert mixed[number] == pytest.approx(alone[number], abs=1e-6)
+
+
+def test_a_window_of_a_resized_image_is_the_resized_images_window(photos: tf.Tensor) -> None:
+    full, offset = [(50, 44), (41, 60)], [(7, 3), (0, 40)]
+    window = [
+        line(whole, (0, whole), [side[axis] for side in full], SIZE[axis], [place[axis] for place in offset])
+        for axis, whole in enumerate((40, 30))
+    ]
+    found = resample(photos[:2], window, bilinear, tf.zeros(2, tf.bool)).numpy()
+    for number, ((high, wide), (top, left)) in enumerate(zip(full, offset, strict=True)):
+        whole = tf.image.resize(photos[number], (high, wide)).numpy()
+        expected = whole[top : top + SIZE[0], left : left + SIZE[1]]
+        assert found[number] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(20, 15), (56, 44), (13, 40), (1, 1), (40, 7)])
+def test_whole_images_are_resized_as_by_tf_image_with_antialias(
+    shape: tuple[int, int], photos: tf.Tensor
+) -> None:
+    expected = tf.image.resize(photos, shape, antialias=True).numpy()
+    assert resampling.resize(photos, *shape).numpy() == pytest.approx(expected, abs=2e-6)
+
+
+def test_images_of_the_right_size_come_back_as_they_are(photos: tf.Tensor) -> None:
+    assert resampling.resize(photos, 40, 30) is photos

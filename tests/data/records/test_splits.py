@@ -1,0 +1,80 @@
+"""Which example goes where."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from perennial.data.records import splits
+
+
+def held(labels, fraction, salt="0", names=()):
+    """The numbers of the examples that are held out."""
+    chosen = splits.held_out(np.array(labels, np.int64), fraction=fraction, salt=salt, names=names)
+    return set(np.flatnonzero(chosen).tolist())
+
+
+@pytest.mark.parametrize(
+    ("members", "fraction", "held_out"),
+    [(10, 0.1, 1), (10, 0.25, 2), (100, 0.1, 10), (2, 0.01, 1), (2, 0.99, 1), (3, 0.99, 2), (7, 0.5, 4)],
+)
+def test_each_class_gives_its_share_but_never_none_or_all(members, fraction, held_out):
+    assert len(held(labels=[5] * members, fraction=fraction)) == held_out
+
+
+def test_the_cut_is_stratified():
+    labels = [0] * 50 + [1] * 30 + [2] * 20
+    cut = held(labels, fraction=0.1)
+    assert Counter(labels[index] for index in cut) == {0: 5, 1: 3, 2: 2}
+
+
+def test_the_cut_is_the_same_for_ever():
+    assert held([0] * 20, fraction=0.2) == {18, 4, 15, 7}
+
+
+def test_another_seed_holds_others_out():
+    assert held([0] * 20, fraction=0.2) != held([0] * 20, fraction=0.2, salt="1")
+
+
+def test_most_named_examples_keep_their_part_when_others_are_added():
+    names = [f"{number}.jpg" for number in range(20)]
+    more = [*(f"new-{number}.jpg" for number in range(10)), *names]
+    before = {names[number] for number in held([0] * 20, fraction=0.2, names=names)}
+    after = {more[number] for number in held([0] * 30, fraction=0.2, names=more)}
+    assert len(before - after) <= 2, "six are held out now, of which at most the new ones take a place"
+
+
+def test_the_order_of_named_examples_does_not_matter():
+    names = [f"{number}.jpg" for number in range(20)]
+    forward = {names[number] for number in held([0] * 20, fraction=0.2, names=names)}
+    backward = {names[::-1][number] for number in held([0] * 20, fraction=0.2, names=names[::-1])}
+    assert forward == backward
+
+
+def test_no_examples_are_cut_into_none():
+    assert held([], fraction=0.5) == set()
+
+
+def test_a_class_of_one_example_cannot_be_cut():
+    with pytest.raises(ValueError, match="class 1 has 1 example, too few to hold one out"):
+        held([0, 0, 1], fraction=0.5)
+
+
+@pytest.mark.parametrize(
+    ("examples", "shards", "sizes"),
+    [
+        (10, 1, [10]),
+        (10, 2, [5, 5]),
+        (10, 3, [3, 3, 4]),
+        (3, 5, [1, 1, 1]),  # none is empty
+        (1, 1, [1]),
+        (0, 4, [0]),  # a split without examples still has its shard
+    ],
+)
+def test_shards_are_as_even_as_can_be(examples, shards, sizes):
+    assert [len(part) for part in splits.even(examples, shards)] == sizes
+
+
+@pytest.mark.parametrize(("examples", "shards"), [(10, 3), (1797, 7), (5, 5), (4, 9)])
+def test_shards_hold_every_example_once_and_in_order(examples, shards):
+    assert [index for part in splits.even(examples, shards) for index in part] == list(range(examples))

@@ -1,0 +1,134 @@
+"""Examples into the bytes of records, part by part."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from support.records import data_in, datum, image
+
+from perennial.data.datasets.dataset import Examples
+from perennial.data.datasets.readers.fixed_size import FixedSizeImages, PixelTable
+from perennial.data.images import BadImage
+from perennial.data.records import sharding
+from perennial.data.records.sharding import Encoded, ShardPart
+from perennial.data.tfrecord import framing
+
+PIXELS = [np.full((2, 2), number, np.uint8) for number in range(6)]
+BAD = BadImage(filename="bad.png", reason="it is empty")
+
+
+def images(numbers):
+    """Images filled with their number; that of number 3 is none."""
+    return (BAD if number == 3 else image(PIXELS[number]) for number in numbers)
+
+
+def encode(*numbers):
+    labels = np.array([number % 2 for number in numbers], np.int64)
+    chunk = ShardPart(source="train", indices=np.array(numbers, np.int64), labels=labels)
+    return sharding.encode({"train": images}, chunk)
+
+
+def test_records_come_in_the_order_of_the_chunk():
+    assert data_in(encode(4, 0, 5).records) == [datum(PIXELS[number], number % 2) for number in (4, 0, 5)]
+
+
+def test_the_labels_of_the_records_are_given():
+    assert encode(4, 5, 1).labels == [0, 1, 1]
+
+
+def test_a_file_that_is_no_image_gives_no_record_and_no_label():
+    found = encode(2, 3, 4)
+    assert (len(data_in(found.records)), found.labels, found.rejected) == (2, [0, 0], [BAD])
+
+
+def files_of_images(numbers):
+    """Images whose files a record holds byte for byte, except for number 3, and 1, which was encoded again."""
+    found = zip(numbers, images(numbers), strict=True)
+    return (each if number in {1, 3} else each._replace(original=True) for number, each in found)
+
+
+def test_content_that_a_record_holds_byte_for_byte_is_read_where_the_record_is_written():
+    numbers = np.array([4, 1, 3, 0, 5])
+    part = sharding.encode(
+        {"train": files_of_images}, ShardPart(source="train", indices=numbers, labels=numbers % 2)
+    )
+    source = Examples(
+        labels=numbers,
+        images=files_of_images,
+        image_bytes=numbers,
+        originals=lambda indices: (image(PIXELS[index]).encoded for index in indices),
+    )
+    whole = sharding.completed(part, source)
+    assert [index for _, index in part.left_out] == [4, 0, 5]
+    assert len(part.records) + sum(len(image(PIXELS[index]).encoded) for index in (4, 0, 5)) == len(
+        whole.records
+    )
+    assert data_in(whole.records) == [datum(PIXELS[number], number % 2) for number in (4, 1, 0, 5)]
+
+
+def test_no_examples_are_no_bytes():
+    assert encode().records == b""
+
+
+def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (1200, 3, 4, 5), np.uint8)
+    for number, part in enumerate((pixels[:700], pixels[700:])):
+        (tmp_path / str(number)).write_bytes(b"head" + part.tobytes())
+    tables = tuple(
+        PixelTable(file=tmp_path / str(number), offset=4, rows=rows, row_bytes=60)
+        for number, rows in enumerate((700, 500))
+    )
+    numbers = np.array([*range(0, 1200, 2), 1199, 3, 700, 699])
+    chunk = ShardPart(source="train", indices=numbers, labels=numbers % 10)
+    found = sharding.encode({"train": FixedSizeImages(tables, (3, 4, 5))}, chunk)
+    expected = [datum(pixels[number].transpose(1, 2, 0), number % 10) for number in numbers.tolist()]
+    assert (data_in(found.records), found.labels) == (expected, (numbers % 10).tolist())
+
+
+@pytest.fixture
+def written(tmp_path):
+    """What is said of a shard of two parts, and the shard."""
+    entry, per_class = sharding.write_shard(tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3)
+    return entry, per_class, (tmp_path / "a.tfrecord").read_bytes()
+
+
+def test_a_shard_holds_its_parts_in_their_order(written):
+    assert data_in(written[2]) == [datum(PIXELS[number], number % 2) for number in (0, 1, 4)]
+
+
+def test_the_entry_of_a_shard_is_what_is_true_of_the_file(written):
+    entry, _, content = written
+    assert (entry.file, entry.examples, entry.bytes, entry.sha256) == (
+        "a.tfrecord",
+        3,
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def test_the_examples_of_each_class_are_counted_also_of_those_without(written):
+    assert written[1] == [2, 1, 0]
+
+
+def test_the_rejected_files_are_given_with_their_indices():
+    found = encode(0, 1, 3)
+    assert (found.rejected, found.rejected_indices) == ([BAD], [3])
+
+
+def test_a_shard_of_nothing_is_an_empty_file(tmp_path):
+    entry, per_class = sharding.write_shard(tmp_path / "a", iter([]), 2)
+    assert (entry.examples, entry.bytes, per_class) == (0, 0, [0, 0])
+
+
+def test_a_part_of_rejected_files_alone_adds_nothing(tmp_path):
+    part = Encoded(records=b"", labels=[], rejected=[BAD])
+    whole = Encoded(records=framing.frame(b"x"), labels=[1], rejected=[])
+    entry, per_class = sharding.write_shard(tmp_path / "a", iter([part, whole]), 2)
+    assert (entry.examples, per_class) == (1, [0, 1])
+
+
+def test_a_shard_that_the_disk_does_not_take_is_named(tmp_path):
+    (tmp_path / "a.tfrecord").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        sharding.write_shard(tmp_path / "a.tfrecord", iter([encode(0, 1)]), 3)
+    assert refused.value.filename == str(tmp_path / "a.tfrecord")

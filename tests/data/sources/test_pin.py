@@ -1,0 +1,281 @@
+"""The pin of a source, and the download of what is pinned: only what is new, and nothing else."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from support import raw, s3
+
+from perennial.base import files
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.project.pins import SourcePin
+from perennial.data import archives
+from perennial.data.datasets import DATASETS, image_folder
+from perennial.data.sources import origin
+from perennial.data.sources.pin import SourceChanged, pin
+from perennial.stages.download import download
+
+PICTURE = raw.encoded(raw.picture(99))
+
+
+@pytest.fixture
+def remote(load, photos):
+    """Parameters with a source in S3."""
+    return load(**{"dataset.name": "image_folder", "dataset.url": photos.url})
+
+
+@pytest.fixture
+def local(load, photos):
+    """Parameters with a folder of the same pictures as the source."""
+    return load(**{"dataset.name": "image_folder", "dataset.url": str(photos.folder)})
+
+
+def run(config):
+    """Pin and download; the digests of the raw files."""
+    pin(config)
+    download(config)
+    return files.digests(config.paths.raw)
+
+
+def test_without_a_source_nothing_is_pinned(load):
+    assert pin(load()) == SourcePin.read() == SourcePin(url=None, objects=None, bytes=None, listing_sha256=None)
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [("/images.zip", "/"), ("images.zip", "."), ("s3://bucket/some/images.zip", "s3://bucket/some")],
+)
+def test_an_archive_is_looked_for_in_the_folder_that_holds_it(monkeypatch, url, folder):
+    opened = []
+    monkeypatch.setattr(origin, "open_store", opened.append)
+    origin.open_origin(url)
+    assert opened == [folder]
+
+
+def test_a_pin_holds_the_number_and_size_of_the_objects(remote, photos):
+    found = pin(remote)
+    sizes = [file.stat().st_size for file in photos.folder.rglob("*.*")]
+    assert (found.url, found.objects, found.bytes) == (photos.url, 6, sum(sizes))
+    assert SourcePin.read() == found
+    assert sorted(json.loads(SourcePin.FILE.read_text())) == ["bytes", "listing_sha256", "objects", "url"]
+
+
+def test_a_source_is_pinned_by_listing_alone(remote, photos):
+    photos.requests()
+    pin(remote)
+    assert photos.requests() == ([], 1)
+
+
+def test_an_unchanged_pin_is_not_written_again(remote):
+    pin(remote)
+    before = SourcePin.FILE.stat().st_ino
+    pin(remote)
+    assert SourcePin.FILE.stat().st_ino == before
+
+
+def test_what_is_downloaded_is_what_a_folder_gives(remote, photos, load):
+    fetched = run(remote)
+    config = load(**{"dataset.url": None, "dataset.path": str(photos.folder)})
+    download(config)
+    assert files.digests(config.paths.raw) == fetched
+
+
+def test_a_local_source_gives_the_same_raw_files(remote, local):
+    assert run(remote) == run(local)
+
+
+def test_only_new_objects_are_fetched(remote, photos):
+    run(remote)
+    photos.put("cat/new.png", PICTURE)
+    photos.requests()
+    run(remote)
+    assert photos.requests() == (["cat/new.png"], 2)  # and two listings
+
+
+def test_checkouts_that_share_the_folder_of_copies_fetch_an_object_once(remote, photos):
+    before, work = run(remote), remote.paths.work
+    (work / "source").rename(work.parent / "shared")
+    (work / "source").symlink_to(work.parent.resolve() / "shared")
+    photos.requests()
+    assert run(remote) == before
+    assert photos.requests() == ([], 2)
+    assert (work / "source").is_symlink()
+
+
+def test_of_an_unchanged_source_nothing_is_fetched(remote, photos):
+    before = run(remote)
+    photos.requests()
+    assert run(remote) == before
+    assert photos.requests() == ([], 2)
+
+
+def test_the_same_bytes_under_new_etags_give_the_same_raw_files(remote, photos):
+    before, pinned = run(remote), SourcePin.read()
+    name, content = "cat/00.png", (photos.folder / "cat" / "00.png").read_bytes()
+    key = {"Bucket": photos.name, "Key": f"photos/{name}"}
+    upload = photos.client.create_multipart_upload(**key)["UploadId"]
+    part = photos.client.upload_part(**key, UploadId=upload, PartNumber=1, Body=content)
+    parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+    photos.client.complete_multipart_upload(**key, UploadId=upload, MultipartUpload=parts)
+    assert (run(remote), SourcePin.read() == pinned) == (before, False)
+
+
+def test_a_removed_object_is_gone_from_the_raw_files_and_from_the_copies(remote, photos):
+    before = run(remote)
+    photos.put("cat/new.png", PICTURE)
+    run(remote)
+    photos.client.delete_object(Bucket=photos.name, Key="photos/cat/new.png")
+    assert run(remote) == before
+    assert len([path for path in (remote.paths.work / "source").glob("*/*/*") if path.is_file()]) == 6
+
+
+def test_a_damaged_copy_is_fetched_again(remote, photos):
+    before = run(remote)
+    damaged = next((remote.paths.work / "source").glob("*/*/*"))
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    photos.requests()
+    assert run(remote) == before
+    assert len(photos.requests()[0]) == 1
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "changed"])
+@pytest.mark.parametrize("where", ["remote", "local"])
+def test_a_source_that_is_not_as_pinned_is_refused(request, where, change, photos):
+    config = request.getfixturevalue(where)
+    before = run(config)
+    name = {"added": "cat/new.png", "removed": "cat/00.png", "changed": "cat/00.png"}[change]
+    if change == "removed":
+        photos.client.delete_object(Bucket=photos.name, Key=f"photos/{name}")
+        (photos.folder / name).unlink()
+    else:
+        photos.put(name, PICTURE)
+        files.write_bytes(photos.folder / name, PICTURE)
+    with pytest.raises(
+        SourceChanged, match=r"differs from its pin in source\.json.*`perennial pin source`"
+    ) as caught:
+        download(config)
+    assert (caught.value.exit_code, files.digests(config.paths.raw)) == (1, before)
+    pin(config)
+    download(config)
+    assert files.digests(config.paths.raw) != before
+
+
+def test_the_pin_of_another_url_is_refused(remote, local, load):
+    pin(local)
+    with pytest.raises(SourceChanged):
+        download(remote)
+
+
+@pytest.mark.parametrize("change", ["changed", "removed"])
+def test_a_source_that_changes_while_it_is_read_is_refused(remote, photos, change):
+    """Between the listing and the first request for an object."""
+    pin(remote)
+
+    def change_one():
+        if change == "changed":
+            photos.put("owl/01.jpeg", PICTURE)
+        else:
+            photos.client.delete_object(Bucket=photos.name, Key="photos/owl/01.jpeg")
+
+    s3.before_objects(photos.proxy, change_one)
+    with pytest.raises(SourceChanged, match="changed during the read"):
+        download(remote)
+    assert not remote.paths.raw.exists()
+    run(remote)
+    assert remote.paths.raw.exists()
+
+
+def test_a_local_source_that_changes_while_it_is_read_is_refused(local, photos, monkeypatch):
+    pin(local)
+
+    def collect(content, raw_folder):
+        image_folder.collect(content, raw_folder)
+        files.write_bytes(photos.folder / "cat" / "late.png", PICTURE)
+
+    monkeypatch.setitem(DATASETS, "image_folder", replace(DATASETS["image_folder"], collect=collect))
+    with pytest.raises(SourceChanged):
+        download(local)
+
+
+@pytest.mark.parametrize(("plan", "rate"), [(s3.FAST_FAULTS, 0), ([], 0.5)], ids=["each", "half"])
+def test_a_server_that_fails_requests_delays_and_damages_nothing(remote, photos, plan, rate):
+    expected = run(remote)
+    for path in (remote.paths.work / "source").glob("*/*/*"):
+        path.unlink()
+    photos.proxy.faults, photos.proxy.plan, photos.proxy.rate = s3.FAST_FAULTS, list(plan), rate
+    assert run(remote) == expected
+    assert photos.proxy.failed
+
+
+def test_one_archive_in_s3_is_a_source(load, photos, tmp_path):
+    archives.pack(photos.folder, tmp_path / "photos.tar")
+    photos.put("photos.tar", (tmp_path / "photos.tar").read_bytes())
+    photos.put("photos.tar.md5", b"beside it")
+    config = load(**{"dataset.name": "image_folder", "dataset.url": f"{photos.url}/photos.tar"})
+    assert run(config) == {"images.tar": files.sha256(tmp_path / "photos.tar")}
+    assert SourcePin.read().objects == 1
+
+
+def test_only_tfrecords_and_labels_are_taken_from_a_source_of_records(load, bucket, caplog):
+    for name in ("pets_train.tfrecord", "labels.txt", "README.md", "old/pets_train.tfrecord", "val/part-00000"):
+        bucket.put(name, name.encode())
+    config = load(**{"dataset.name": "tfrecord", "dataset.url": bucket.url})
+    assert sorted(run(config)) == ["labels.txt", "part-00000_validation.tfrecord", "pets_train.tfrecord"]
+    assert "left out 2 objects" in caplog.text
+    assert "'README.md', 'old/pets_train.tfrecord'" in caplog.text
+
+
+def test_records_of_no_split_in_a_source_are_refused_by_name(load, bucket):
+    bucket.put("pets_train.tfrecord", b"")
+    bucket.put("pets_holdout.tfrecord", b"")
+    config = load(**{"dataset.name": "tfrecord", "dataset.url": bucket.url})
+    with pytest.raises(DataError, match=r"'pets_holdout\.tfrecord' is named like .*; nothing was fetched"):
+        pin(config)
+
+
+def test_an_archive_of_records_is_a_source_as_its_folder_is(load, bucket, tmp_path):
+    for name in ("pets_train.tfrecord", "labels.txt"):
+        files.write_bytes(tmp_path / "records" / name, name.encode())
+    packed = shutil.make_archive(tmp_path / "records", "gztar", tmp_path / "records")
+    bucket.put("records.tar.gz", Path(packed).read_bytes())
+    config = load(**{"dataset.name": "tfrecord", "dataset.url": f"{bucket.url}/records.tar.gz"})
+    assert sorted(run(config)) == ["labels.txt", "pets_train.tfrecord"]
+
+
+def test_a_folder_of_this_machine_may_have_any_names_as_a_source(load, photos):
+    for name in ("Cat/00.png", "cat/00.PNG", "cat\nnap/00.png", "sp./00.png"):
+        files.write_bytes(photos.folder / name, PICTURE)
+    found = run(load(**{"dataset.name": "image_folder", "dataset.url": str(photos.folder)}))
+    assert list(found) == ["images.tar"]
+
+
+def test_an_empty_source_is_a_data_error(load, bucket):
+    with pytest.raises(DataError, match=r"has no files for dataset\.name image_folder"):
+        pin(load(**{"dataset.name": "image_folder", "dataset.url": bucket.url}))
+
+
+def test_a_bucket_that_does_not_exist_is_a_configuration_error(load, proxy):
+    with pytest.raises(ConfigError, match="nowhere"):
+        pin(load(**{"dataset.name": "image_folder", "dataset.url": "s3://nowhere/photos"}))
+
+
+@pytest.mark.parametrize("name", ["tfrecord", "image_folder"])
+def test_a_folder_on_a_web_server_is_a_configuration_error(load, name):
+    with pytest.raises(ConfigError, match="must name one archive"):
+        pin(load(**{"dataset.name": name, "dataset.url": "https://host/folder"}))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"objects": "many"}'])
+def test_a_damaged_pin_is_reported_with_its_remedy(remote, content):
+    SourcePin.FILE.write_bytes(content)
+    with pytest.raises(DataError, match=r"`perennial pin source` writes it"):
+        download(remote)
+
+
+def test_the_project_s_own_pin_is_valid(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert SourcePin.read() == SourcePin()

@@ -1,0 +1,202 @@
+"""Whatever is wrong with records, manifest or baseline is refused by `validate` with a message."""
+
+import json
+
+import numpy as np
+import pytest
+from support import raw
+from support.records import data_in, entry
+
+from perennial.base import documents, files
+from perennial.base.errors import DataError, PerennialError
+from perennial.data.records import manifest
+from perennial.data.tfrecord import framing
+from perennial.stages.convert import convert
+from perennial.stages.validate import validate
+
+SHARD = "mnist_train_00000-of-00001.tfrecord"
+KINDS = 60  # random damages of each file
+
+
+@pytest.fixture
+def valid(load):
+    """Parameters with valid records: 30 examples to train on, 10 to validate and 20 to test."""
+    config = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
+    raw.write_mnist(config)
+    convert(config)
+    return config
+
+
+def escaped(config):
+    """What escapes from the stage besides the errors that a person sees."""
+    try:
+        validate(config)
+    except PerennialError:
+        return None
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return error
+    return None
+
+
+def without(key, *more):
+    def change(value):
+        part = value
+        for name in (key, *more)[:-1]:
+            part = part[name]
+        del part[(key, *more)[-1]]
+
+    return change
+
+
+MANIFESTS = {
+    "no train": without("splits", "train"),
+    "no splits": lambda value: value["splits"].clear(),
+    "no classes": lambda value: value["classes"].clear(),
+    "fewer classes": lambda value: value["classes"].pop(),
+    "more classes": lambda value: value["classes"].append("more"),
+    "equal classes": lambda value: value.update(classes=["same"] * 10),
+    "fewer counts": lambda value: value["splits"]["train"]["per_class"].pop(),
+    "no counts": lambda value: value["splits"]["train"]["per_class"].clear(),
+    "counts below zero": lambda value: value["splits"]["train"].update(per_class=[-3] * 10),
+    "huge counts": lambda value: value["splits"]["train"].update(per_class=[10**30] * 10),
+    "no shards": lambda value: value["splits"]["train"]["shards"].clear(),
+    "a shard twice": lambda value: value["splits"]["train"].update(
+        shards=value["splits"]["train"]["shards"] * 2
+    ),
+    "a shard without a name": lambda value: value["splits"]["train"]["shards"][0].update(file=""),
+    "a shard elsewhere": lambda value: value["splits"]["train"]["shards"][0].update(file="/etc/hostname"),
+    "a shard above": lambda value: value["splits"]["train"]["shards"][0].update(file="../raw"),
+    "a shard of an impossible name": lambda value: value["splits"]["train"]["shards"][0].update(file="a\0b"),
+    "a shard of a long name": lambda value: value["splits"]["train"]["shards"][0].update(file="a" * 5000),
+    "no examples": lambda value: value["splits"]["train"].update(examples=0),
+    "examples below zero": lambda value: value["splits"]["train"].update(examples=-1),
+    "negative bytes": lambda value: value["splits"]["train"]["shards"][0].update(bytes=-1),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("labels", [True, False], ids=["with its labels", "labels of before"])
+def test_a_wrong_manifest_causes_no_unexpected_error(valid, name, labels):
+    value = documents.read_json(valid.paths.records / manifest.FILE)
+    MANIFESTS[name](value)
+    files.write_json(valid.paths.records / manifest.FILE, value)
+    if labels:
+        (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
+    assert escaped(valid) is None
+
+
+@pytest.mark.parametrize("name", sorted(MANIFESTS.keys() - {"equal classes", "no train", "no splits"}))
+def test_a_wrong_manifest_is_refused(valid, name):
+    value = documents.read_json(valid.paths.records / manifest.FILE)
+    MANIFESTS[name](value)
+    files.write_json(valid.paths.records / manifest.FILE, value)
+    (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
+    with pytest.raises(DataError):
+        validate(valid)
+
+
+@pytest.mark.parametrize("kept", ["test", "validation"])
+def test_a_folder_without_a_train_split_causes_no_unexpected_error(valid, kept):
+    value = documents.read_json(valid.paths.records / manifest.FILE)
+    value["splits"] = {kept: value["splits"][kept]}
+    files.write_json(valid.paths.records / manifest.FILE, value)
+    for path in valid.paths.records.glob("*.tfrecord"):
+        if kept not in path.name:
+            path.unlink()
+    assert escaped(valid) is None
+
+
+BASELINES = {
+    "empty": b"",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "another form": b'{"dataset": "mnist"}',
+    "no statistics": b'{"dataset": "mnist", "statistics": null}',
+    "not UTF-8": b"\xff\xfe",
+    **{
+        name: json.dumps(
+            {
+                "dataset": "mnist",
+                "statistics": {"manifest": "0", "per_class": per_class, "brightness": brightness},
+            }
+        ).encode()
+        for name, per_class, brightness in [
+            ("no classes", {}, [1] * 32),
+            ("no brightness", {"zero": 1}, []),
+            ("fewer bins", {"zero": 1}, [1, 2]),
+            ("below zero", {"zero": -1, "one": 1}, [-1, 1] * 16),
+            ("huge", {"zero": 10**400}, [10**400] * 32),
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_damaged_baseline_causes_no_unexpected_error(valid, name):
+    valid.paths.baseline.write_bytes(BASELINES[name])
+    assert escaped(valid) is None
+
+
+def test_a_damaged_baseline_is_reported_with_its_remedy(valid):
+    valid.paths.baseline.write_bytes(b"{")
+    with pytest.raises(DataError, match="`perennial pin baseline`"):
+        validate(valid)
+
+
+def changed_bytes(rng, content):
+    """The content with some bytes changed, dropped, doubled or moved."""
+    content = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        start, size = int(rng.integers(0, len(content) + 1)), int(rng.integers(0, 40))
+        part = bytes(content[start : start + size])
+        match rng.integers(0, 5):
+            case 0:
+                content[start : start + size] = rng.bytes(len(part))
+            case 1:
+                del content[start : start + size]
+            case 2:
+                content[start:start] = part
+            case 3:
+                content[start : start + size] = bytes(len(part))
+            case 4:
+                content[start : start + size] = part[::-1]
+    return bytes(content)
+
+
+@pytest.mark.parametrize("name", [SHARD, "labels.txt", manifest.FILE])
+def test_random_damage_to_a_file_is_refused(valid, name):
+    rng, file, wrong = np.random.default_rng(0), valid.paths.records / name, []
+    whole = file.read_bytes()
+    for number in range(KINDS):
+        damage = changed_bytes(rng, whole)
+        file.write_bytes(damage)
+        try:
+            validate(valid)
+            accepted = True
+        except PerennialError:
+            accepted = False
+        if accepted and damage != whole and name != manifest.FILE:
+            wrong.append(number)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", [manifest.FILE, "labels.txt", SHARD])
+def test_a_folder_instead_of_a_file_is_refused(valid, path):
+    (valid.paths.records / path).unlink()
+    (valid.paths.records / path).mkdir()
+    with pytest.raises(DataError):
+        validate(valid)
+
+
+def test_valid_frames_of_random_data_cause_no_unexpected_error(valid):
+    rng, file, wrong = np.random.default_rng(1), valid.paths.records / SHARD, []
+    records = data_in(file.read_bytes())
+    value = documents.read_json(valid.paths.records / manifest.FILE)
+    for number in range(KINDS):
+        changed = [changed_bytes(rng, data) for data in records]
+        file.write_bytes(b"".join(map(framing.frame, changed)))
+        value["splits"]["train"]["shards"][0].update(entry(file).model_dump())
+        files.write_json(valid.paths.records / manifest.FILE, value)
+        if escaped(valid) is not None:
+            wrong.append(number)
+    assert wrong == []

@@ -1,0 +1,78 @@
+"""Code that shares nothing with the project finds the scores that `evaluate` found, of an export."""
+
+import ast
+import contextlib
+import csv
+import runpy
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import scoring
+from support.parameters import change_params
+
+from perennial.base import config, documents
+from perennial.base.config import Config
+from perennial.model.evaluation import predictions
+from perennial.model.export import saved_model
+from perennial.model.models import model_folder
+from perennial.stages.evaluate import evaluate
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = ROOT / "tests" / "support" / "independent.py"
+MODELS = {"mnist_cnn": scoring.GREY, "cifar10_tutorial": scoring.CROPPED}
+Found = dict[str, tuple[Path, Config, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """For each model a folder in which it was evaluated, its parameters, and what the program says."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in MODELS}
+    configs = {name: prepared(folder, name) for name, folder in folders.items()}
+    scores = runpy.run_path(str(PROGRAM))["scores"]
+    return {name: (folder, configs[name], scores(folder, "test")) for name, folder in folders.items()}
+
+
+def prepared(folder: Path, name: str) -> Config:
+    world = scoring.world(103, name, MODELS[name])
+    shutil.copy(ROOT / "params.yaml", folder)
+    change_params(folder / "params.yaml", {"evaluate.batch_size": 50})
+    with contextlib.chdir(folder):
+        chosen = config.load(Path("params.yaml"))
+        scoring.write_records(chosen.paths.records, world, {"test": 103})
+        model_folder.save(chosen.paths.model, world.model, world.description)
+        evaluate(chosen)
+        chosen.paths.export.mkdir()
+        saved_model.save(chosen.paths.export, world.model, world.description, ())
+    return chosen
+
+
+def test_the_program_imports_nothing_of_the_project() -> None:
+    tree = ast.parse(PROGRAM.read_text(encoding="utf-8"))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert modules == {"pathlib", "numpy", "tensorflow", "sklearn.metrics"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_finds_the_same_scores(name: str, found: Found) -> None:
+    folder, chosen, program = found[name]
+    metrics = documents.read_json(folder / chosen.paths.metrics)
+    assert program["examples"] == metrics["examples"] == 103
+    assert program["accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-12)
+    assert program["top_5"] == pytest.approx(metrics["recall_at_5"], abs=1e-12)
+    assert program["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_finds_the_same_confusion_matrix(name: str, found: Found) -> None:
+    folder, chosen, program = found[name]
+    with (folder / chosen.paths.confusion).open() as lines:
+        pairs = Counter((row["actual"], row["predicted"]) for row in csv.DictReader(lines))
+    counts = [[pairs[actual, predicted] for predicted in scoring.CLASSES] for actual in scoring.CLASSES]
+    assert counts == program["confusion"]
+    given = predictions.read(folder / chosen.paths.predictions)
+    assert np.diag(program["confusion"]).sum() == (given.probabilities.argmax(axis=1) == given.labels).sum()

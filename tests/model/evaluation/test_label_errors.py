@@ -1,0 +1,84 @@
+"""Likely label errors: which examples, in which order, and how they are written."""
+
+import numpy as np
+import pytest
+from support.records import datum as record
+from support.records import write_folder
+
+from perennial.model.evaluation import label_errors
+from perennial.model.evaluation.predictions import Predictions
+
+CONFIDENT, UNSURE = 0.98, 0.6
+
+
+def predictions(labels, predicted, p, classes=3):
+    """Probabilities of these predicted classes; the rest is shared by the others."""
+    probabilities = np.repeat(((1 - np.array(p)) / (classes - 1))[:, None], classes, axis=1)
+    probabilities[np.arange(len(labels)), np.array(predicted, np.int64)] = p
+    return np.array(labels, np.int64), probabilities.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("labels", "predicted", "p", "found"),
+    [
+        ([0, 0, 1, 1], [0, 0, 1, 1], [0.9] * 4, []),
+        ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0.9, 0.9, CONFIDENT, 0.9, 0.9, 0.9], [2]),
+        ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0.9, 0.9, UNSURE, 0.9, 0.9, 0.9], []),
+        ([0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 0], [0.9, 0.95, CONFIDENT, 0.7, 0.7, 0.9], [2, 1, 5]),
+        ([0, 0, 0], [0, 0, 2], [0.9, 0.9, 1.0], []),  # no example of class 2 says what confident means
+        ([0, 0, 0, 1, 1], [1, 1, 0, 1, 1], [0.9, 0.9, 0.9, 0.8, 0.8], [0, 1]),  # ties by number
+        ([], [], [], []),
+    ],
+)
+def test_examples_whose_label_a_confident_model_contradicts_come_strongest_first(labels, predicted, p, found):
+    assert label_errors.find(*predictions(labels, predicted, p)).numbers.tolist() == found
+
+
+def test_planted_errors_are_found_and_nothing_else():
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 5, 1000)
+    labels, planted = true.copy(), rng.choice(1000, 50, replace=False)
+    labels[planted] = (true[planted] + rng.integers(1, 5, 50)) % 5
+    found = label_errors.find(*predictions(labels, true, rng.uniform(0.9, 1, 1000), classes=5))
+    assert set(found.numbers.tolist()) <= set(planted.tolist())
+    assert len(found.numbers) >= 45
+    assert (found.suggested == true[found.numbers]).all()
+
+
+@pytest.mark.parametrize(("right", "above"), [(500, False), (530, False), (560, True)])
+def test_a_model_at_the_level_of_chance_lists_nothing(tmp_path, right, above):
+    grey = np.full((8, 8), 9, np.uint8)
+    write_folder(tmp_path, {"test": [[record(grey, number % 2) for number in range(1000)]]}, ["cat", "dog"])
+    true = np.arange(1000) % 2
+    wrong = np.random.default_rng(0).permutation(1000)[right:]
+    predicted = true.copy()
+    predicted[wrong] = 1 - true[wrong]
+    labels, probabilities = predictions(true, predicted, np.linspace(0.5, 0.99, 1000), classes=2)
+    found = label_errors.described(
+        tmp_path,
+        Predictions(
+            labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
+            split_digest="s", model="m",
+        ),
+    )  # fmt: skip
+    assert (found["above_chance"], found["likely"] > 0, bool(found["listed"])) == (above, above, above)
+
+
+def test_the_list_names_record_label_and_suggestion_of_each(tmp_path):
+    grey = np.full((8, 8), 9, np.uint8)
+    shards = [[record(grey, label) for label in part] for part in ([0] * 9, [1] * 9)]
+    write_folder(tmp_path, {"test": shards}, ["cat", "dog"])
+    labels, probabilities = predictions(
+        [0] * 9 + [1] * 9, [0] * 8 + [1] + [1] * 8 + [0], [0.9] * 8 + [0.95] + [0.9] * 8 + [0.99], 2
+    )
+    scored = Predictions(
+        labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
+        split_digest="s", model="m",
+    )  # fmt: skip
+    found = label_errors.described(tmp_path, scored)
+    facts = {name: found[name] for name in ("split", "examples", "likely", "data", "model")}
+    assert facts == {"split": "test", "examples": 18, "likely": 2, "data": "d", "model": "m"}
+    assert found["listed"][0] == {
+        "record": 17, "image": None, "label": "dog", "suggested": "cat", "p_label": 0.01, "p_suggested": 0.99,
+    }  # fmt: skip
+    assert [each["record"] for each in found["listed"]] == [17, 8]

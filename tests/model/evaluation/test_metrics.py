@@ -1,0 +1,66 @@
+"""Metrics per class and confidence intervals."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn import metrics as sklearn
+
+from perennial.base.config.release import EvaluateConfig
+from perennial.model.evaluation import diagnostics, metrics, scoring
+from perennial.model.evaluation.scoring import ExampleScores
+
+Evaluation = Callable[..., EvaluateConfig]
+RANDOM = np.random.default_rng(0)
+LOGITS = RANDOM.normal(size=(103, 10)).astype(np.float32)
+LABELS = RANDOM.integers(0, 10, 103)
+NAMES = [str(label) for label in range(10)]
+
+
+def scored(logits: NDArray[np.float32] = LOGITS, labels: NDArray[np.int64] = LABELS) -> ExampleScores:
+    return scoring.score([(logits, labels)], classes=logits.shape[1], examples=len(labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("precision", sklearn.precision_score), ("recall", sklearn.recall_score), ("f1", sklearn.f1_score)],
+)
+def test_each_class_has_its_score(name: str, expected: Callable[..., NDArray[np.float64]]) -> None:
+    found = [each[name] for each in metrics.per_class(scored(), NAMES).values()]
+    assert found == pytest.approx(list(expected(LABELS, LOGITS.argmax(axis=1), average=None)))
+
+
+def test_a_metric_with_denominator_0_is_none() -> None:
+    found = metrics.per_class(scored(np.eye(4, dtype=np.float32)[[0, 2, 0]], np.array([0, 1, 0])), list("abcd"))
+    assert found == {
+        "a": {"examples": 2, "precision": 1.0, "recall": 1.0, "f1": 1.0},
+        "b": {"examples": 1, "precision": None, "recall": 0.0, "f1": 0.0},
+        "c": {"examples": 0, "precision": 0.0, "recall": None, "f1": 0.0},
+        "d": {"examples": 0, "precision": None, "recall": None, "f1": None},
+    }
+
+
+def test_intervals_hold_the_score() -> None:
+    for name, ends in metrics.scored_intervals(scored(), 0.95).items():
+        assert ends["low"] < getattr(scored(), name) < ends["high"]
+
+
+def test_a_higher_level_gives_wider_intervals() -> None:
+    narrow, wide = (metrics.scored_intervals(scored(), level)["loss"] for level in (0.5, 0.99))
+    assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
+
+
+def test_if_all_predictions_are_correct_the_interval_is_not_one_point() -> None:
+    found = metrics.scored_intervals(scored(np.eye(10, dtype=np.float32)[LABELS], LABELS), 0.95)
+    assert found["accuracy"] == {"low": pytest.approx(0.0253 ** (1 / 103), abs=0.001), "high": 1.0}
+
+
+def test_one_example_has_all_metrics(evaluation: Evaluation) -> None:
+    reliability = diagnostics.reliability(np.array([0.1], np.float32), LABELS[:1] == 0, bins=15)
+    found = metrics.compute(scored(LOGITS[:1], LABELS[:1]), NAMES, reliability, evaluation())
+    assert set(found) == {
+        "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "confidence_level",
+        "intervals",
+    }  # fmt: skip
+    assert found["examples"] == 1

@@ -1,0 +1,373 @@
+"""Parity of exports with the predictions of the scored model.
+
+mobilenet_v2, and a process for each model, only with FAULTS=all: a test of the stage has a process too.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import softmax
+from support import scoring
+from support.scoring import CLASSES, CROPPED, GREY, World
+
+from perennial.base import files
+from perennial.base.config.training import AveragesConfig
+from perennial.base.errors import DataError, PerennialError, QualityError
+from perennial.base.runtime import child
+from perennial.data.preprocessing import ImageSpec
+from perennial.data.records import manifest
+from perennial.model.evaluation.predictions import Predictions
+from perennial.model.export import parity, saved_model
+from perennial.model.export.formats import FORMATS
+from perennial.model.export.parity import Backend, FormatComparison, FormatReport, Job
+from perennial.model.export_layout import EXTRA
+from perennial.model.training.train_step import Averages
+
+EXAMPLES = 30
+PROGRAM = parity.__name__
+THOROUGH = os.environ.get("FAULTS") == "all"
+RESIZED = ImageSpec(
+    preprocessing="inception", height=40, width=40, channels=3, image_size=32, grayscale=False, fast=True
+)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model with its predictions, and an export of it."""
+
+    world: World
+    job: Job
+
+    def exported(
+        self, folder: Path, *, pixels: ImageSpec | None = None, classes: tuple[str, ...] = CLASSES
+    ) -> Job:
+        """The job with another export, with this preprocessing and these labels."""
+        description = self.world.description.model_copy(
+            update={"pixels": pixels or self.world.description.pixels}
+        )
+        write_export(folder / "export", replace(self.world, description=description), self.job.records, classes)
+        return self.job.model_copy(update={"export": folder / "export"})
+
+
+def write_export(
+    folder: Path,
+    world: World,
+    records: Path,
+    labels: tuple[str, ...] = CLASSES,
+    card: tuple[str, ...] = CLASSES,
+) -> None:
+    card_content = {
+        "classes": list(card),
+        "weights_sha256": world.description.weights_sha256,
+        "scored_on": manifest.digest(records),
+    }
+    assets = folder.with_name("assets")
+    files.write_bytes(assets / "labels.txt", manifest.labels_text(list(labels)).encode())
+    files.write_json(assets / "model_card.json", card_content)
+    folder.mkdir()
+    saved_model.save(folder, world.model, world.description, tuple(sorted(assets.iterdir())))
+
+
+def scored(folder: Path, world: World) -> Scored:
+    scoring.write_records(folder / "records", world, {"test": EXAMPLES})
+    pixels = world.description.pixels
+    logits = world.model(pixels.evaluation(world.images[:EXAMPLES]), training=False).numpy()
+    assert len(set(logits.argmax(axis=1).tolist())) > 1
+    Predictions(
+        labels=world.labels[:EXAMPLES],
+        probabilities=softmax(logits, axis=1),
+        classes=CLASSES,
+        split="test",
+        data=manifest.digest(folder / "records"),
+        split_digest="",
+        model=world.description.weights_sha256,
+    ).write(folder / "predictions.npz")
+    write_export(folder / "export", world, folder / "records")
+    job = Job(
+        export=folder / "export",
+        records=folder / "records",
+        predictions=folder / "predictions.npz",
+        formats=(),
+        devices="auto",
+        channels=pixels.channels,
+        batch_size=7,
+    )
+    return Scored(world, job)
+
+
+def spread(world: World) -> World:
+    """The model with a wider range of probabilities than deep untrained models have."""
+    kernel = world.model.weights[-2]
+    kernel.assign(kernel.numpy() * 2 / world.logits.std())
+    return world
+
+
+@pytest.fixture(scope="module")
+def grey(tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    """mnist_cnn."""
+    return scored(tmp_path_factory.mktemp("grey"), scoring.world(EXAMPLES))
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scored, Averages]]:
+    """cifar10_tutorial on the middle of images, after some steps: scored and exported with averages."""
+    world = scoring.world(EXAMPLES, "cifar10_tutorial", CROPPED)
+    averages = Averages(world.model, AveragesConfig(decay=0.5, dynamic=False))
+    ready, weights = CROPPED.evaluation(world.images), world.model.trainable_variables
+    for step in range(3):
+        with tf.GradientTape() as tape:
+            logits = world.model(ready, training=False)
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(world.labels, logits)
+        for weight, gradient in zip(
+            weights, tape.gradient(loss, [each.value for each in weights]), strict=True
+        ):
+            weight.assign_sub(0.001 * gradient)
+        averages.update(tf.constant(step))
+    with averages.swapped():
+        yield scored(tmp_path_factory.mktemp("averaged"), world), averages
+
+
+def require_all_agree(job: Job) -> None:
+    found = apart(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
+    assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
+    for each in found:
+        assert each.difference <= 1e-5
+        assert (each.agreement, each.examples) == (1.0, EXAMPLES)
+        assert each.bytes > 10_000
+        assert each.milliseconds > 0
+
+
+def test_an_export_of_mnist_cnn_agrees(grey: Scored) -> None:
+    require_all_agree(grey.job)
+
+
+def test_an_export_of_cifar10_tutorial_with_averages_and_crop_agrees(averaged: tuple[Scored, Averages]) -> None:
+    require_all_agree(averaged[0].job)
+
+
+@pytest.mark.skipif(not THOROUGH, reason="only with FAULTS=all")
+def test_an_export_of_mobilenet_v2_agrees(tmp_path: Path) -> None:
+    require_all_agree(scored(tmp_path, spread(scoring.world(EXAMPLES, "mobilenet_v2", RESIZED))).job)
+
+
+CAUGHT = r"SavedModel .*example \d+ .*[\d.e-]+ of \w+, expected [\d.e-]+"
+
+
+def test_averages_that_were_left_out_are_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
+    whole, averages = averaged
+    averages.restore()
+    job = whole.exported(tmp_path)
+    averages._assign(averages.variables)
+    with pytest.raises(QualityError, match=CAUGHT):
+        parity.compare(job)
+
+
+def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
+    job = grey.exported(tmp_path, pixels=GREY.model_copy(update={"preprocessing": "lenet"}))
+    with pytest.raises(QualityError, match=CAUGHT):
+        parity.compare(job)
+
+
+@pytest.mark.slow
+def test_a_crop_in_another_place_is_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
+    job = averaged[0].exported(tmp_path, pixels=CROPPED.model_copy(update={"preprocessing": "standard"}))
+    with pytest.raises(QualityError, match=CAUGHT):
+        parity.compare(job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"labels": (*CLASSES[1::-1], *CLASSES[2:])},
+            r"labels\.txt .*0:one in line 1, expected 0:zero",
+        ),
+        ({"labels": CLASSES[:9]}, r"labels\.txt .*nothing in line 10, expected 9:nine"),
+        (
+            {"card": CLASSES[::-1]},
+            r"model_card\.json .*\['nine', .* as classes, expected \['zero'",
+        ),
+    ],
+    ids=["labels", "too few labels", "card"],
+)
+def test_labels_in_another_order_are_caught(
+    grey: Scored, tmp_path: Path, changes: dict[str, tuple[str, ...]], message: str
+) -> None:
+    write_export(tmp_path / "export", grey.world, grey.job.records, **changes)
+    with pytest.raises(QualityError, match=message):
+        parity.compare(grey.job.model_copy(update={"export": tmp_path / "export"}))
+
+
+def test_missing_predictions_are_a_data_error(grey: Scored, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="dvc repro evaluate"):
+        parity.compare(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}))
+
+
+SCORED = Predictions(
+    labels=np.array([0, 1, 1]),
+    probabilities=np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]], np.float32),
+    classes=("cat", "dog"),
+    split="test",
+    data="d",
+    split_digest="",
+    model="m",
+)
+
+
+def judged(
+    probabilities: object, difference: float = 0.5, agreement: float = 1.0, scored: Predictions = SCORED
+) -> FormatReport:
+    """The report on a format with these probabilities."""
+    answers = np.array(probabilities, np.float32)
+    way = Backend(
+        name="format", bytes=1, predict=lambda _: (answers.argmax(axis=1), answers), difference=difference,
+        agreement=agreement,
+    )  # fmt: skip
+    compared = FormatComparison(way, scored)
+    compared.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
+    return compared.report(1.0)
+
+
+def test_a_format_within_its_bounds_is_reported() -> None:
+    found = judged([[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], agreement=0.6)
+    assert (found.difference, found.agreement, found.examples) == (0.25, pytest.approx(2 / 3), 3)
+
+
+@pytest.mark.parametrize("wrong", [0.125, np.nan])
+def test_the_example_with_the_largest_difference_is_named(wrong: float) -> None:
+    with pytest.raises(QualityError, match=r"example 2 .* of cat, expected 0\.25.*1 of 3"):
+        judged([[0.75, 0.25], [0.5, 0.5], [wrong, 0.75]], difference=0.1)
+
+
+def test_the_first_example_with_another_class_is_named() -> None:
+    with pytest.raises(QualityError, match=r"1 of 3 .*example 2: cat, expected dog; at least 100\.0%"):
+        judged([[0.75, 0.25], [0.5, 0.5], [0.625, 0.375]])
+
+
+def test_tied_classes_count_as_equal() -> None:
+    assert judged([[0.75, 0.25], [0.4999, 0.5001], [0.25, 0.75]]).agreement == 1.0
+
+
+def test_classes_that_the_allowed_difference_may_swap_count_as_equal() -> None:
+    scored = replace(SCORED, probabilities=np.array([[0.500001, 0.499999]] * 3, np.float32))
+    assert judged([[0.4999985, 0.5000015]] * 3, difference=parity.DIFFERENCE, scored=scored).agreement == 1.0
+    apart = replace(scored, probabilities=np.array([[0.50002, 0.49998]] * 3, np.float32))
+    with pytest.raises(QualityError, match="another class"):
+        judged([[0.4999985, 0.5000015]] * 3, scored=apart)
+
+
+def test_probabilities_that_contradict_the_class_are_caught() -> None:
+    probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]], np.float32)
+    answers = (np.array([0, 0, 1]), probabilities)
+    backend = Backend(name="tflite_int8", bytes=1, predict=lambda _: answers, difference=1.0, agreement=0.97)
+    compared = FormatComparison(backend, SCORED)
+    compared.add(BLANK)
+    with pytest.raises(QualityError, match="1 of 3 test examples another class"):
+        compared.report(1.0)
+
+
+def test_a_missing_prediction_is_caught() -> None:
+    with pytest.raises(QualityError, match="2 test examples, expected 3"):
+        judged([[0.75, 0.25], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("outputs", [[[0.75, 0.25]] * 4, [[0.5, 0.25, 0.25]] * 3])
+def test_an_additional_prediction_or_class_is_caught(outputs: list[list[float]]) -> None:
+    with pytest.raises(QualityError, match="expected 3 with 2"):
+        judged(outputs)
+
+
+def test_a_format_that_does_not_load_is_named(grey: Scored, tmp_path: Path) -> None:
+    job = grey.exported(tmp_path).model_copy(update={"formats": ("tflite_float32",)})
+    files.write_bytes(job.export / EXTRA / FORMATS["tflite_float32"].file, b"none")
+    with pytest.raises(QualityError, match=r"^tflite_float32 .*load: .*export\.formats"):
+        parity.compare(job)
+
+
+def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ...]:
+    with child.started(program, log) as compare:
+        return parity.compare_apart(job, compare)
+
+
+def test_a_failed_comparison_is_not_a_verdict(grey: Scored, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"npz does not exist.*the old export was kept"):
+        apart(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log")
+
+
+def test_batches_end_at_a_number_of_images_or_bytes() -> None:
+    images = [(b"", np.zeros((side, 1, 1), np.uint8)) for side in (9, 9, 9, 30, 1, 1, 1, 1)]
+    assert [len(batch) for batch in parity.batches(images, 3, max_bytes=20)] == [3, 1, 3, 1]
+
+
+def test_a_process_that_dies_is_reported_with_its_log(grey: Scored, tmp_path: Path) -> None:
+    with pytest.raises(PerennialError, match=r"code 1.*the old export was kept") as caught:
+        apart(grey.job, tmp_path / "log", program="perennial.no_such_module")
+    assert type(caught.value) is PerennialError
+    assert str(tmp_path / "log") in str(caught.value)
+    assert "No module named" in (tmp_path / "log").read_text()
+
+
+BLANK = [(b"", np.full((1, 1, 1), number, np.uint8)) for number in range(3)]
+EVEN = replace(SCORED, labels=np.zeros(3, np.int64), probabilities=np.full((3, 2), 0.5, np.float32))
+
+
+def failing(name: str, fails: Callable[[list[int]], bool], error: Exception) -> FormatComparison:
+    """A format that raises for batches with such images, and predicts correctly otherwise."""
+
+    def predict(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if fails(images.ravel().tolist()):
+            raise error
+        return np.zeros(len(images), np.int64), EVEN.probabilities[: len(images)]
+
+    return FormatComparison(Backend(name=name, bytes=1, predict=predict, difference=0.5, agreement=1.0), EVEN)
+
+
+@pytest.mark.parametrize(
+    ("fails", "place"),
+    [
+        (lambda numbers: 2 in numbers, "test example 2"),
+        (lambda numbers: len(numbers) > 1, "test examples 1 to 2 at once"),
+    ],
+)
+def test_an_error_of_a_format_names_the_format_and_the_example(
+    fails: Callable[[list[int]], bool], place: str
+) -> None:
+    compared = failing("tflite_int8", fails, RuntimeError("node 13 (DIV)\nand more"))
+    compared.add(BLANK[:1])
+    with pytest.raises(QualityError, match=rf"^tflite_int8 .*{place}: node 13 \(DIV\); .*export\.formats"):
+        compared.add(BLANK[1:])
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (MemoryError(), MemoryError),
+        (RuntimeError("6: Failed to allocate memory for requested buffer"), MemoryError),
+        (OSError(28, "No space left on device"), OSError),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM"), tf.errors.ResourceExhaustedError),
+    ],
+    ids=["memory", "ONNX Runtime's memory", "disk", "device"],
+)
+def test_an_error_of_the_machine_is_not_a_verdict(raised: Exception, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        failing("onnx", lambda numbers: 1 in numbers, raised).add(BLANK)
+
+
+def test_a_format_that_fails_at_a_single_image_is_named() -> None:
+    backend = Backend(
+        name="onnx", bytes=1, predict=lambda images: {2: ()}[len(images)], difference=0.5, agreement=1.0
+    )
+    with pytest.raises(QualityError, match=r"^onnx .*alone: 1; .*export\.formats"):
+        backend.milliseconds(BLANK)
+
+
+@pytest.mark.parametrize(("name", "optional"), [("onnx", True), ("SavedModel", False)])
+def test_only_an_optional_format_can_be_left_out(name: str, optional: bool) -> None:
+    with pytest.raises(QualityError, match=rf"^{name} .* 0 test examples, expected 3") as caught:
+        failing(name, lambda _: False, ValueError()).report(1.0)
+    assert ("export.formats" in str(caught.value)) == optional

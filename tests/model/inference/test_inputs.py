@@ -1,0 +1,233 @@
+"""Image files of every format: classified as a record of them would be, or refused with the reason."""
+
+import gc
+import io
+import resource
+import struct
+import threading
+import tracemalloc
+import zlib
+
+import numpy as np
+import PIL.Image
+import pytest
+from support.inference import saved_as
+from support.raw import picture
+
+from perennial.base.errors import DataError
+from perennial.data.images import accept, decode, png
+from perennial.model.inference import inputs
+
+COLOURS = picture(1, 30)[:24]
+PHOTO = PIL.Image.fromarray(COLOURS)
+GREY = PHOTO.convert("L")
+ALPHA = PIL.Image.fromarray(np.dstack([COLOURS, COLOURS[..., 0]]))
+WIDE = PIL.Image.fromarray(COLOURS[..., 0].astype(np.uint16) * 256 + 77)
+
+
+def two():
+    """Options that save a second image; a new one each time, for saving leaves marks on it."""
+    return {"save_all": True, "append_images": [PHOTO.rotate(180)]}
+
+
+def oriented():
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    return saved_as(PHOTO, "JPEG", exif=exif)
+
+
+def damaged_jpeg():
+    """Noise in the middle of the only scan."""
+    content = bytearray(saved_as(PHOTO, "JPEG"))
+    middle = len(content) * 3 // 4
+    content[middle : middle + 20] = b"\xff\xc4" * 10
+    return bytes(content)
+
+
+def huge_png():
+    size = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", size), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))
+    return png.SIGNATURE + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+
+
+ACCEPTED = {
+    "colour JPEG": saved_as(PHOTO, "JPEG"),
+    "progressive JPEG": saved_as(PHOTO, "JPEG", progressive=True),
+    "grey JPEG": saved_as(GREY, "JPEG"),
+    "CMYK JPEG": saved_as(PHOTO.convert("CMYK"), "JPEG"),
+    "JPEG with EXIF orientation": oriented(),
+    "MPO": saved_as(PHOTO, "MPO", **two()),
+    "colour PNG": saved_as(PHOTO, "PNG"),
+    "grey PNG": saved_as(GREY, "PNG"),
+    "PNG with alpha": saved_as(ALPHA, "PNG"),
+    "PNG with a palette": saved_as(PHOTO.quantize(16), "PNG"),
+    "PNG with one transparent colour": saved_as(PHOTO, "PNG", transparency=(0, 0, 0)),
+    "PNG of 16 bits": saved_as(WIDE, "PNG"),
+    "bilevel PNG": saved_as(GREY.convert("1"), "PNG"),
+    "lossy WebP": saved_as(PHOTO, "WEBP"),
+    "lossless WebP": saved_as(ALPHA, "WEBP", lossless=True),
+    "BMP": saved_as(PHOTO, "BMP"),
+    "GIF": saved_as(PHOTO, "GIF"),
+}
+FURTHER = {
+    "TIFF": saved_as(PHOTO, "TIFF"),
+    "grey TIFF": saved_as(GREY, "TIFF"),
+    "TIFF of 16 bits": saved_as(WIDE, "TIFF"),
+    "TIFF with alpha": saved_as(ALPHA, "TIFF"),
+    "JPEG 2000": saved_as(PHOTO, "JPEG2000"),
+    "AVIF": saved_as(PHOTO, "AVIF"),
+    "PPM": saved_as(PHOTO, "PPM"),
+}
+BAD = {
+    "nothing": (b"", "it is empty"),
+    "HTML": (b"<html>404</html>", "it starts with b'<html>40'"),
+    "half a JPEG": (saved_as(PHOTO, "JPEG")[:-100], "it is incomplete"),
+    "damaged JPEG": (damaged_jpeg(), "it (is incomplete|is damaged|cannot be decoded)"),
+    "half a PNG": (saved_as(PHOTO, "PNG")[:-20], "it is incomplete"),
+    "half a WebP": (saved_as(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
+    "half a TIFF": (saved_as(PHOTO, "TIFF")[:-400], "it cannot be decoded"),
+    "animated GIF": (saved_as(PHOTO, "GIF", **two()), "it is an animation"),
+    "animated PNG": (saved_as(PHOTO, "PNG", **two()), "it is an animation"),
+    "TIFF of two pages": (saved_as(PHOTO, "TIFF", **two()), "several pages, expected one image"),
+    "TIFF of 32 bits": (saved_as(GREY.convert("F"), "TIFF"), "samples of 32 bits"),
+    "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, PNG, WebP, BMP or GIF"),
+    "a bomb": (huge_png(), "100000 x 100000 pixels, expected 1 to"),
+}
+
+
+@pytest.mark.parametrize("content", ACCEPTED.values(), ids=ACCEPTED)
+def test_the_model_gets_what_a_record_would_hold(world, classifier, content) -> None:
+    accepted = accept.accepted(content, "")
+    expected = world.expected(decode.array(decode.decoded(accepted.encoded)))
+    (answer,) = classifier.predict(content)
+    # TensorFlow's and Pillow's JPEG decoders differ by a unit or two in a few pixels.
+    np.testing.assert_allclose(answer.probabilities, expected, atol=0.03 if accepted.format == "jpg" else 1e-5)
+
+
+@pytest.mark.parametrize("content", ACCEPTED.values(), ids=ACCEPTED)
+def test_the_bytes_are_those_of_a_record(content) -> None:
+    assert inputs.to_encoded(content, inputs.PixelBudget()) == accept.accepted(content, "").encoded
+
+
+@pytest.mark.parametrize("content", FURTHER.values(), ids=FURTHER)
+def test_further_formats_are_classified_by_their_pixels(world, classifier, content) -> None:
+    pixels = decode.array(decode.plain(PIL.Image.open(io.BytesIO(content))))
+    (answer,) = classifier.predict(content)
+    np.testing.assert_allclose(answer.probabilities, world.expected(pixels), atol=1e-5)
+
+
+@pytest.mark.parametrize(("content", "reason"), BAD.values(), ids=BAD)
+def test_a_bad_image_is_refused_with_the_reason(classifier, content, reason) -> None:
+    with pytest.raises(DataError, match=f"^image 0: .*{reason}"):
+        classifier.predict(content)
+
+
+def test_bad_images_do_not_affect_others_of_the_batch(classifier) -> None:
+    bad = [content for content, _ in BAD.values()]
+    good = ACCEPTED["colour JPEG"]
+    mixed = [each for content in bad for each in (content, good)]
+    answers = classifier.predict([*mixed, good], on_bad_image="skip")
+    (alone,) = classifier.predict(good)
+    assert answers[0:-1:2] == [None] * len(bad)
+    for answer in answers[1::2]:
+        np.testing.assert_allclose(answer.probabilities, alone.probabilities, atol=1e-6)
+
+
+FILES = 5000
+
+
+def test_only_the_names_of_a_large_folder_are_held(tmp_path) -> None:
+    for number in range(FILES):
+        (tmp_path / f"{number:07}.jpg").touch()
+    tracemalloc.start()
+    try:
+        images = inputs.from_arguments([str(tmp_path)])
+        assert [len(images), sum(1 for _ in images)] == [FILES, FILES]
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / FILES < 100  # bytes
+
+
+def test_images_can_be_listed_twice(tmp_path) -> None:
+    (tmp_path / "below").mkdir()
+    files = [tmp_path / "b.jpg", tmp_path / "below" / "a.jpg", tmp_path / "c.jpg"]
+    for file in files:
+        file.touch()
+    images = inputs.from_arguments([str(tmp_path), str(files[0])])
+    expected = [str(files[index]) for index in (0, 2, 1, 0)]
+    assert [[image.name for image in images] for _ in range(2)] == [expected] * 2
+
+
+SIDE = 100_000  # of images that no decoder may start on
+
+
+def tiff(side: int, *, tile: int) -> bytes:
+    """A gray TIFF of one tile, whose size may be larger than the image."""
+    data = zlib.compress(bytes(1000))
+    tags = (
+        (256, side), (257, side), (258, 8), (259, 8), (262, 1), (277, 1), (322, tile), (323, tile),
+        (324, 8 + 2 + 12 * 10 + 4), (325, len(data)),
+    )  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data
+
+
+def box(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I4s", len(body) + 8, kind) + body
+
+
+def patched(kind: str, fields: str, found: tuple[int, ...], values: tuple[int, ...]) -> bytes:
+    """A saved photo whose header claims another size."""
+    content = saved_as(PHOTO, kind)
+    assert struct.pack(fields, *found) in content
+    return content.replace(struct.pack(fields, *found), struct.pack(fields, *values), 1)
+
+
+WIDTH, HEIGHT = PHOTO.size
+BOMBS = {
+    "PNG": huge_png(),
+    "JPEG": patched("JPEG", ">HH", (HEIGHT, WIDTH), (60_000, 60_000)),
+    "GIF": patched("GIF", "<HH", (WIDTH, HEIGHT), (60_000, 60_000)),
+    "BMP": patched("BMP", "<ii", (WIDTH, HEIGHT), (SIDE, SIDE)),
+    "WebP": b"RIFF" + struct.pack("<I", 30) + b"WEBPVP8X" + struct.pack("<II", 10, 0) + b"\xff" * 6,
+    "TIFF": tiff(SIDE, tile=16),
+    "TIFF with a huge tile": tiff(16, tile=30_000),
+    "JPEG 2000": patched("JPEG2000", ">IIII", (WIDTH, HEIGHT, 0, 0), (SIDE, SIDE, 0, 0)),
+    "AVIF": patched("AVIF", ">II", (WIDTH, HEIGHT), (16_000, 16_000)),
+    "PPM": b"P6 100000 100000 255\n" + bytes(1000),
+    "PGM": b"P5 100000 100000 65535\n" + bytes(1000),
+}
+
+
+@pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
+def test_a_decompression_bomb_is_refused_before_it_takes_memory(content) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(inputs.UnusableImage, match=r"\d{5,} x \d{5,}|exceeds limit|cannot be decoded"):
+        inputs.to_encoded(content, inputs.PixelBudget())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+CONVERTED = FURTHER | {
+    name: content for name, content in ACCEPTED.items() if "of 16 bits" in name or "CMYK" in name
+}
+
+
+@pytest.mark.parametrize("content", CONVERTED.values(), ids=CONVERTED)
+def test_a_converted_image_waits_for_its_share_of_the_pixel_budget(content) -> None:
+    budget, done = inputs.PixelBudget(WIDTH * HEIGHT), threading.Event()
+
+    def convert() -> None:
+        inputs.to_encoded(content, budget)
+        done.set()
+
+    with budget.reserve(1):
+        thread = threading.Thread(target=convert)
+        thread.start()
+        assert not done.wait(0.2)
+    thread.join(600)
+    assert done.is_set()

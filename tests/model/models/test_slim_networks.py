@@ -1,0 +1,199 @@
+"""Networks against slim's own, which tests/support/slim_reference.py asked in an environment of its own."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import keras
+import numpy as np
+import pytest
+from keras.src.backend import StatelessScope
+from support import slim_values
+
+from perennial.base.config import choices
+from perennial.base.config.networks import NETWORKS
+from perennial.model.models import MODELS, imagenet, logits, slim_checkpoint, slim_layers
+
+SLIM: dict[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("slim.json").read_text())
+FACTORY = """
+alexnet_v2 cifarnet overfeat vgg_a vgg_16 vgg_19 inception_v1 inception_v2 inception_v3 inception_v4
+inception_resnet_v2 lenet resnet_v1_50 resnet_v1_101 resnet_v1_152 resnet_v1_200 resnet_v2_50 resnet_v2_101
+resnet_v2_152 resnet_v2_200 mobilenet_v1 mobilenet_v1_075 mobilenet_v1_050 mobilenet_v1_025 mobilenet_v2
+mobilenet_v2_140 mobilenet_v2_035 nasnet_cifar nasnet_mobile nasnet_large pnasnet_large pnasnet_mobile
+"""
+QUICK = ("inception_v2", 96)
+ALL = [
+    pytest.param(case, id="-".join(map(str, case)), marks=() if case == QUICK else pytest.mark.slow)
+    for name, facts in SLIM.items()
+    for case in ((name, each["size"]) for each in facts["computed"])
+]
+# Layers of Keras' networks at slim's end points.
+KERAS_ENDS = {
+    **{f"pool{number}": f"block{number}_pool" for number in range(1, 6)},
+    **{
+        f"Mixed_{module}": f"mixed{number}"
+        for number, module in enumerate(("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c"))
+    },
+    "PreLogits": "avg_pool",
+    "MaxPool_3a_3x3": "max_pooling2d",
+    "MaxPool_5a_3x3": "max_pooling2d_1",
+}
+
+
+def digest(names: Iterable[str]) -> str:
+    return hashlib.sha256("".join(f"{name}\n" for name in sorted(names)).encode()).hexdigest()
+
+
+def test_every_image_network_of_slims_factory_is_here() -> None:
+    assert set(FACTORY.split()) - set(get_args(choices.Model)) == set()
+
+
+@pytest.mark.parametrize("name", SLIM)
+def test_the_listed_parameters_are_slims(name: str) -> None:
+    network, facts = NETWORKS[name], SLIM[name]
+    assert (network.parameters, network.image_size) == (facts["weights"]["10"], facts["computed"][0]["size"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLIM)
+def test_1001_classes_have_slims_parameters(build, name: str) -> None:
+    with StatelessScope():  # no values, only shapes
+        assert build(name, classes=1001).count_params() == SLIM[name]["weights"]["1001"]
+
+
+class Pair(NamedTuple):
+    """One of our networks, with the weights that slim_values makes of the names of its variables."""
+
+    model: keras.Model
+    names: dict[str, str]  # slim's, by our paths
+    facts: dict[str, Any]  # about slim's network
+    computed: dict[str, Any]  # by slim's network at this size
+
+
+@pytest.fixture(scope="module", params=ALL)
+def pair(request, build) -> Pair:
+    name, size = request.param
+    model = build(name, (size, size, 3))
+    names = slim_checkpoint.variables(model)
+    for weight in model.weights:
+        weight.assign(slim_values.weight(names[weight.path], tuple(weight.shape)))
+    (computed,) = [each for each in SLIM[name]["computed"] if each["size"] == size]
+    return Pair(model, names, SLIM[name], computed)
+
+
+def test_logits_are_slims(pair: Pair) -> None:
+    found = logits(pair.model(slim_values.images(pair.computed["size"]), training=False)).numpy()
+    expected = np.array(pair.computed["logits"])
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_variables_those_trained_and_those_with_l2_are_slims(pair: Pair) -> None:
+    model, names, facts, patterns = pair.model, pair.names, pair.facts, MODELS[pair.model.name].decayed
+    decayed = [path for path in names if any(fnmatchcase(path, pattern) for pattern in patterns)]
+    found = [names.values(), [names[each.path] for each in model.trainable_weights], map(names.get, decayed)]
+    expected = [facts["variables"], facts["trainable"], facts["regularized"]]
+    assert list(map(digest, found)) == expected
+    published = pair.facts["computed"][0]["size"]
+    if pair.computed["size"] == published or pair.model.name.startswith("resnet"):
+        assert model.count_params() == facts["weights"]["10"]
+
+
+def test_end_points_have_slims_shapes(pair: Pair) -> None:
+    layers = {layer.name: layer for layer in pair.model.layers}
+    by_slim = {name.rpartition("/")[0]: path.rpartition("/")[0] for path, name in pair.names.items()}
+    found = {name: shape_at(name, layers, by_slim) for name in pair.computed["end_points"]}
+    assert found == pair.computed["end_points"]
+
+
+def shape_at(end_point: str, layers: dict[str, keras.Layer], by_slim: dict[str, str]) -> str:
+    """As slim_reference.py says shapes, of the output of our layer at one of slim's end points."""
+    inner = end_point.rpartition("/")[-1] if "pool" in end_point else end_point.partition("/")[2] or end_point
+    units = [name for name in layers if re.fullmatch(rf"{inner}\.unit_\d+\.bottleneck_v\d", name)]
+    named = inner.replace("/", ".")
+    of_keras = KERAS_ENDS.get(inner), by_slim.get(end_point), by_slim.get(f"InceptionV3/{end_point}")
+    wanted = (*units[-1:], f"{named}.Relu", named, *of_keras, "global_pool")
+    layer = next(layers[name] for name in wanted if name in layers)
+    return "x".join(str(side) for side in layer.output.shape[1:] if side != 1)
+
+
+def test_the_decay_of_batch_statistics_is_slims_or_the_one_asked_for(build) -> None:
+    def decays(name: str, size: int, **options: object) -> set[float]:
+        with StatelessScope():
+            layers = build(name, (size, size, 3), **options).layers
+        return {layer.momentum for layer in layers if isinstance(layer, keras.layers.BatchNormalization)}
+
+    assert decays("inception_v1", 32) == {0.9997}
+    assert decays("mobilenet_v1_025", 32) == {0.9997}
+    assert decays("inception_v1", 32, batch_norm_decay=0.9) == {0.9}
+    assert decays("mobilenet_v1_025", 32, batch_norm_decay=0.9) == {0.9}
+
+
+@pytest.mark.parametrize(("initial", "deviation"), [
+    (slim_layers.fan_in, (2.6 / 400) ** 0.5),
+    (slim_layers.fan_out, (2.6 / 900) ** 0.5),
+    (slim_layers.truncated(0.01), 0.01),
+])  # fmt: skip
+def test_first_weights_are_normal_with_slims_deviation_and_cut_at_two(
+    initial: slim_layers.Initial, deviation: float
+) -> None:
+    keras.utils.set_random_seed(1)
+    values = np.asarray(initial()((400, 900))) / deviation
+    assert np.abs(values).max() <= 2.0001
+    assert values.std() == pytest.approx(0.8796, abs=0.005)
+    assert not np.array_equal(values, np.asarray(initial()((400, 900))) / deviation)  # of another layer
+
+
+# Of networks that tf-slim does not have: trainable weights without the auxiliary classifier, 1,000 classes,
+# as ports of slim's checkpoints to PyTorch count them (which have a scale in each normalization).
+PORTED = {"inception_v4": 42_679_816, "pnasnet_large": 86_057_668}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PORTED)
+def test_a_network_that_tf_slim_lacks_has_the_published_weights(build, name: str) -> None:
+    with StatelessScope():
+        model = build(name, classes=1000)
+    kept = [each for each in model.trainable_weights if not each.path.startswith("aux_logits")]
+    scales = {each.path.rpartition("/")[0] for each in kept if each.path.endswith("gamma")}
+    missing = [each for each in kept if each.path.endswith("beta") and each.path[:-5] not in scales]
+    assert sum(int(np.prod(each.shape)) for each in (*kept, *missing)) == PORTED[name]
+
+
+def pooled_as_slim(layer: keras.Layer) -> keras.Layer:
+    """A layer of Keras' NASNet, whose poolings that reduce get a border of zeros; slim's have none."""
+    if layer.name.startswith("reduction_pad"):
+        return keras.layers.Identity(name=layer.name)
+    padding = {"padding": "same"} if layer.name.startswith(("reduction_left", "reduction_right")) else {}
+    return type(layer).from_config(layer.get_config() | padding)
+
+
+@pytest.mark.slow
+# Keras' writer of HDF5 calls NumPy as NumPy 1 was called.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("name", imagenet.NASNETS)
+def test_nasnet_computes_what_keras_computes_with_its_published_weights(
+    build, tmp_path: Path, name: str
+) -> None:
+    keras.utils.set_random_seed(1)
+    theirs = imagenet.MAKERS[name](weights=None, classifier_activation=None)
+    random = np.random.default_rng(1)
+    for each in theirs.weights:
+        low, high = (0.5, 1.5) if each.name in {"gamma", "moving_variance"} else (-0.3, 0.3)
+        if "kernel" not in each.name:
+            each.assign(random.uniform(low, high, each.shape))
+    theirs.save_weights(tmp_path / "nasnet.weights.h5")
+    ours = build(name)
+    imagenet.load(ours, tmp_path / "nasnet.weights.h5")
+    slims = keras.models.clone_model(theirs, clone_function=pooled_as_slim)
+    slims.set_weights(theirs.get_weights())
+    features = (
+        keras.Model(slims.input, slims.layers[-2].output),
+        keras.Model(ours.input, ours.get_layer("global_pool").output),
+    )
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *ours.input.shape[1:])).astype(np.float32)
+    expected, found = (model(images).numpy() for model in features)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()

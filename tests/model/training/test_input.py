@@ -1,0 +1,369 @@
+"""What a training is fed."""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.raw import encoded
+from support.records import datum, write_folder
+from tensorflow.python.ops import gen_experimental_dataset_ops
+
+from perennial.base.config.training import AugmentationConfig, TrainConfig
+from perennial.base.errors import DataError
+from perennial.data.images import Image
+from perennial.data.preprocessing import ImageSpec, randomness
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
+from perennial.data.tfrecord import example
+from perennial.model.training import input as training_input
+from perennial.model.training.cache import Table
+from perennial.model.training.input import Batch, Input, model_input
+from perennial.model.training.shuffle import Shuffle
+
+EXAMPLES, BATCH, STEPS = 23, 5, 5  # steps an epoch; the last batch has 3
+CLASSES = ["none", "cat", "dog"]
+
+
+def image(number: int, side: int = 4) -> np.ndarray:
+    """One that says its number."""
+    return np.full((side, side), number, np.uint8)
+
+
+def pixels(*, same_size: bool = True) -> ImageSpec:
+    side = 4 if same_size else None
+    return ImageSpec(
+        preprocessing="lenet", height=side, width=side, channels=1, image_size=4, grayscale=False, fast=True
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Three shards of images of one size; their labels are 1 and 2 in turns."""
+    return written(tmp_path / "records", [4] * EXAMPLES)
+
+
+def written(folder: Path, sides: list[int]) -> Path:
+    data = [datum(image(number, side), 1 + number % 2) for number, side in enumerate(sides)]
+    write_folder(folder, {"train": [data[:8], data[8:16], data[16:]]}, CLASSES)
+    return folder
+
+
+@pytest.fixture
+def opened(load, records: Path):
+    """The input of those records, with some parameters of `train` changed."""
+
+    def build(folder: Path = records, *, offset: int = 0, same_size: bool = True, **values) -> Input:
+        train = configured(load, **values)
+        data, work = manifest.load(folder), Path("work")
+        return Input(folder, data, pixels(same_size=same_size), train, work=work, label_map=LabelMap(offset))
+
+    return build
+
+
+def configured(load, **values) -> TrainConfig:
+    return load(**{f"train.{key}": value for key, value in {"batch_size": BATCH, **values}.items()}).train
+
+
+def taken(
+    source: Input, steps: int, epoch: int = 0, skip: int = 0, replicas=range(1), of: int = 1
+) -> list[Batch]:
+    """The first batches of some replicas, as arrays."""
+    dataset = source.batches(epoch, skip, replicas=replicas, of=of)
+    return list(islice(dataset.as_numpy_iterator(), steps * len(replicas)))
+
+
+def joined(batches: list[Batch]) -> list[list]:
+    """What comes, whoever gets it."""
+    return [np.concatenate(parts).tolist() for parts in zip(*batches, strict=True)]
+
+
+def test_an_epoch_has_every_example_once_in_its_order(opened) -> None:
+    source = opened(seed=3)
+    found, _, _, _ = joined(taken(source, STEPS, epoch=2))
+    order = Shuffle(manifest.load(Path("records")).splits["train"].shards, 3, 1024)
+    assert [image[0][0][0] for image in found] == order.epoch(2).tolist()
+
+
+def test_the_last_batch_of_an_epoch_is_short_and_another_follows(opened) -> None:
+    assert [len(batch.labels) for batch in taken(opened(), STEPS + 1)] == [5, 5, 5, 5, 3, 5]
+
+
+def test_labels_are_those_of_the_images(opened) -> None:
+    images, labels, _, _ = joined(taken(opened(offset=1), STEPS))
+    assert [image[0][0][0] % 2 for image in images] == labels
+
+
+def test_positions_count_within_the_batch(opened) -> None:
+    assert joined(taken(opened(), STEPS))[3] == [*range(5)] * 4 + [*range(3)]
+
+
+def test_keys_are_of_seed_epoch_and_example(opened) -> None:
+    images, _, keys, _ = joined(taken(opened(seed=3), STEPS, epoch=2))
+    ordinals = [image[0][0][0] for image in images]
+    assert keys == randomness.keys(3, 2, tf.constant(ordinals, tf.int64)).numpy().tolist()
+
+
+@pytest.mark.parametrize(("cache", "skips"), [("memory", (1, 4)), ("none", (1, 4))])
+def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> None:
+    source = opened(cache=cache)
+    unbroken = list(map(shape_and_content, taken(source, STEPS + 2, epoch=1)))
+    resumed = [taken(source, STEPS + 2 - skip, epoch=1, skip=skip) for skip in skips]
+    assert [list(map(shape_and_content, batches)) for batches in resumed] == [unbroken[skip:] for skip in skips]
+
+
+def shape_and_content(batch: Batch) -> list[tuple]:
+    return [(part.dtype, part.shape, part.tobytes()) for part in batch]
+
+
+@pytest.mark.parametrize("name", ["inception", pytest.param("vgg", marks=pytest.mark.slow)])
+def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_workers(
+    load, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "photographs"
+    random, data = np.random.default_rng(0), []
+    for number in range(EXAMPLES):
+        shape = (20 + number % 5, 30 - number % 7, *((3,) if number % 3 else ()))
+        pixels = random.integers(0, 256, shape, np.uint8)
+        kind, name_of = ("JPEG", "jpg") if number % 2 else ("PNG", "png")
+        data.append(example.serialize(Image(encoded(pixels, kind), name_of, *shape[:2]), 1))
+    write_folder(folder, {"train": [data[:8], data[8:16], data[16:]]}, CLASSES)
+    way = ImageSpec(
+        preprocessing=name,
+        height=None,
+        width=None,
+        channels=3,
+        image_size=16,
+        grayscale=False,
+        fast=False,
+        resize="legacy",
+    )
+
+    def opened(batch_size: int) -> Input:
+        train, work = configured(load, batch_size=batch_size), tmp_path / "work"
+        return Input(folder, manifest.load(folder), way, train, work=work, label_map=LabelMap())
+
+    finished = tf.function(lambda batch: model_input(batch, way, AugmentationConfig()))  # with colors
+
+    def found(batches: list[Batch]) -> list[bytes]:
+        ready = [finished(Batch(*map(tf.constant, batch))).numpy() for batch in batches]
+        return [image.tobytes() for images in ready for image in images]
+
+    epoch = found(taken(opened(BATCH), STEPS))
+    assert len(set(epoch)) == EXAMPLES
+    assert found(taken(opened(BATCH), STEPS)) == epoch
+    assert found(taken(opened(1), EXAMPLES)) == epoch
+    assert found(taken(opened(BATCH), STEPS - 2, skip=2)) == epoch[2 * BATCH :]
+    halves = [taken(opened(6), 3, replicas=range(number, number + 1), of=2) for number in (0, 1)]
+    assert found([half for both in zip(*halves, strict=True) for half in both]) == epoch[:18]
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_a_last_batch_too_short_to_be_cut_comes_whole_to_every_replica(opened, cache: str) -> None:
+    source = opened(cache=cache)
+    (short,) = taken(source, 1, skip=STEPS - 1)
+    parts = taken(source, 1, skip=STEPS - 1, replicas=range(1, 3), of=4)
+    assert [shape_and_content(part) for part in parts] == 2 * [shape_and_content(short)]
+
+
+@pytest.mark.parametrize(("cache", "workers"), [("memory", (2, 1)), ("none", (1, 1))])
+def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers: tuple[int, ...]) -> None:
+    source, of = opened(cache=cache), sum(workers)
+    ends = np.cumsum([0, *workers]).tolist()
+    parts = [
+        taken(source, STEPS + 1, skip=1, replicas=range(first, last), of=of) for first, last in pairwise(ends)
+    ]
+    steps = [
+        [
+            batch
+            for part, own in zip(parts, workers, strict=True)
+            for batch in part[step * own : (step + 1) * own]
+        ]
+        for step in range(STEPS + 1)
+    ]
+    assert [joined(slices) for slices in steps] == [
+        joined([batch]) for batch in taken(source, STEPS + 1, skip=1)
+    ]
+
+
+@pytest.mark.parametrize("other", ["disk", "none", "auto"])
+def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
+    one, two = (taken(opened(cache=cache), STEPS + 2) for cache in ("memory", other))
+    assert list(map(shape_and_content, one)) == list(map(shape_and_content, two))
+
+
+def test_images_of_different_sizes_that_are_not_distorted_come_as_for_the_model(opened, tmp_path: Path) -> None:
+    folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
+    (batch,) = taken(opened(folder, same_size=False), 1)
+    ordinals = Shuffle(manifest.load(folder).splits["train"].shards, 0, 1024).epoch(0)[:BATCH].tolist()
+    expected = [
+        pixels(same_size=False).evaluation_one(tf.constant(image(number, 4 + number % 3)[..., None]))
+        for number in ordinals
+    ]
+    assert (batch.images == np.stack(expected)).all()
+
+
+def test_images_of_different_sizes_leave_the_log_alone(opened, tmp_path: Path, capfd) -> None:
+    folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
+    taken(opened(folder, same_size=False, batch_size=20), 6)  # batches of several blocks of decoded images
+    assert "RefCount" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("cache", "same_size"), [("memory", True), ("none", True), ("none", False)])
+def test_all_examples_come_in_the_order_of_the_records(
+    opened, tmp_path: Path, cache: str, same_size: bool
+) -> None:
+    folder = written(tmp_path / "sizes", [4 if same_size else 4 + number % 3 for number in range(EXAMPLES)])
+    found = list(opened(folder, cache=cache, same_size=same_size).in_order(10))
+    images, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    shown = images[:, 1, 1, 0] if same_size else images[:, 1, 1, 0] * 128 + 128  # as lenet gives them
+    assert [len(each) for _, each in found] == [10, 10, 3]
+    assert (shown.tolist(), labels.tolist()) == (
+        [*range(EXAMPLES)],
+        [1 + number % 2 for number in range(EXAMPLES)],
+    )
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_features_come_in_the_place_of_their_images(opened, cache: str) -> None:
+    source = opened(cache=cache)
+    whole, labels = tf.range(EXAMPLES), np.arange(EXAMPLES) % 2 + 1
+    features = Table((whole, tf.stack([whole, -whole], axis=1)), labels)
+    images = [each for batch in taken(source, STEPS) for each in batch.images[:, 0, 0, 0].tolist()]
+    found = list(islice(source.batches(0, 0, features).as_numpy_iterator(), STEPS))
+    assert [each for batch in found for each in batch.images[0].tolist()] == images
+    assert [each for batch in found for each in batch.images[1].tolist()] == [[each, -each] for each in images]
+    assert [each for batch in found for each in batch.labels.tolist()] == [1 + each % 2 for each in images]
+
+
+def test_synthetic_images_are_made_of_the_seed(opened) -> None:
+    one, two, three = (
+        joined(taken(opened(synthetic_data=True, seed=seed, batch_size=64), 2))[0] for seed in (1, 1, 2)
+    )
+    assert (one == two, one == three) == (True, False)
+
+
+def test_synthetic_labels_are_of_the_classes_that_the_model_has(opened) -> None:
+    labels = joined(taken(opened(synthetic_data=True, offset=1), STEPS))[1]
+    assert set(labels) == {0, 1}
+
+
+def test_synthetic_images_of_different_sizes_come_as_for_the_model(opened) -> None:
+    (batch,) = taken(opened(synthetic_data=True, same_size=False), 1)
+    assert (batch.images.dtype, batch.images.shape) == (np.float32, (BATCH, 4, 4, 1))
+
+
+def test_a_label_that_the_model_leaves_out_is_refused(opened) -> None:
+    with pytest.raises(DataError, match=r"00000-of-00003.tfrecord record 0: label 1, expected at least 2"):
+        opened(offset=2)
+
+
+def test_a_shard_that_vanishes_is_named(opened, large: Path) -> None:
+    source = opened(large, memory_mb=1, cache="none")
+    for file in large.glob("*.tfrecord"):
+        file.unlink()
+    with pytest.raises(DataError, match=r"00000-of-00012.tfrecord has vanished"), source.naming_shards():
+        next(iter(source.batches(0, 0)))
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """Twelve shards of 0.3 MB, each of 20 examples."""
+    data = [datum(np.full((1, 15_000), number, np.uint8), number % 2) for number in range(240)]
+    folder = tmp_path / "large"
+    write_folder(folder, {"train": [data[start : start + 20] for start in range(0, 240, 20)]}, CLASSES)
+    return folder
+
+
+def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_input, "BLOCK", 4)
+    order = Shuffle(manifest.load(large).splits["train"].shards, 0, 1)
+    pipeline.encoded(large, order.shards[0])  # what TensorFlow makes once is not counted
+    tracemalloc.start()
+    images = sum(len(block.images) for block in training_input._blocks(large, order, chunks(order)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Of 3.6 MB in all; 0.2 MB for the block at hand and what is no image.
+    assert (images, most < 1.2e6) == (480, True)
+
+
+def chunks(order: Shuffle) -> Iterator[training_input._Chunk]:
+    """Of two epochs, and one more that shows what comes next."""
+    for epoch in range(3):
+        for group in order.groups(epoch):
+            rows = order.rows(epoch, group)
+            yield training_input._Chunk(epoch, group, rows, np.zeros(len(rows), np.int32))
+            if epoch == 2:
+                return
+
+
+DISTRIBUTED = """
+import json, sys
+from pathlib import Path
+import tensorflow as tf
+from perennial.base import config
+from perennial.data.preprocessing import ImageSpec
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
+from perennial.model.training.input import Input
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
+folder = Path(sys.argv[1])
+pixels = ImageSpec.model_validate_json(sys.argv[2])
+train = config.load(Path("params.yaml")).train
+source = Input(folder, manifest.load(folder), pixels, train, work=Path("work"), label_map=LabelMap())
+found = {}
+mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2"])
+for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored):
+    batches = source.iterator(strategy, 0, 1)
+    slices = tf.function(lambda: strategy.run(lambda batch: batch.images[:, 0, 0, 0], args=(next(batches),)))
+    steps = [strategy.experimental_local_results(slices()) for _ in range(6)]
+    found[strategy.num_replicas_in_sync] = [[part.numpy().tolist() for part in step] for step in steps]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_devices_together_get_the_batches_of_one(load, records: Path) -> None:
+    configured(load)
+    command = [sys.executable, "-c", DISTRIBUTED, str(records), pixels().model_dump_json()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert [list(chain(*step)) for step in found["3"]] == [step for (step,) in found["1"]]
+
+
+def test_no_thread_tunes_the_buffers_of_devices(opened) -> None:
+    batches = opened().iterator(tf.distribute.OneDeviceStrategy("CPU"), 0, 0)
+    next(batches)
+    for buffer in batches._iterators[0]._iterator._device_iterators:
+        with pytest.raises(tf.errors.NotFoundError, match="autotune"):
+            gen_experimental_dataset_ops.iterator_get_model_proto(buffer._iterator_resource)
+
+
+def test_a_flip_that_alternates_turns_the_last_bit_of_every_key(opened) -> None:
+    source = opened(**{"augmentation.alternating_flip": True})
+    bits = []
+    for epoch in (0, 1):
+        images, _, drawn, _ = (
+            np.concatenate(parts) for parts in zip(*taken(source, STEPS, epoch), strict=True)
+        )
+        order = np.argsort(images[:, 0, 0, 0])
+        bits.append(drawn[order, 1] & 1)
+    assert (bits[0] != bits[1]).all()
+    assert set(bits[0]) == {0, 1}
+
+
+@pytest.mark.parametrize(("examples", "expected"), [(6, 10), (1000, EXAMPLES)])
+def test_a_sample_has_the_first_images_as_the_model_gets_them(opened, examples: int, expected: int) -> None:
+    source = opened()
+    first = np.concatenate([batch.images for batch in taken(source, -(-expected // BATCH))])
+    np.testing.assert_array_equal(source.sample(examples), (first.astype(np.float32) - 128) / 128)

@@ -1,0 +1,334 @@
+"""How a training goes, ends and goes on: real ones, of a few updates on the digits."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import training
+from support.training import ROOT, run
+
+from perennial.base import documents
+from perennial.base.errors import Interrupted, PerennialError
+from perennial.base.runtime import process
+from perennial.model.evaluation import scoring
+from perennial.model.training import checkpoints, losses, triggers
+from perennial.model.training.checkpoints import Checkpoints
+from perennial.model.training.history import History
+from perennial.model.training.train_step import Averages, Trainer
+from perennial.stages.evaluate import evaluate
+
+EXPLODING = {
+    "train.schedule.name": "piecewise",
+    "train.schedule.boundaries": [5],
+    "train.schedule.values": [1e38],
+    "train.max_steps": 9,
+}
+# Much that has a state: slots of the optimizer, slow weights, averages, the best weights; and every distortion.
+RICH = {
+    "model.dropout": None,
+    "train.optimizer": "adam",
+    "train.learning_rate": 0.002,
+    "train.max_steps": 6,
+    "train.steps_between_evals": 2,
+    "train.keep": "best",
+    "train.averages.decay": 0.9,
+    "train.lookahead.period": 2,
+    "train.augmentation.operations": 1,
+    "train.augmentation.erasing": 0.5,
+    "train.augmentation.mixup": 0.2,
+    "train.augmentation.cutmix": 1.0,
+    "checkpoints.interval_steps": 3,
+}
+
+
+def evaluations(outcome, name):
+    return [each[name] for each in outcome.record["evaluations"]]
+
+
+def outputs(folder):
+    """What a finished training leaves, but for logs."""
+    made = [
+        *(folder / ".work" / "train").glob("*/steps.csv"),
+        *sorted((folder / "metrics").rglob("*.*")),
+        *sorted((folder / "models").rglob("*.*")),
+    ]
+    return {file.name: file.read_bytes() for file in made}
+
+
+def contents(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("metric", "threshold"), [("loss", 2.2), ("recall_at_5", 0.7)])
+def test_a_score_that_is_good_enough_ends_a_training(here, caplog, metric, threshold):
+    caplog.set_level("INFO")
+    rule = {"train.stop_metric": metric, "train.stop_threshold": threshold}
+    outcome = run({**rule, "train.steps_between_evals": 3, "train.max_steps": 60})
+    scores, step = evaluations(outcome, metric), outcome.record["step"]
+    reached = [score <= threshold if metric == "loss" else score >= threshold for score in scores]
+    assert reached == [False] * (len(scores) - 1) + [True]
+    assert (outcome.record["stopped_by"], step < 60) == ("threshold", True)
+    assert f"threshold {threshold} after {step} steps, validation {metric} {scores[-1]:.4f}" in caplog.text
+    assert evaluations(outcome, "accuracy")[-1] < 0.7  # not the metric that counts
+
+
+@pytest.mark.slow
+def test_evaluations_that_get_no_better_end_a_training(here):
+    still = {"train.learning_rate": 1e-37, "train.steps_between_evals": 1, "train.max_steps": 9}
+    outcome = run({**still, "train.patience": 2})
+    assert (outcome.record["stopped_by"], outcome.record["step"]) == ("patience", 3)
+
+
+@pytest.mark.slow
+def test_the_last_step_ends_a_training(here):
+    record = run({"train.max_steps": 25}).record
+    assert set(record.pop("evaluations")[0]) == {"epoch", "step", "accuracy", "loss", "recall_at_5"}
+    assert record.pop("weights_sha256")
+    assert record == {"stopped_by": "steps", "epoch": 2, "step": 25, "kept": 25}
+
+
+@pytest.mark.slow
+def test_the_best_weights_become_the_model_where_they_are_kept(here):
+    outcome = run(
+        {
+            "train.keep": "best",
+            "train.stop_metric": "loss",
+            "train.schedule.name": "piecewise",
+            "train.schedule.boundaries": [4],
+            "train.schedule.values": [100.0],  # what was learnt is lost again
+            "train.steps_between_evals": 2,
+            "train.max_steps": 8,
+            "checkpoints.interval_steps": 2,
+        },
+        evaluate,
+    )
+    measured = dict(zip(evaluations(outcome, "step"), evaluations(outcome, "loss"), strict=True))
+    best = min(measured, key=measured.get)
+    assert outcome.record["kept"] == best < 8
+    assert all(
+        np.array_equal(weight, outcome.weights[path]) for path, weight in outcome.checkpoint(best).items()
+    )
+    assert documents.read_json(outcome.config.paths.metrics)["model"] == outcome.record["weights_sha256"]
+
+
+def test_the_curves_are_those_of_the_record(here):
+    outcome = run({"train.max_steps": 4, "train.steps_between_evals": 2})
+    curves = outcome.config.paths.curves
+    assert training.table(curves / "validation.csv") == outcome.record["evaluations"]
+    assert training.table(curves / "training.csv") == outcome.steps
+    assert [step["step"] for step in outcome.steps] == [1, 2, 3, 4]
+
+
+class TestWhatIsNoNumber:
+    @pytest.mark.slow
+    def test_ends_the_process_with_step_tensor_and_last_good_checkpoint(self, here):
+        before = run().record
+        model = contents(here / "models")
+        training.parameters({**EXPLODING, "checkpoints.interval_steps": 2})
+        done = subprocess.run(
+            [sys.executable, "-m", "perennial", "train"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stderr.splitlines()[-1]
+        assert done.returncode == 1
+        assert re.match(
+            r"perennial train: the (logits are|gradient of \w+/kernel is) NaN or infinite at step 7", said
+        )
+        assert "no model was written, the checkpoint of step 6, the last good one, was kept" in said
+        assert "Traceback" not in done.stderr
+        assert documents.read_json(here / "metrics" / "training.json") == before
+        assert contents(here / "models") == model
+        assert documents.read_json(here / ".work" / "failure.json")["code"] == 1
+        for path in (here / ".work" / "train").glob("*/step-*"):
+            assert all(np.isfinite(value).all() for value in checkpoints.read(path).values.values())
+
+    def test_never_passes_the_stop_rule(self, here):
+        # The argmax of NaN is class 0, one example in ten.
+        last = {
+            "train.learning_rate": 2.0,
+            "train.schedule.boundaries": [2],
+            "train.schedule.values": [3e38],  # the product is infinite as float32
+            "train.max_steps": 3,
+        }
+        with pytest.raises(PerennialError, match=r"logits on validation .* at step 3; no model was written"):
+            run({**EXPLODING, **last, "train.stop_threshold": 0.01})
+        assert not list(here.glob("models/*"))
+        assert not list(here.glob(".work/train/*/step-*"))
+
+    def test_is_named_where_it_begins(self, here):
+        with pytest.raises(
+            PerennialError, match=r"the loss is NaN or infinite at step 1.*no checkpoint was kept"
+        ):
+            run({"train.class_weights": [3e38] * 10})
+
+    @pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
+    def test_is_found_in_gradients(self, here, monkeypatch, precision):
+        cross_entropy = losses.cross_entropy
+
+        def without_gradient(logits, labels, **options):
+            nothing = tf.sqrt(0 * tf.reduce_sum(tf.cast(logits, tf.float32)))  # its slope is infinite
+            return cross_entropy(logits, labels, **options) + nothing
+
+        monkeypatch.setattr(losses, "cross_entropy", without_gradient)
+        with pytest.raises(PerennialError, match="the gradient of conv1/kernel is NaN or infinite") as caught:
+            run({"train.precision": precision, "train.max_steps": 30})
+        # At the scale of 2 ** 15 that it begins with, float16 passes over what may have been too large.
+        assert (" at step 1 " in str(caught.value)) == (precision == "float32")
+
+
+@pytest.mark.slow
+def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
+    outcome = run(
+        {
+            "train.precision": "float16",
+            "train.class_weights": [1000.0] * 10,
+            "train.learning_rate": 1e-4,
+            "train.max_steps": 10,
+            "checkpoints.interval_steps": 1,
+        }
+    )
+    scales = [outcome.checkpoint(step, "optimizers")["loss_scale/dynamic_scale"] for step in range(1, 11)]
+    first, last = outcome.checkpoint(1), outcome.checkpoint(10)
+    assert scales[0] == 2**14
+    assert scales[-1] == scales[-2] < 2**14
+    assert all((first[path] != last[path]).any() for path in first)
+
+
+MOMENTS = {  # a function, which of its calls meets the signal, and the step that is saved then
+    "compiling": ((Trainer, "_gradients", 1), 0),
+    "writing down the first update": ((History, "add_steps", 1), 1),
+    "an evaluation": ((scoring, "_scored", 2), 2),
+    "putting weights back": ((Averages, "_assign", 2), 2),
+    "writing down an evaluation": ((History, "add_evaluation", 2), 4),
+    "deciding for the last time": ((triggers, "stopped_by", 3), 6),
+    "waiting for the last save": ((Checkpoints, "wait", 4), 6),
+}
+QUICK = ("writing down the first update",)
+
+
+@pytest.fixture(scope="module")
+def unbroken(digits, tmp_path_factory):
+    """A folder in which a training has ended that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    shutil.copytree(digits, folder, dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        run(RICH)
+    return folder
+
+
+@pytest.fixture
+def signals(monkeypatch):
+    """Lets a signal end the test's training as it ends a stage; gives a function that forgets it."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def forget():
+        monkeypatch.setattr(process, "_received", [])
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    forget()
+    yield forget
+    forget()
+
+
+def signal_at(patch, owner, name, call):
+    """Sends SIGTERM to this process when a function is called for that time."""
+    function, calls = getattr(owner, name), []
+
+    def called(*args, **options):
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return function(*args, **options)
+
+    patch.setattr(owner, name, called)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MOMENTS],
+)
+def test_a_training_that_a_signal_ends_goes_on_to_the_very_same_end(moment, here, unbroken, signals):
+    call, saved = MOMENTS[moment]
+    with pytest.MonkeyPatch.context() as patch:
+        signal_at(patch, *call)
+        ended = f"SIGTERM ended the training; saved at step {saved};"
+        with pytest.raises(Interrupted, match=ended), process.interruptible():
+            run(RICH)
+    signals()
+    run(RICH)
+    assert outputs(here) == outputs(unbroken)
+
+
+def test_a_finished_training_writes_its_outputs_again(here, unbroken, caplog):
+    shutil.copytree(unbroken, here, dirs_exist_ok=True)
+    shutil.rmtree(here / "models")
+    shutil.rmtree(here / "metrics")
+    with caplog.at_level("INFO"):
+        run(RICH)
+    assert "resumed from step 6, where it had finished" in caplog.text
+    assert outputs(here) == outputs(unbroken)
+
+
+@pytest.mark.slow
+def test_a_clean_start_logs_nothing_about_resuming(here, caplog):
+    run()
+    with caplog.at_level("INFO"):
+        run(clean=True)
+    assert "resumed" not in caplog.text
+
+
+def interrupted(signals, values):
+    """The checkpoints of a training that a signal ended after two updates."""
+    with pytest.MonkeyPatch.context() as patch:
+        signal_at(patch, History, "add_steps", 2)
+        with pytest.raises(Interrupted, match="saved at step 2"), process.interruptible():
+            run(values)
+    signals()
+
+
+@pytest.mark.slow
+def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
+    interrupted(signals, {"train.max_steps": 5})
+    (steps,) = (here / ".work" / "train").glob("*/steps.csv")
+    steps.write_bytes(steps.read_bytes().splitlines(keepends=True)[0])
+    outcome = run({"train.max_steps": 5})
+    assert [step["step"] for step in outcome.steps] == [3, 4, 5]
+    assert training.table(outcome.config.paths.curves / "training.csv") == outcome.steps
+
+
+class TestATrainingOfAnotherKind:
+    def test_starts_from_zero_and_keeps_the_old_checkpoints(self, here, signals, caplog):
+        interrupted(signals, {})
+        (folder,) = (here / ".work" / "train").iterdir()
+        left = contents(here / ".work" / "train")
+        with caplog.at_level("INFO"):
+            other = run({"train.seed": 1})
+        assert "resumed" not in caplog.text
+        (why,) = (line for line in caplog.messages if "fingerprint" in line)
+        assert "train.seed (0, now 1)" in why
+        assert str(folder.relative_to(here)) in why
+        assert [step["step"] for step in other.steps] == [1, 2, 3]
+        now = contents(here / ".work" / "train")
+        assert {name: now.get(name) for name in left} == left
+        with caplog.at_level("INFO"):
+            run()
+        assert "resumed from step 2" in caplog.text
+
+    @pytest.mark.slow
+    def test_takes_the_place_of_one_that_had_finished(self, here):
+        first = run()
+        second = run({"train.seed": 1})
+        assert not first.folder.exists()
+        assert checkpoints.steps(second.folder) == [3]

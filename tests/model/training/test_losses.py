@@ -1,0 +1,102 @@
+"""Losses against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.base.config.training import TrainConfig
+from perennial.base.errors import ConfigError
+from perennial.model.models import MODELS
+from perennial.model.training import losses
+
+RANDOM = np.random.default_rng(3)
+LOGITS = RANDOM.normal(scale=4, size=(64, 5))
+LABELS = RANDOM.integers(5, size=64)
+
+
+def expected(smoothing: float) -> NDArray[np.float64]:
+    """Cross-entropy of LOGITS with smoothed labels, from its definition."""
+    log_softmax = LOGITS - np.log(np.exp(LOGITS).sum(axis=1, keepdims=True))
+    targets = np.eye(5)[LABELS] * (1 - smoothing) + smoothing / 5
+    return -(targets * log_softmax).sum(axis=1)
+
+
+def cross_entropy(
+    logits: NDArray[np.float64] | tf.Tensor = LOGITS,
+    smoothing: float = 0.0,
+    class_weights: list[float] | None = None,
+) -> NDArray[np.float32]:
+    return losses.cross_entropy(
+        tf.cast(logits, tf.float32) if isinstance(logits, np.ndarray) else logits,
+        tf.constant(LABELS),
+        classes=5,
+        label_smoothing=smoothing,
+        class_weights=class_weights,
+    ).numpy()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_cross_entropy_is_what_its_definition_gives(smoothing: float) -> None:
+    np.testing.assert_allclose(cross_entropy(smoothing=smoothing), expected(smoothing), rtol=1e-5, atol=1e-6)
+
+
+def test_smoothing_is_that_of_tf_losses() -> None:
+    targets, logits = tf.one_hot(LABELS, 5), tf.cast(LOGITS, tf.float32)
+    original = tf.compat.v1.losses.softmax_cross_entropy(targets, logits, label_smoothing=0.1)
+    assert cross_entropy(smoothing=0.1).mean() == pytest.approx(float(original), rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_example_counts_as_much_as_its_class(smoothing: float) -> None:
+    weights = [0.5, 1.0, 2.0, 0.0, 3.0]
+    weighted = cross_entropy(smoothing=smoothing, class_weights=weights)
+    np.testing.assert_allclose(weighted, expected(smoothing) * np.array(weights)[LABELS], rtol=1e-5, atol=1e-6)
+
+
+def test_a_mixed_image_counts_for_both_labels() -> None:
+    taken = keras.Input([5])
+    model = keras.Model(taken, keras.layers.Identity(name="logits")(taken))
+    weights = [0.5, 1.0, 2.0, 0.1, 3.0]
+    config = TrainConfig(epochs=1, label_smoothing=0.1, class_weights=weights, weight_decay=0.0)
+    objective = losses.Objective(model, MODELS["mnist_cnn"], config, weights)
+    others, own = LABELS[::-1].copy(), RANDOM.uniform(size=64).astype(np.float32)
+    other = losses.Other(tf.constant(others), tf.constant(own))
+    found = objective.losses(tf.constant(LOGITS, tf.float32), tf.constant(LABELS), 64, other=other)
+    log_softmax = LOGITS - np.log(np.exp(LOGITS).sum(axis=1, keepdims=True))
+    smooth = np.eye(5) * 0.9 + 0.02
+    targets = (own * np.array(weights)[LABELS])[:, None] * smooth[LABELS]
+    targets += ((1 - own) * np.array(weights)[others])[:, None] * smooth[others]
+    assert float(found.cross_entropy) == pytest.approx(-(targets * log_softmax).sum() / 64, rel=1e-5)
+
+
+def test_low_precision_ends_at_the_logits() -> None:
+    logits = tf.cast(LOGITS, tf.bfloat16)
+    found = cross_entropy(logits, smoothing=0.1)
+    np.testing.assert_array_equal(found, cross_entropy(tf.cast(logits, tf.float32), smoothing=0.1))
+    assert found.dtype == np.float32
+
+
+def test_l2_is_half_the_sum_of_squares() -> None:
+    weights = [keras.Variable(np.full((2, 3), 2.0, np.float32)), keras.Variable([3.0, 4.0])]
+    assert float(losses.l2(weights, 0.004)) == pytest.approx(0.004 * (6 * 4 + 25) / 2)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "per_class", "expected"),
+    [
+        # scikit-learn's compute_class_weight("balanced"): n / (classes * count)
+        ("balanced", [10, 30, 60], [100 / (3 * 10), 100 / (3 * 30), 100 / (3 * 60)]),
+        ("balanced", [10, 0, 30], [2.0, 0.0, 2 / 3]),  # a class without examples takes no part
+        ([1.0, 2.5], [7, 8], [1.0, 2.5]),
+    ],
+)
+def test_class_weights_are_balanced_or_as_they_are_given(chosen, per_class, expected) -> None:
+    assert losses.class_weights(chosen, per_class) == pytest.approx(expected)
+    assert losses.class_weights(None, per_class) is None
+
+
+def test_class_weights_must_be_one_a_class() -> None:
+    with pytest.raises(ConfigError, match="must have one number per class, 3, got 2"):
+        losses.class_weights([1.0, 2.0], [5, 5, 5])

@@ -1,0 +1,362 @@
+"""Updates of the weights against the published formulas, in float64 here and float32 there."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import Load
+from numpy.typing import NDArray
+
+import perennial
+from perennial.base.config import choices
+from perennial.model.training import optimizers, schedules
+
+Array = NDArray[np.float64]
+Update = Callable[[Array, Array], Array]  # weights and gradient to new weights
+RATE = 0.1
+WEIGHTS = np.array([0.5, -0.3, 0.2, 0.9, -0.7])
+GRADIENTS = np.array([[1.0, -2.0, 0.3, 0.05, 0.0], [0.5, 1.5, -0.1, 0.05, 0.2], [-1.0, 0.4, 0.2, 0.05, -3.0]])
+
+
+def adadelta(*, rho: float, epsilon: float) -> Update:
+    squares, updates = np.zeros(5), np.zeros(5)  # Zeiler 2012, algorithm 1
+
+    def update(weights: Array, gradient: Array) -> Array:
+        nonlocal squares, updates
+        squares = rho * squares + (1 - rho) * gradient**2
+        step = -np.sqrt(updates + epsilon) / np.sqrt(squares + epsilon) * gradient
+        updates = rho * updates + (1 - rho) * step**2
+        return weights + RATE * step
+
+    return update
+
+
+def adagrad(*, initial_accumulator_value: float, epsilon: float) -> Update:
+    squares = np.full(5, initial_accumulator_value)  # Duchi et al. 2011, the diagonal form
+
+    def update(weights: Array, gradient: Array) -> Array:
+        nonlocal squares
+        squares = squares + gradient**2
+        return weights - RATE * gradient / np.sqrt(squares + epsilon)
+
+    return update
+
+
+def adam(*, beta_1: float, beta_2: float, epsilon: float, amsgrad: bool, weight_decay: float = 0.0) -> Update:
+    mean, square, largest, count = np.zeros(5), np.zeros(5), np.zeros(5), 0
+
+    def update(weights: Array, gradient: Array) -> Array:
+        nonlocal mean, square, largest, count
+        count += 1
+        mean = beta_1 * mean + (1 - beta_1) * gradient
+        square = beta_2 * square + (1 - beta_2) * gradient**2
+        largest = np.maximum(largest, square)  # Reddi et al. 2018
+        divisor = np.sqrt(largest if amsgrad else square) + epsilon
+        # Kingma and Ba 2014, the order of computation before section 2.1; Loshchilov and Hutter 2017.
+        rate = RATE * np.sqrt(1 - beta_2**count) / (1 - beta_1**count)
+        return weights - rate * mean / divisor - RATE * weight_decay * weights
+
+    return update
+
+
+def ftrl(*, learning_rate_power: float, initial_accumulator_value: float, l1: float, l2: float) -> Update:
+    squares, linear = np.full(5, initial_accumulator_value), np.zeros(5)
+
+    def update(weights: Array, gradient: Array) -> Array:
+        nonlocal squares, linear
+        # McMahan et al. 2013, algorithm 1, whose beta is 0 and whose l2 stands for half of a square.
+        before, squares = squares, squares + gradient**2
+        power = -learning_rate_power
+        linear = linear + gradient - (squares**power - before**power) / RATE * weights
+        shrunk = np.sign(linear) * np.maximum(np.abs(linear) - l1, 0)
+        return -shrunk / (squares**power / RATE + 2 * l2)
+
+    return update
+
+
+def momentum(*, momentum: float, nesterov: bool, accumulate: str) -> Update:
+    velocity = np.zeros(5)  # Polyak 1964; Nesterov in the form of Sutskever et al. 2013
+    assert accumulate in ("gradients", "steps")  # the same at a constant rate
+
+    def update(weights: Array, gradient: Array) -> Array:
+        nonlocal velocity
+        velocity = momentum * velocity - RATE * gradient
+        return weights + (momentum * velocity - RATE * gradient if nesterov else velocity)
+
+    return update
+
+
+def rmsprop(
+    *, rho: float, momentum: float, epsilon: float, centered: bool, initial_accumulator_value: float
+) -> Update:
+    square, mean, velocity = np.full(5, initial_accumulator_value), np.zeros(5), np.zeros(5)
+
+    def update(weights: Array, gradient: Array) -> Array:
+        nonlocal square, mean, velocity
+        square = rho * square + (1 - rho) * gradient**2  # Tieleman and Hinton 2012
+        mean = rho * mean + (1 - rho) * gradient  # Graves 2013, equations 38 to 41
+        variance = square - mean**2 if centered else square
+        velocity = momentum * velocity + RATE * gradient / np.sqrt(variance + epsilon)
+        return weights - velocity
+
+    return update
+
+
+def sgd() -> Update:
+    return lambda weights, gradient: weights - RATE * gradient
+
+
+# Each epsilon is large enough to show where it stands in the formula.
+ADAM = {"beta_1": 0.9, "beta_2": 0.99, "epsilon": 0.02}
+RMSPROP = {"rho": 0.9, "momentum": 0.9, "epsilon": 0.02, "centered": False, "initial_accumulator_value": 0.0}
+CASES: list[tuple[str, Callable[..., Update], dict[str, Any]]] = [
+    ("adadelta", adadelta, {"rho": 0.9, "epsilon": 0.02}),
+    ("adagrad", adagrad, {"initial_accumulator_value": 0.1, "epsilon": 0.02}),
+    ("adam", adam, {**ADAM, "amsgrad": False}),
+    ("adam", adam, {**ADAM, "beta_2": 0.5, "amsgrad": True}),
+    ("adamw", adam, {**ADAM, "amsgrad": False, "weight_decay": 0.3}),
+    ("ftrl", ftrl, {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0.0, "l2": 0.0}),
+    ("ftrl", ftrl, {"learning_rate_power": -0.7, "initial_accumulator_value": 0.2, "l1": 0.5, "l2": 0.3}),
+    ("momentum", momentum, {"momentum": 0.9, "nesterov": False, "accumulate": "steps"}),
+    ("momentum", momentum, {"momentum": 0.9, "nesterov": True, "accumulate": "steps"}),
+    ("momentum", momentum, {"momentum": 0.9, "nesterov": True, "accumulate": "gradients"}),
+    ("momentum", momentum, {"momentum": 0.0, "nesterov": False, "accumulate": "gradients"}),
+    ("rmsprop", rmsprop, {**RMSPROP, "momentum": 0.0}),
+    ("rmsprop", rmsprop, {**RMSPROP, "epsilon": 1.0}),
+    ("rmsprop", rmsprop, {**RMSPROP, "centered": True, "initial_accumulator_value": 1.0}),
+    ("sgd", sgd, {}),
+]
+
+
+def test_every_optimizer_that_can_be_chosen_is_compared_with_a_formula() -> None:
+    names = get_args(choices.Optimizer)
+    assert (tuple(optimizers.OPTIMIZERS), {name for name, *_ in CASES}) == (names, set(names))
+
+
+def apply(
+    optimizer: keras.optimizers.Optimizer,
+    weight: keras.Variable,
+    clip_norm: float | None = None,
+    gradients: Array = GRADIENTS,
+) -> Iterator[Array]:
+    """The weights after each of the gradients."""
+    optimizer.build([weight])
+    update = tf.function(
+        lambda gradient: optimizers.apply(
+            optimizer, [optimizer.scale_loss(gradient)], [weight], clip_norm=clip_norm
+        )
+    )
+    for gradient in gradients:
+        update(tf.constant(gradient, tf.float32))
+        yield weight.numpy()
+
+
+@pytest.mark.parametrize(("name", "formula", "options"), CASES)
+def test_the_first_three_updates_are_the_published_ones(
+    name: str, formula: Callable[..., Update], options: dict[str, Any], load: Load
+) -> None:
+    values = {f"train.optimizers.{name}.{key}": value for key, value in options.items()}
+    config = load(**{"train.optimizer": name, **values}).train
+    update, weights, expected = formula(**options), WEIGHTS, []
+    for gradient in GRADIENTS:
+        weights = update(weights, gradient)
+        expected.append(weights)
+    found = list(apply(optimizers.build(config, RATE), keras.Variable(WEIGHTS, dtype="float32")))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 1000.0])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("loss_scale", [128.0, "dynamic"])
+def test_all_gradients_together_are_clipped_whatever_the_loss_scale(
+    precision: str, loss_scale: float | str, clip_norm: float, load: Load
+) -> None:
+    values = {"optimizer": "sgd", "precision": precision, "loss_scale": loss_scale}
+    config = load(**{f"train.{key}": value for key, value in values.items()}).train
+    *_, found = apply(optimizers.build(config, RATE), keras.Variable(WEIGHTS, dtype="float32"), clip_norm)
+    norms = np.linalg.norm(GRADIENTS, axis=1, keepdims=True)
+    expected = WEIGHTS - RATE * (GRADIENTS * np.minimum(1, clip_norm / norms)).sum(axis=0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
+
+
+def test_the_parameters_are_those_of_tf_slim_where_it_has_them(load: Load) -> None:
+    config = load().train.optimizers
+    assert config.adadelta.rho == 0.95
+    assert config.adagrad.initial_accumulator_value == 0.1
+    assert (config.adam.beta_1, config.adam.beta_2) == (0.9, 0.999)
+    ftrl = {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0, "l2": 0}
+    assert config.ftrl.model_dump() == ftrl
+    assert config.momentum.model_dump() == {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}
+    rmsprop = {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False, "initial_accumulator_value": 1.0}
+    assert config.rmsprop.model_dump() == rmsprop
+
+
+ONE = tf.compat.v1.train
+# TensorFlow 1's optimizers as TF-Slim calls them, the options that make ours equal, and how far the weights may
+# be from theirs.
+ORIGINALS: dict[str, tuple[Callable[[tf.Tensor], Any], dict[str, Any], float]] = {
+    "adadelta": (lambda rate: ONE.AdadeltaOptimizer(rate, rho=0.95, epsilon=1.0), {"epsilon": 1.0}, 1e-5),
+    "adagrad": (lambda rate: ONE.AdagradOptimizer(rate, initial_accumulator_value=0.1), {}, 1e-5),
+    "adam": (lambda rate: ONE.AdamOptimizer(rate, epsilon=1.0), {"epsilon": 1.0}, 1e-5),
+    "ftrl": (lambda rate: ONE.FtrlOptimizer(rate, initial_accumulator_value=0.1), {}, 1e-4),
+    "momentum": (lambda rate: ONE.MomentumOptimizer(rate, 0.9), {}, 1e-5),
+    "momentum, nesterov": (
+        lambda rate: ONE.MomentumOptimizer(rate, 0.9, use_nesterov=True), {"nesterov": True}, 1e-5,
+    ),
+    "rmsprop": (lambda rate: ONE.RMSPropOptimizer(rate, 0.9, 0.9, 1.0), {}, 1e-5),
+    "rmsprop, small epsilon": (
+        lambda rate: ONE.RMSPropOptimizer(rate, 0.9, 0.9, 1e-3), {"epsilon": 1e-3}, 1e-5,
+    ),
+    "rmsprop, centered": (
+        lambda rate: ONE.RMSPropOptimizer(rate, 0.9, 0.9, 1.0, centered=True), {"centered": True}, 1e-5,
+    ),
+    "sgd": (ONE.GradientDescentOptimizer, {}, 1e-5),
+}  # fmt: skip
+MANY = np.random.default_rng(3).normal(size=(40, 5)).astype(np.float32)  # gradients
+DECAY = {"learning_rate": RATE, "schedule.name": "exponential", "schedule.decay_steps": 10}
+
+
+def with_tensorflow_1(optimizer: Callable[[tf.Tensor], Any]) -> Array:
+    """The weights after each of MANY gradients, while the rate falls as DECAY says."""
+    found = []
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = ONE.get_or_create_global_step()
+        rate = ONE.exponential_decay(RATE, step, 10, 0.5, staircase=True)
+        weight = tf.compat.v1.get_variable("weight", initializer=WEIGHTS.astype(np.float32), use_resource=True)
+        gradient = tf.compat.v1.placeholder(tf.float32, [5])
+        applied = optimizer(rate).apply_gradients([(gradient, weight)], global_step=step)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for each in MANY:
+            session.run(applied, {gradient: each})
+            found.append(session.run(weight))
+    return np.array(found)
+
+
+def with_ours(name: str, options: Mapping[str, object], load: Load) -> Array:
+    """The same with our optimizer."""
+    values = {f"optimizers.{name}.{key}": value for key, value in options.items()}
+    values |= {"optimizer": name, **DECAY, "schedule.decay_factor": 0.5}
+    config = load(**{f"train.{key}": value for key, value in values.items()}).train
+    optimizer = optimizers.build(config, schedules.build(config, examples=1, batch_size=1, steps=40))
+    return np.array(list(apply(optimizer, keras.Variable(WEIGHTS, dtype="float32"), gradients=MANY)))
+
+
+def relative_difference(found: Array, expected: Array) -> float:
+    """The largest one of the way from the first weights."""
+    return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected - WEIGHTS)))
+
+
+@pytest.mark.parametrize("case", ORIGINALS)
+def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(
+    case: str, load: Load, record_property: Callable[[str, object], None]
+) -> None:
+    original, options, tolerance = ORIGINALS[case]
+    difference = relative_difference(
+        with_ours(case.partition(",")[0], options, load), with_tensorflow_1(original)
+    )
+    record_property("difference", difference)
+    assert difference < tolerance
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        ("momentum", {"accumulate": "steps"}),
+        ("momentum, nesterov", {"nesterov": True, "accumulate": "steps"}),
+        ("rmsprop", {"initial_accumulator_value": 0.0}),
+        ("rmsprop, small epsilon", {"epsilon": 1e-3, "initial_accumulator_value": 0.0}),
+    ],
+)
+def test_the_formulas_of_keras_differ_from_tensorflow_1(
+    case: str, options: Mapping[str, object], load: Load, record_property: Callable[[str, object], None]
+) -> None:
+    original, _, _ = ORIGINALS[case]
+    difference = relative_difference(
+        with_ours(case.partition(",")[0], options, load), with_tensorflow_1(original)
+    )
+    record_property("difference", difference)
+    assert difference > 0.05
+
+
+TWO_REPLICAS = """
+import json, pathlib, sys
+import keras, numpy as np, tensorflow as tf
+from perennial.base import config
+from perennial.model.training import optimizers, schedules
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+train = config.load(pathlib.Path(sys.argv[1])).train
+
+def after_two_updates(clip_norm=None, overflow=(), **changes):
+    with strategy.scope():
+        weight = keras.Variable([0.0, 0.0])
+        optimizer = optimizers.build(train.model_copy(update={"optimizer": "sgd", **changes}), 1.0)
+        optimizer.build([weight])
+
+    def step():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        gradient = optimizer.scale_loss(tf.where(replica == 0, [3.0, 0.0], [0.0, 4.0]))
+        if overflow:
+            gradient = tf.where(tf.equal(replica, overflow[0]), np.inf, gradient)
+        optimizers.apply(optimizer, [gradient], [weight], clip_norm=clip_norm)
+
+    update = tf.function(lambda: strategy.run(step))
+    update(), update()
+    copies = [copy.numpy().tolist() for copy in strategy.experimental_local_results(weight.value)]
+    scale, updates = float(optimizer.scale_loss(1.0)), int(optimizer.iterations.numpy())
+    return {"copies": copies, "scale": scale, "updates": updates}
+
+float16 = {"precision": "float16", "loss_scale": "dynamic"}
+print(json.dumps({
+    "plain": after_two_updates(),
+    "clipped": after_two_updates(clip_norm=1.0),
+    "scaled": after_two_updates(**float16),
+    "scaled and clipped": after_two_updates(clip_norm=1.0, **float16),
+    "overflow in the first": after_two_updates(clip_norm=1.0, overflow=[0], **float16),
+    "overflow in the second": after_two_updates(clip_norm=1.0, overflow=[1], **float16),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_replicas() -> dict[str, dict[str, Any]]:
+    """Updates on two devices, in another process: the CPU cannot be split once TensorFlow has used it."""
+    source = Path(perennial.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_REPLICAS, source.parent / "params.yaml"],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("case", "weights", "scale", "updates"),
+    [
+        ("plain", [-6, -8], 1, 2),
+        ("clipped", [-1.2, -1.6], 1, 2),  # the sum [3, 4] is clipped; its clipped parts would be [1, 1]
+        ("scaled", [-6, -8], 2**15, 2),
+        ("scaled and clipped", [-1.2, -1.6], 2**15, 2),
+        ("overflow in the first", [0, 0], 2**13, 0),
+        ("overflow in the second", [0, 0], 2**13, 0),
+    ],
+)
+def test_replicas_apply_one_sum_of_their_gradients(
+    case: str, weights: list[float], scale: float, updates: int, two_replicas: dict[str, dict[str, Any]]
+) -> None:
+    found = two_replicas[case]
+    assert (found["scale"], found["updates"]) == (scale, updates)
+    np.testing.assert_allclose(found["copies"], [weights, weights], rtol=1e-6)

@@ -1,0 +1,111 @@
+"""What a work pool runs, before Prefect's engine: runs that crash again and again, wherever they do."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from perennial.operations.deployment.flow_run import RESTARTS, restarts
+
+CRASHED, AGAIN = {"type": "CRASHED", "message": "exit code 137"}, {"type": "SCHEDULED", "message": None}
+TAKEN, RUNNING = {"type": "PENDING", "message": None}, {"type": "RUNNING", "message": None}
+
+
+def states(text: str) -> list[str]:
+    """Types of states by their first letters: `Cr` crashed, `S` scheduled, `R` running, `F` failed."""
+    kinds = {
+        "Cr": "CRASHED",
+        "S": "SCHEDULED",
+        "P": "PENDING",
+        "R": "RUNNING",
+        "F": "FAILED",
+        "Ca": "CANCELLED",
+    }
+    return [kinds[each] for each in text.split()]
+
+
+@pytest.mark.parametrize(
+    ("history", "count"),
+    [
+        ("S R", 0),
+        ("S R Cr S R", 1),
+        ("S R Cr R Cr S R", 1),  # marked as crashed, but alive
+        ("S R Cr S R Cr S R Cr S R Cr S R", 4),
+        ("S P Cr S P Cr S P", 2),  # while its checkout and packages were prepared
+        ("S R Cr S R Cr S R F S R", 0),  # started again by a person
+        ("S R Cr S R Ca S R Cr S R", 1),
+    ],
+)
+def test_restarts_are_counted_since_a_person_started_the_run(history: str, count: int) -> None:
+    assert restarts(states(history)) == count
+
+
+@contextmanager
+def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[str, object]], list[str]]]:
+    """A server of one run with that history; its address, the states that are set, and the refused events."""
+    added: list[dict[str, object]] = []
+    events: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            dated = [
+                {**each, "id": str(n), "timestamp": f"2026-01-01T00:00:{n:02}Z"}
+                for n, each in enumerate(history)
+            ]
+            self.answer(
+                dated[::-1] if "flow_run_states" in self.path else {"parameters": {}, "auto_scheduled": True}
+            )
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path.endswith("set_state"):
+                added.append(body["state"])
+            elif self.path.endswith("/events"):
+                events.append(body[0]["event"])
+            self.answer({}, 404 if self.path.endswith("/events") else 200)
+
+        def answer(self, body: object, status: int = 200) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Not to the output of the tests."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
+        Thread(target=served.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{served.server_port}/api", added, events
+        served.shutdown()
+
+
+@pytest.mark.parametrize("crashes", [RESTARTS, RESTARTS + 1])
+def test_a_run_that_dies_while_it_is_prepared_is_started_three_times_again(
+    crashes: int, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", tmp_path / "empty"], check=True)
+    history = [AGAIN, *[TAKEN, CRASHED, AGAIN] * crashes, TAKEN]
+    with serving(history) as (url, added, events):
+        environment = {
+            **os.environ,
+            "PREFECT_API_URL": url,
+            "PREFECT__FLOW_RUN_ID": "a",
+            "PERENNIAL_HOME": str(tmp_path),
+            "PERENNIAL_REPOSITORY": str(tmp_path / "empty"),
+        }
+        command = [sys.executable, "-m", "perennial", "flow-run"]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+    (state,) = added
+    prepared = crashes <= RESTARTS  # as far as that goes without a commit
+    assert events == ["perennial.taken", *["perennial.preparing"] * prepared]
+    assert (state["type"], (tmp_path / "mirror").exists()) == ("FAILED", prepared), done.stderr
+    refused = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: exit code 137"
+    assert (refused in str(state["message"])) is not prepared

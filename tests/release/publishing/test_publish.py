@@ -1,0 +1,242 @@
+"""Publishing an export: what is refused, and where the rest goes."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import forks
+from support.exports import content, decide, list_files, write_export
+
+from perennial.base import documents, files
+from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.base.runtime import locks
+from perennial.model import export_layout
+from perennial.release.publishing.publish import publish
+
+
+@pytest.fixture
+def config(load):
+    """Parameters with a promoted export and a folder to publish to."""
+    config = load(**{"publish.url": "served"})
+    write_export(config)
+    return config
+
+
+def test_the_export_becomes_the_current_version(config, workspace):
+    published = publish(config)
+    assert (published.version, str(published.path)) == (1, "served/1")
+    assert content(workspace / "served" / "current") == content(config.paths.export)
+
+
+def test_the_record_holds_the_whole_decision(config, workspace):
+    publish(config)
+    record = documents.read_json(workspace / "served" / "1" / "assets.extra" / "published.json")
+    assert record["decision"] == documents.read_json(config.paths.decision)
+
+
+def test_the_command_line_names_another_folder(config, workspace):
+    publish(config, to=str(workspace / "elsewhere"))
+    assert (workspace / "elsewhere" / "current").exists()
+    assert not (workspace / "served").exists()
+
+
+REFUSED = {
+    "a rejected model": (lambda config: decide(config, promote=False), [], 4),
+    "a decision about another model": (lambda config: decide(config, model="other"), [], 4),
+    "no export": (lambda config: shutil.rmtree(config.paths.export), [], 3),
+    "a decision that is not whole": (lambda config: config.paths.decision.write_text("{}"), [], 3),
+    "another protocol": (None, ["--to", "ftp://host/models"], 2),
+    "a version without --rollback": (None, ["1"], 2),
+    "nothing to roll back to": (None, ["--rollback"], 3),
+}
+
+
+@pytest.mark.parametrize(("damage", "options", "code"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_has_its_exit_code_and_one_line(config, workspace, capfd, damage, options, code):
+    if damage:
+        damage(config)
+    done = subprocess.run([forks.python(), "-m", "perennial", "publish", *options], check=False)
+    message = capfd.readouterr().err
+    assert (done.returncode, message.count("\n"), message[:19]) == (code, 1, "perennial publish: ")
+    assert not (workspace / "served").exists()
+
+
+def test_the_command_prints_version_and_path(config, capfd):
+    for expected in (
+        {"version": 1, "path": "served/1", "moved": True},
+        {"version": 1, "path": "served/1", "moved": False},
+    ):
+        subprocess.run([forks.python(), "-m", "perennial", "publish", "--json"], check=True)
+        assert json.loads(capfd.readouterr().out) == expected
+
+
+def flip(file):
+    content = file.read_bytes()
+    file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
+WEIGHTS = Path("variables", "variables.index")
+DAMAGES = {
+    "a byte of the weights": (lambda export: flip(export / WEIGHTS), WEIGHTS),
+    "other labels": (
+        lambda export: (export / export_layout.LABELS).write_text("0:dog\n"),
+        export_layout.LABELS,
+    ),
+    "no labels": (lambda export: (export / export_layout.LABELS).unlink(), export_layout.LABELS),
+    "no graph": (lambda export: (export / export_layout.GRAPH).unlink(), export_layout.GRAPH),
+    "no description": (lambda export: (export / export_layout.DESCRIPTION).unlink(), export_layout.DESCRIPTION),
+    "another description": (
+        lambda export: files.write_json(export / export_layout.DESCRIPTION, {}),
+        "model.json",
+    ),
+    "an additional file": (lambda export: (export / "assets" / "mine").touch(), "assets/mine"),
+    "an empty list": (lambda export: files.write_json(export / export_layout.DIGESTS, {}), "model.json"),
+    "a list of numbers": (
+        lambda export: files.write_json(export / export_layout.DIGESTS, {"a": 1}),
+        "files.json has 1",
+    ),
+    "a damaged list": (lambda export: (export / export_layout.DIGESTS).write_text("{"), "files.json"),
+    "no list": (lambda export: (export / export_layout.DIGESTS).unlink(), "files.json"),
+}
+
+
+@pytest.mark.parametrize(("damage", "named"), DAMAGES.values(), ids=DAMAGES)
+def test_an_export_that_was_changed_is_not_published(config, workspace, damage, named):
+    publish(config)
+    before = content(workspace / "served" / "current")
+    write_export(config, "other")
+    damage(config.paths.export)
+    with pytest.raises(DataError, match=f"{named}.*nothing was published.*dvc repro export"):
+        publish(config)
+    assert content(workspace / "served" / "current") == before
+
+
+def test_a_damaged_export_is_reported_although_its_version_is_current(config):
+    publish(config)
+    flip(config.paths.export / WEIGHTS)
+    with pytest.raises(DataError, match=str(WEIGHTS)):
+        publish(config)
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [
+        ({"promote": False}, "test accuracy 0.5 is below 0.97"),
+        ({"model": "other"}, "other and the data d, but models/export holds m of d"),
+        ({"data": "other"}, "the model m and the data other"),
+    ],
+)
+def test_only_a_promoted_export_is_published(config, workspace, decision, reason):
+    decide(config, **decision)
+    with pytest.raises(QualityError, match=f"{reason}.*nothing was published"):
+        publish(config)
+    assert not (workspace / "served").exists()
+
+
+CANDIDATE = {"model": "m", "data": "d"}
+UNREADABLE = {
+    "no promote": ("decision", {}, "promote"),
+    "no reasons": ("decision", {"promote": True, "candidate": CANDIDATE}, "reasons"),
+    "no candidate": ("decision", {"promote": True, "reasons": []}, "candidate"),
+    "no model": ("decision", {"promote": True, "reasons": [], "candidate": {"data": "d"}}, "candidate.model"),
+    "promote in words": ("decision", {"promote": "no", "reasons": [], "candidate": CANDIDATE}, "promote"),
+    "reasons in a line": ("decision", {"promote": False, "reasons": "bad", "candidate": CANDIDATE}, "reasons"),
+    "a list as candidate": ("decision", {"promote": True, "reasons": [], "candidate": []}, "candidate"),
+    "no weights": ("export", {"data": "d"}, "weights_sha256"),
+    "a number as data": ("export", {"weights_sha256": "m", "data": 1}, "data"),
+}
+
+
+@pytest.mark.parametrize(("makes", "value", "key"), UNREADABLE.values(), ids=UNREADABLE)
+def test_an_invalid_file_is_a_data_error_that_names_the_key(config, workspace, makes, value, key):
+    if makes == "decision":
+        files.write_json(config.paths.decision, value)
+        file, stage = "decision.json", "gate"
+    else:
+        files.write_json(config.paths.export / export_layout.DESCRIPTION, value)
+        list_files(config.paths.export)
+        file, stage = "model.json", "export"
+    with pytest.raises(DataError, match=rf"{file} .*{re.escape(key)}.*published.*dvc repro {stage}"):
+        publish(config)
+    assert not (workspace / "served").exists()
+
+
+@pytest.mark.parametrize(("path", "stage"), [("export", "export"), ("decision", "gate")])
+def test_a_missing_input_is_reported_with_its_stage(config, workspace, path, stage):
+    getattr(config.paths, path).rename(workspace / "away")
+    with pytest.raises(DataError, match=f"does not exist.*dvc repro {stage}"):
+        publish(config)
+
+
+def test_publishing_needs_a_folder(load):
+    with pytest.raises(ConfigError, match=r"--to .*publish\.url"):
+        publish(load())
+
+
+OWN = (
+    "data", "data/served", "models", "models/served", "metrics", "metrics/served", "docs", "own/x", "src/x",
+    ".git/x", ".dvc", ".venv/x", ".ruff_cache/x", ".hidden",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("to", "reason"),
+    [
+        ("s3://user:word@bucket/models", "(s3://bucket/prefix|must not hold a user name)"),
+        ("s3://", "s3://bucket/prefix"),
+        ("file:///srv/models", "must be a folder"),
+        ("ftp://host/models", "must be a folder"),
+        ("~/models", "~"),
+        ("", "is empty, got ''"),
+        ("models/export/versions", r"paths\.export"),
+        (".work/../data/raw", r"paths\.raw"),
+        *((folder, "must not hold the project") for folder in (".", "src/..", "..", "/")),
+        *((folder, rf"must not lie in {re.escape(folder.split('/')[0])}") for folder in OWN),
+    ],
+)
+def test_a_folder_that_cannot_keep_versions_is_refused_before_anything_runs(config, load, to, reason):
+    with pytest.raises(ConfigError, match=f"--to .*{reason}"):
+        publish(config, to=to)
+    with pytest.raises(ConfigError, match=rf"publish\.url .*{reason}"):
+        load(**{"publish.url": to})
+
+
+@pytest.mark.parametrize(
+    "to", ["served", "database", "served/data", "../data", "s3://bucket", "s3://bucket/a/b"]
+)
+def test_any_other_folder_can_be_published_to(load, to):
+    assert load(**{"publish.url": to}).publish.url == to
+
+
+def test_folders_elsewhere_do_not_reserve_their_parents(load, tmp_path_factory):
+    above = tmp_path_factory.mktemp("elsewhere")
+    changed = {"publish.url": str(above / "served"), "paths.runs": str(above / "runs")}
+    assert load(**changed).publish.url == changed["publish.url"]
+
+
+def test_a_version_is_only_for_a_rollback(config):
+    with pytest.raises(ConfigError, match="--rollback"):
+        publish(config, version=1)
+
+
+@pytest.fixture
+def two_versions(config):
+    for model in "ab":
+        write_export(config, model)
+        publish(config)
+    return config
+
+
+def test_a_rollback_does_not_wait_for_a_stage_of_the_checkout(two_versions, workspace):
+    with locks.stage(two_versions.paths.work, "train"):
+        done = subprocess.run([forks.python(), "-m", "perennial", "publish", "--rollback"], check=False)
+    assert (done.returncode, (workspace / "served" / "current").readlink()) == (0, Path("1"))
+
+
+def test_a_rollback_needs_no_decision(two_versions, workspace):
+    two_versions.paths.decision.unlink()
+    assert publish(two_versions, rollback=True).version == 1
+    assert (workspace / "served" / "current" / "saved_model.pb").read_text() == "graph of a"

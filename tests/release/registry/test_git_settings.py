@@ -1,0 +1,166 @@
+"""Git as people configure it: a run is recorded and pushed all the same, or what is in the way is said."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.git_server import World, hook, record
+
+from perennial.base.files import GIT_VARIABLES
+
+HOOKS = ("pre-commit", "commit-msg", "prepare-commit-msg", "pre-push", "post-checkout", "post-index-change")
+SETTINGS: dict[str, dict[str, str]] = {
+    "how it commits and pushes": {
+        "commit.template": "/nowhere", "commit.verbose": "true", "push.default": "nothing",
+        "push.followTags": "true", "push.recurseSubmodules": "only", "push.gpgSign": "if-asked",
+        "remote.pushDefault": "elsewhere", "fetch.prune": "true", "fetch.pruneTags": "true",
+    },
+    "how it shows": {
+        "color.ui": "always", "column.ui": "always", "core.abbrev": "4", "core.editor": "/bin/false",
+        "core.pager": "/bin/false", "core.quotePath": "true", "diff.external": "/bin/false",
+        "diff.noprefix": "true", "diff.relative": "true", "i18n.logOutputEncoding": "UTF-16",
+        "log.decorate": "full", "log.showSignature": "true", "status.showUntrackedFiles": "no",
+        "tag.sort": "-version:refname",
+    },
+    "how it stores": {
+        "core.autocrlf": "true", "core.fsmonitor": "/bin/false", "core.logAllRefUpdates": "always",
+        "core.splitIndex": "true", "core.untrackedCache": "true", "gc.auto": "1", "core.ignoreCase": "true",
+        "fetch.fsckObjects": "true", "receive.fsckObjects": "true", "init.defaultBranch": "trunk",
+    },
+    "aliases": {"alias.push": "!false", "alias.rev-parse": "!false"},
+    "a signature of unknown kind": {"commit.gpgSign": "perhaps"},
+}  # fmt: skip
+
+
+def sparse(world: World) -> None:
+    """Only a folder that holds none of what a run records."""
+    world.project.git("sparse-checkout", "set", "--cone", "nothing")
+
+
+def tag_named_as_the_branch(world: World) -> None:
+    """Git shortens the name of neither."""
+    for name in ("main", "origin/main"):
+        world.project.git("tag", name)
+
+
+def ignoring(world: World) -> None:
+    """Ignored are all files, and all are text with other line ends."""
+    for option, content in (("core.excludesFile", "*\n"), ("core.attributesFile", "* text eol=crlf\n")):
+        file = world.project.home / option
+        file.write_text(content)
+        world.project.git("config", "--global", option, str(file))
+
+
+def other_address_for_pushes(world: World) -> None:
+    """An address that git rewrites."""
+    world.project.git("remote", "set-url", "origin", "https://nowhere.example/remote")
+    new = f"url.{world.remote.parent}/.insteadOf"
+    world.project.git("config", "--global", new, "https://nowhere.example/")
+
+
+def failing_hooks(world: World) -> None:
+    """Hooks of the user that print and refuse."""
+    folder = world.project.home / "hooks"
+    folder.mkdir()
+    for name in HOOKS:
+        (folder / name).write_text("#!/bin/sh\necho heard\nexit 1\n")
+        (folder / name).chmod(0o755)
+    world.project.git("config", "--global", "core.hooksPath", str(folder))
+
+
+def work_tree_that_follows(world: World) -> None:
+    """A remote with a working tree, which each push updates."""
+    new = world.remote.with_name("work")
+    world.project.git("clone", "-q", str(world.remote), str(new))
+    world.project.git("-C", str(new), "config", "receive.denyCurrentBranch", "updateInstead")
+    world.project.git("remote", "set-url", "origin", str(new))
+
+
+ARRANGED: list[Callable[[World], None]] = [
+    sparse, tag_named_as_the_branch, ignoring, other_address_for_pushes, failing_hooks, work_tree_that_follows,
+]  # fmt: skip
+
+
+def recorded(world: World, **variables: str) -> None:
+    """A run is recorded, pushed to main, and leaves nothing behind."""
+    done = record(world.project, "night-1", **variables)
+    assert (done["outcome"], done["branch"], done["pushed"]) == ("promoted", "main", True), done
+    there = world.project.git("ls-remote", "origin", "refs/heads/main").split()[0]
+    assert there == done["commit"] == world.project.git("rev-parse", "refs/heads/main")
+    changed = world.project.git("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no")
+    assert changed == ""
+    (version,) = world.project.perennial("versions")
+    assert (version["version"], version["champion"]) == ("v0.0.1", True)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: World) -> None:
+    for option, value in SETTINGS[name].items():
+        world.project.git("config", "--global", option, value)
+    recorded(world)
+
+
+@pytest.mark.parametrize("arrange", ARRANGED)
+def test_a_run_is_recorded_in_any_checkout(arrange: Callable[[World], None], world: World) -> None:
+    arrange(world)
+    recorded(world)
+
+
+def test_variables_of_a_git_hook_do_not_lead_to_another_repository(world: World) -> None:
+    recorded(world, **dict.fromkeys(GIT_VARIABLES, "/nowhere"), GIT_TRACE="1", LANGUAGE="de", GIT_PAGER="false")
+
+
+def test_a_lock_of_a_dead_git_loses_nothing_and_is_named(world: World) -> None:
+    (world.project.folder / ".git" / "index.lock").touch()
+    done = world.project.run("perennial", "record", "night-1", "--json")
+    assert (done.returncode, "index.lock': File exists" in done.stderr) == (0, True), done.stderr
+    assert "`git reset`" in done.stderr
+    (world.project.folder / ".git" / "index.lock").unlink()
+    world.project.git("reset", "-q")
+    assert world.project.git("status", "--porcelain") == ""
+
+
+def test_a_remote_of_another_name_is_named_with_the_setting(world: World) -> None:
+    world.project.git("remote", "rename", "origin", "upstream")
+    done = world.project.run("perennial", "record", "night-1", "--json")
+    assert "git has no remote origin, which record.remote names, only upstream" in done.stderr
+    assert "`perennial config --set record.remote=upstream`" in done.stderr
+
+
+def test_a_push_that_must_be_signed_is_kept_with_the_setting_to_change(world: World) -> None:
+    world.project.git("config", "--global", "push.gpgSign", "true")
+    kept = record(world.project, "night-1")
+    assert (kept["outcome"], "set push.gpgSign to if-asked" in kept["message"]) == ("kept", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_repository_of_another_user_is_named_with_git_s_remedy(world: World) -> None:
+    subprocess.run(["chown", "-R", "12345", str(world.project.folder)], check=True)
+    refused = world.project.run("perennial", "versions")
+    assert (refused.returncode, "safe.directory" in refused.stderr) == (2, True), refused.stderr
+    assert "git init" not in refused.stderr
+
+
+def test_settings_that_git_cannot_read_are_named(world: World) -> None:
+    (world.project.home / ".gitconfig").write_text("[user\n")
+    refused = world.project.run("perennial", "versions")
+    assert (refused.returncode, "bad config line 1" in refused.stderr) == (2, True), refused.stderr
+
+
+@pytest.mark.parametrize("command", ["versions", "status", "record", "promote", "audit"])
+def test_without_git_one_line_says_so(command: str, world: World, tmp_path: Path) -> None:
+    more = {"record": ["night-1"]}.get(command, [])
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "python3"):
+        (tmp_path / "bin" / name).symlink_to(subprocess.check_output(["which", "python3"], text=True).strip())
+    done = world.project.run("perennial", command, *more, PATH=str(tmp_path / "bin"))
+    assert "git is not installed" in done.stderr, done
+    assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1), done
+
+
+def test_a_hook_of_the_server_has_the_last_word_in_its_own_language(world: World) -> None:
+    hook(world.remote, "update", "echo 'Abgelehnt: ä'; exit 1")
+    kept = record(world.project, "night-1", LC_ALL="C.UTF-8", LANGUAGE="de")
+    assert (kept["outcome"], "Abgelehnt: ä" in kept["message"]) == ("kept", True), kept

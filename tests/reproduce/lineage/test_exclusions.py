@@ -1,0 +1,181 @@
+"""Excluded images: what is converted and trained is what a source without them gives."""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import raw
+from support.pipelines import IDENTITY
+from support.records import datum
+from typer.testing import CliRunner
+
+from perennial.base import files
+from perennial.base.errors import DataError
+from perennial.base.project import exclusions
+from perennial.base.project.exclusions import Exclusions, Reason
+from perennial.cli import app
+from perennial.data.images import png
+from perennial.data.images.accept import accepted
+from perennial.data.records import manifest
+from perennial.data.tfrecord import example, framing
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def exclude(*digests):
+    files.write_json(exclusions.FILE, {"digests": sorted(digests), "reasons": {}})
+
+
+def converted(config):
+    """The files of a record folder, and the manifest without the digests of the raw files."""
+    convert(config)
+    found = {file.name: file.read_bytes() for file in config.paths.records.iterdir()}
+    described = json.loads(found.pop(manifest.FILE))
+    del described["source"]
+    return found, described
+
+
+def examples(config):
+    convert(config)
+    return sum(part.examples for part in manifest.load(config.paths.records).splits.values())
+
+
+@pytest.fixture
+def pictures(load):
+    """Parameters with pictures of one's own; one is encoded again, and so is a rotated photograph."""
+    raw.write_pictures(Path("own"))
+    files.write_bytes(Path("own/cat/web.webp"), raw.encoded(raw.picture(77), "WEBP", lossless=True))
+    exif = raw.PIL.Image.Exif()
+    exif[0x0112] = 6
+    files.write_bytes(Path("own/owl/turned.jpg"), raw.encoded(raw.picture(78), "JPEG", exif=exif))
+    return load(**{"dataset.name": "image_folder", "dataset.path": "own"})
+
+
+OUT = ["cat/03.jpeg", "cat/04.png", "cat/web.webp", "dog/00.png", "owl/turned.jpg"]
+
+
+@pytest.mark.parametrize("shards", ["auto", 3])
+def test_records_are_those_of_a_folder_without_the_files(pictures, load, shards):
+    config = load(**{"dataset.shards": shards})
+    exclude(*(digest(Path("own", name).read_bytes()) for name in OUT), "0" * 64)
+    download(config)
+    found = converted(config)
+    exclude()
+    for name in OUT:
+        Path("own", name).unlink()
+    download(config)
+    assert found == converted(config)
+
+
+def test_an_image_is_left_out_by_the_digest_of_what_the_records_hold_of_it(pictures, caplog):
+    download(pictures)
+    before = examples(pictures)
+    held = [
+        accepted(Path("own", name).read_bytes(), name).encoded for name in ("cat/web.webp", "owl/turned.jpg")
+    ]
+    exclude(*map(digest, held))
+    caplog.set_level("INFO", "perennial")
+    assert examples(pictures) == before - 2
+    assert "left out 2 examples that exclusions.json lists" in caplog.text
+
+
+def test_records_of_ones_own_are_converted_as_if_they_were_cut_out(load, tmp_path):
+    config = load(**{"dataset.name": "tfrecord", "dataset.path": "own", "dataset.shards": 3})
+    data = [datum(raw.picture(number, 8), number % 2) for number in range(40)]
+
+    def write(numbers):
+        files.write_bytes(Path("own/pets_train.tfrecord"), b"".join(framing.frame(data[n]) for n in numbers))
+        download(config)
+        return converted(config)
+
+    exclude(*(digest(example.parse(data[number])[1]) for number in (0, 13, 39)))
+    found = write(range(40))
+    exclude()
+    assert found == write([number for number in range(40) if number not in {0, 13, 39}])
+
+
+def test_arrays_are_converted_as_if_their_rows_were_cut_out(load):
+    config = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
+    raw.write_mnist(config)
+    gone = [3, 17, 33]
+    exclude(*(digest(png.encode(np.full((3, 4), number, np.uint8))) for number in [*gone, raw.TEST_FROM]))
+    found = converted(config)
+    exclude()
+    for prefix, first, examples, out in (("train", 0, 40, gone), ("t10k", raw.TEST_FROM, 20, [raw.TEST_FROM])):
+        numbers = np.array([n for n in range(first, first + examples) if n not in out], np.uint8)
+        images = np.broadcast_to(numbers[:, None, None], (len(numbers), 3, 4))
+        raw.write_idx(config.paths.raw / f"{prefix}-images-idx3-ubyte.gz", images)
+        raw.write_idx(config.paths.raw / f"{prefix}-labels-idx1-ubyte.gz", numbers % 10)
+    assert found == converted(config)
+
+
+def test_an_emptied_class_is_an_error_and_nothing_is_written(pictures):
+    download(pictures)
+    convert(pictures)
+    before = files.digests(pictures.paths.records)
+    exclude(*(digest(file.read_bytes()) for file in Path("own/dog").iterdir()))
+    with pytest.raises(DataError, match="leaves out all 12 images of class dog in train; nothing was written"):
+        convert(pictures)
+    assert files.digests(pictures.paths.records) == before
+
+
+def test_a_damaged_file_is_an_error_that_names_it(workspace):
+    unsorted = json.dumps({"digests": ["b" * 64, "a" * 64]})
+    for text in ('{"digests": ["12"]}', unsorted, '{"digests": {}}', "[]", "{"):
+        exclusions.FILE.write_text(text)
+        with pytest.raises(DataError, match=r"exclusions\.json .*restores it"):
+            Exclusions.read()
+
+
+def test_a_file_that_is_missing_leaves_nothing_out(workspace):
+    assert Exclusions.read().digests == []
+
+
+def test_a_reason_stays_the_first(workspace):
+    one, other = (Reason(because=text, who="t", date="2026-11-23") for text in ("asked", "again"))
+    found = Exclusions().with_reason({"b" * 64: one}).with_reason({"b" * 64: other, "a" * 64: other})
+    assert (found.digests, found.reasons["b" * 64].because) == (["a" * 64, "b" * 64], "asked")
+
+
+@pytest.mark.slow
+def test_a_training_is_that_of_a_folder_without_the_files(tmp_path, monkeypatch):
+    from support import training  # noqa: PLC0415 - imports TensorFlow
+
+    monkeypatch.chdir(tmp_path)
+    raw.write_pictures(Path("own"))
+    names = ["cat/03.jpeg", "dog/00.png", "owl/05.jpeg"]
+    options = {"dataset.name": "image_folder", "dataset.path": "own", "preprocessing.image_size": 28}
+    found = []
+    for excluded in (names, []):
+        exclude(*(digest(Path("own", name).read_bytes()) for name in excluded))
+        training.prepare(Path(), options)
+        found.append(training.run(options, clean=True).record["weights_sha256"])
+        for name in excluded:
+            Path("own", name).unlink()
+    assert found[0] == found[1]
+
+
+def test_forget_records_who_and_why_and_seen_says_so(workspace, monkeypatch):
+    for command in (["init", "-q"], [*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start"]):
+        subprocess.run(["git", *command], check=True)
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Ann")
+    raw.write_pictures(Path("own"))
+    file, other = Path("own/cat/00.png"), "b" * 64
+    run = CliRunner().invoke
+    done = run(app, ["forget", str(file), f"sha256:{other}", "--because", " asked ", "--json"])
+    assert json.loads(done.stdout)["added"] == sorted([digest(file.read_bytes()), other])
+    reason = Exclusions.read().reasons[other]
+    assert (reason.because, reason.who.split()[0]) == ("asked", "Ann")
+    before = exclusions.FILE.read_bytes()
+    assert "added 0, 1 were there" in run(app, ["forget", other, "--because", "again"]).stdout
+    assert json.loads(run(app, ["seen", other, "--json"]).stdout)["excluded"]
+    for wrong in ([other], [other, "--because", " "], ["c" * 63, "--because", "x"]):
+        assert run(app, ["forget", *wrong]).exit_code == 2
+    assert exclusions.FILE.read_bytes() == before

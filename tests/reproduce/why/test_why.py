@@ -1,0 +1,241 @@
+"""What differs between two revisions, its effect on the score, and what cannot be had of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from support.histories import BAD, GOOD, Hand
+from support.pipelines import IDENTITY
+from typer.main import get_command
+
+from perennial.base import config
+from perennial.base.errors import ConfigError, DataError
+from perennial.cli import app
+from perennial.reproduce.why import chain, differences
+from perennial.reproduce.why.document import document
+from perennial.reproduce.why.revisions import Revisions
+from perennial.reproduce.why.why import why
+
+
+def compare(a: str, b: str) -> dict[str, Any]:
+    return document(why(config.load(Path("params.yaml")), a, b))
+
+
+def code(hand: Hand) -> None:
+    hand.write("src/model/a.py", "1\n2\n")
+
+
+def package(hand: Hand) -> None:
+    hand.write("environment/train.yaml", "packages: {numpy: '3'}\n")
+
+
+def relabelled(hand: Hand) -> None:
+    hand.write("photos/list", "2\n")
+    hand.labels[0] = 1
+
+
+def added(hand: Hand) -> None:
+    hand.write("photos/list", "2\n")
+    hand.labels.append(0)
+
+
+def pipeline(hand: Hand) -> None:
+    hand.write(
+        "dvc.yaml", (hand.folder / "dvc.yaml").read_text().replace("cmd: t,", "cmd: t, always_changed: true,")
+    )
+
+
+CHANGES: dict[str, tuple[Callable[[Hand], None], list[tuple[str, str]]]] = {
+    "code": (code, [("code", "src/model")]),
+    "packages": (package, [("packages", "packages.numpy in environment/train.yaml")]),
+    "a parameter": (
+        lambda hand: hand.params({"train.learning_rate": 3.0}),
+        [("parameters", "train.learning_rate")],
+    ),
+    "a seed": (lambda hand: hand.params({"train.seed": 3}), [("seed", "train.seed")]),
+    "data": (added, [("data", "data/raw"), ("data", "photos")]),
+    "dvc.yaml": (pipeline, [("code", "dvc.yaml")]),
+    "the gate": (lambda hand: hand.params({"gate.min_gain": 0.5}), []),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_difference_has_its_kind_and_its_values(hand: Hand, name: str) -> None:
+    change, expected = CHANGES[name]
+    hand.run(GOOD)
+    change(hand)
+    hand.run(BAD)
+    opened = Revisions(config.load(Path("params.yaml")), hand.git)
+    found = differences.between(opened.open("HEAD~1"), opened.open("HEAD"), opened.history)
+    assert [(each.kind, each.what) for each in found if each.decides] == expected
+    assert found
+    assert all(each.a != each.b for each in found)
+    if name == "code":
+        assert found[0].changes == "src/model/a.py +1 -0"
+
+
+def test_the_effect_names_examples_classes_and_images(hand: Hand) -> None:
+    hand.run(GOOD)
+    relabelled(hand)
+    hand.run(BAD)
+    found = compare("HEAD~1", "HEAD")
+    assert [(each["kind"], each["what"]) for each in found["differences"]] == [
+        ("labels", "data/raw"),
+        ("labels", "photos"),
+    ]
+    assert (found["a"]["accuracy"], found["b"]["accuracy"], found["cause"]) == (1.0, 0.625, None)
+    effect, examples = found["effect"], found["effect"]["examples"]
+    assert (examples["compared"], examples["only_a"], examples["only_b"]) == (8, 3, 0)
+    assert examples["changed"][0] == {"record": 5, "label": "dog", "a": "dog", "b": "cat"}
+    assert effect["classes"] == [{"class": "dog", "a": 1.0, "b": 0.5}, {"class": "cat", "a": 1.0, "b": 0.75}]
+    images = effect["images"]
+    assert [images[kind] for kind in ("added", "removed", "relabelled", "moved")] == [0, 0, 1, 0]
+    (changed,) = images["changed"]
+    assert (changed["a"]["label"], changed["b"]["label"]) == ("cat", "dog")
+
+
+def test_models_are_compared_on_the_test_images_that_both_have(hand: Hand) -> None:
+    hand.run(GOOD)
+    added(hand)  # the first test image is in train now, and the last one is new
+    hand.run(BAD)
+    effect = compare("HEAD~1", "HEAD")["effect"]
+    assert effect["examples"]["compared"] == 7
+    assert [effect["images"][kind] for kind in ("added", "removed", "relabelled", "moved")] == [1, 0, 0, 1]
+    assert effect["images"]["examples"] == {"train": [20, 21], "validation": [0, 0], "test": [8, 8]}
+
+
+def test_a_commit_that_was_not_reproduced_has_no_score(hand: Hand) -> None:
+    hand.run(GOOD)
+    hand.params({"train.learning_rate": 3.0})
+    hand.commit()
+    found = compare("HEAD~1", "HEAD")
+    assert [each["what"] for each in found["differences"]] == ["train.learning_rate"]
+    assert (found["b"]["accuracy"], found["cause"]) == (None, None)
+    assert "was not reproduced" in found["notes"][0]
+
+
+def test_what_is_lost_is_named_and_the_rest_is_compared(hand: Hand) -> None:
+    hand.run(GOOD)
+    hand.params({"train.learning_rate": 3.0})
+    hand.run(BAD)
+    hand.cached("metrics/predictions.npz").write_bytes(b"damaged")
+    done = CliRunner().invoke(get_command(app), ["why", "HEAD~1", "HEAD", "--json"])
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["cause"]["what"]) == (DataError.exit_code, "train.learning_rate")
+    assert (found["effect"]["examples"], len(found["lost"])) == (None, 1)
+    assert "metrics/predictions.npz of HEAD is lost" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["v9.9.9", "--upload-pack=x", "no\nsuch"])
+def test_an_unknown_revision_is_refused(hand: Hand, name: str) -> None:
+    hand.run(GOOD)
+    with pytest.raises(ConfigError):
+        compare("HEAD", name)
+
+
+def test_a_revision_without_scores_is_refused(hand: Hand) -> None:
+    hand.commit()
+    with pytest.raises(ConfigError, match=r"no dvc\.lock with a score"):
+        compare("HEAD", "HEAD")
+
+
+def test_the_text_names_the_cause(hand: Hand) -> None:
+    hand.run(GOOD)
+    code(hand)
+    hand.params({"gate.min_gain": 0.5})
+    hand.run(BAD)
+    done = CliRunner().invoke(get_command(app), ["why", "HEAD~1", "HEAD"])
+    assert done.exit_code == 0
+    assert (
+        done.stdout.splitlines()[-1]
+        == "cause: code: src/model; it changes the accuracy by -0.3750, 100% of the whole change"
+    )
+    assert "differences that cannot change the score:" in done.stdout
+
+
+def test_one_revision_is_compared_with_the_champion(hand: Hand) -> None:
+    hand.run(GOOD)
+    for tag in ("classifier@v0.0.1", "classifier#champion#1"):
+        hand.git.run(*IDENTITY, "tag", "--annotate", "--message", "promoted", tag)
+    code(hand)
+    hand.run(BAD)
+    one, two = (
+        CliRunner().invoke(get_command(app), ["why", *revisions, "--json"])
+        for revisions in (["HEAD"], ["HEAD~1", "HEAD"])
+    )
+    assert json.loads(one.stdout)["differences"] == json.loads(two.stdout)["differences"] != []
+
+
+def test_without_a_champion_one_revision_is_refused(hand: Hand) -> None:
+    hand.run(GOOD)
+    done = CliRunner().invoke(get_command(app), ["why", "HEAD"])
+    assert (done.exit_code, "no champion to compare with" in done.stderr) == (2, True)
+
+
+def chained(hand: Hand, a: str, b: str) -> tuple[list[chain.State], list[chain.Step]]:
+    revisions = Revisions(config.load(Path("params.yaml")), hand.git)
+    return chain.chain(revisions, revisions.open(a), revisions.open(b))
+
+
+def test_the_steps_are_the_commits_that_change_an_input_in_their_order(hand: Hand) -> None:
+    hand.run(GOOD)
+    code(hand)
+    hand.commit()
+    hand.write("README.md", "more")
+    hand.commit()
+    relabelled(hand)
+    hand.commit()
+    hand.params({"train.learning_rate": 3.0, "train.seed": 5})
+    hand.run(BAD)
+    states, steps = chained(hand, "HEAD~4", "HEAD")
+    assert [(each.kind, each.what) for each in steps] == [
+        ("code", "src/model"), ("data", "photos"),
+        ("parameters", "train.learning_rate"), ("seed", "train.seed"),
+    ]  # fmt: skip
+    assert [each.recorded is not None for each in states] == [True, False, False, False, True]
+    backwards = chained(hand, "HEAD", "HEAD~4")[1]
+    assert [each.kind for each in backwards] == ["parameters", "seed", "data", "code"]
+
+
+def test_revisions_that_are_no_ancestors_differ_in_groups(hand: Hand) -> None:
+    hand.run(GOOD)
+    hand.git.run("checkout", "-q", "-b", "other")
+    code(hand)
+    package(hand)
+    hand.params({"train.learning_rate": 3.0, "evaluate.batch_size": 7, "gate.min_gain": 0.5})
+    hand.run(BAD)
+    hand.git.run("checkout", "-q", "main")
+    hand.write("src/convert.py", "2\n")
+    hand.run(GOOD)
+    states, steps = chained(hand, "main", "other")
+    assert [each.what for each in steps] == [
+        "src/convert.py, src/model", "packages.numpy in environment/train.yaml", "evaluate.batch_size",
+        "train.learning_rate",
+    ]  # fmt: skip
+    assert [step.what for step in states[2].unmade] == ["evaluate.batch_size", "train.learning_rate"]
+
+
+def test_a_key_that_one_revision_lacks_comes_with_the_code(hand: Hand) -> None:
+    hand.run(GOOD)
+    text = (hand.folder / "params.yaml").read_text()
+    hand.write("params.yaml", text.replace("  learning_rate: 0.001", "  #", 1))
+    hand.commit()
+    hand.write("params.yaml", text)  # for this test; the commits count
+    _, steps = chained(hand, "HEAD~1", "HEAD")
+    assert [(each.kind, chain.parameters(each)) for each in steps] == [("code", [])]
+
+
+def test_a_version_that_is_recorded_wrongly_is_named_and_has_no_score(hand: Hand) -> None:
+    a = hand.run(GOOD, {"train.learning_rate": 0.001})
+    hand.params({"train.learning_rate": 0.002})
+    b = hand.run(BAD, {"train.learning_rate": 0.001})
+    done = why(config.load(Path("params.yaml")), a, b)
+    (note,) = done.notes
+    assert note.startswith(
+        f"{b[:10]} is recorded wrongly: train.learning_rate is 0.002 in dvc.lock, and the training used 0.001"
+    )
+    assert [each and each.accuracy for each in done.outcomes] == [1.0, None]
+    assert done.cause is None
