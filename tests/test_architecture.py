@@ -15,8 +15,8 @@ from perennial.base.config.data import ModelConfig
 from perennial.base.config.release import GateConfig
 from perennial.base.config.training import TrainConfig, WarmStartConfig
 from perennial.base.project import source_code
+from perennial.base.project.stages import STAGES
 from perennial.operations.deployment import flow_run, start, status
-from perennial.stages import STAGES
 from tasks import dead_runs
 
 ROOT = Path(__file__).parents[1]
@@ -34,18 +34,13 @@ WINGS = (
 )
 PUBLIC = ("config.py", "datasets.py", "errors.py")  # names for programs that use the package; nothing here does
 WITHOUT_TENSORFLOW = (
-    "stages/download",
-    "stages/convert",
-    "stages/validate",
-    "stages/champion",
-    "stages/initialize",
-    "stages/gate",
+    *(f"stages/{name}" for name, stage in STAGES.items() if not stage.tensorflow),
     "operations/monitor/look",
     "operations/report/page",
     "operations/report/summary",
+    "operations/start/start",
     "release/publishing/publish",
     "release/publishing/fetch",
-    "operations/start/start",
     "reproduce/why/document",
 )
 

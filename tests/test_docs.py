@@ -18,11 +18,10 @@ from perennial.base import config
 from perennial.base.config import choices, upgrade
 from perennial.base.config.release import PathsConfig
 from perennial.base.errors import ERRORS
-from perennial.base.project.outputs import OUTPUTS
+from perennial.base.project.stages import STAGES
 from perennial.cli import app
 from perennial.data.datasets import DATASETS
 from perennial.data.validation.problems import CODES, FIXES, JUDGED_CODES
-from perennial.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -71,7 +70,7 @@ def test_every_stage_is_listed_in_order() -> None:
 
 def test_every_output_of_a_stage_is_listed() -> None:
     listed = {name.rstrip("/") for row in table(FILES, "## Versioned by DVC") for name in quoted(row[0])}
-    assert listed == {str(getattr(PathsConfig(), name)) for names in OUTPUTS.values() for name in names}
+    assert listed == {str(getattr(PathsConfig(), name)) for stage in STAGES.values() for name in stage.outputs}
 
 
 def test_every_data_set_is_listed() -> None:

@@ -10,7 +10,7 @@ import pytest
 from support import finished, forks
 
 from perennial.base import documents, files
-from perennial.stages import STAGES
+from perennial.base.project.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 TYPOS = {

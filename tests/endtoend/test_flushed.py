@@ -7,7 +7,7 @@ import pytest
 from support.checkout import Checkout
 
 from perennial.base import config
-from perennial.base.project.outputs import OUTPUTS
+from perennial.base.project import stages
 from perennial.operations.rehearsal import programs
 
 STAGES = ("download", "convert", "validate", "train", "evaluate", "export", "gate")
@@ -23,7 +23,9 @@ def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path
     shutil.copytree(reproduced.folder, checkout.folder, symlinks=True)
     shutil.rmtree(checkout.folder / ".work")
     paths = config.load(checkout.folder / "params.yaml").paths
-    outs = [out for name in OUTPUTS[stage] if (out := checkout.folder / getattr(paths, name)).exists()]
+    outs = [
+        out for name in stages.STAGES[stage].outputs if (out := checkout.folder / getattr(paths, name)).exists()
+    ]
     for out in outs:
         shutil.rmtree(out) if out.is_dir() else out.unlink()
     trace = tmp_path / "trace"

@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
 from support.webhook import SECRET, Hook, webhook
 
+from perennial.base.project.stages import STAGES
 from perennial.operations.deployment.flow_run import RESTARTS
-from perennial.stages import STAGES
 
 OTHER_TASKS = (
     "start_record",

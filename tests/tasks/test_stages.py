@@ -14,7 +14,7 @@ from support.tasks import write_pipeline
 
 from perennial.base.config import Config
 from perennial.base.errors import ERRORS
-from perennial.stages import STAGES
+from perennial.base.project.stages import STAGES
 from tasks import approval, git, monitor, rebuild, stages
 from tasks.dvc import InputsChanged, NotStarted, StageFailed
 from tasks.stages import RETRYABLE_CODES, publish, worth_retrying

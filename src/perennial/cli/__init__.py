@@ -10,6 +10,7 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError
+from perennial.base.project.stages import STAGES
 from perennial.base.runtime import process
 from perennial.cli import (
     commands,
@@ -34,7 +35,6 @@ from perennial.cli.runner import (
     tie_to_checkout,
     weights_are_pinned,
 )
-from perennial.stages import STAGES
 
 log = logging.getLogger(__name__)
 app = typer.Typer(
@@ -139,26 +139,14 @@ def _evaluate(  # noqa: PLR0913 - each option is one
 
 
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
-# Of each stage, a value to try and the page that describes it.
-EXAMPLES = {
-    "download": ("dataset.name=mnist", "data"),
-    "convert": ("dataset.shards=4", "data"),
-    "validate": ("validate.severity.near_duplicate=ignore", "data"),
-    "initialize": ("model.weights=null", "fine-tuning"),
-    "train": ("train.epochs=5", "training"),
-    "evaluate": ("evaluate.confidence_level=0.9", "evaluation"),
-    "export": ("export.formats=[tflite_float16]", "export"),
-    "champion": ("evaluate.devices=cpu:1", "gate"),
-    "gate": ("gate.min_accuracy=0.9", "gate"),
-}
-for _stage, _help in STAGES.items():
-    _value, _page = EXAMPLES[_stage]
+for _name, _stage in STAGES.items():
     _epilog = (
         "It reads params.yaml and always runs, while `make run` and `dvc repro` run only the stages whose "
-        f"inputs have changed. Example: `perennial {_stage} --set {_value}`. See docs/how-to/{_page}.md."
+        f"inputs have changed. Example: `perennial {_name} --set {_stage.example}`. "
+        f"See docs/how-to/{_stage.page}.md."
     )
-    command(app, _stage, _help, settable=True, epilog=_epilog)(
-        WITH_OPTIONS.get(_stage) or _stage_command(_stage)
+    command(app, _name, _stage.about, settable=True, epilog=_epilog)(
+        WITH_OPTIONS.get(_name) or _stage_command(_name)
     )
 for _module in (models, commands, objects, rebuild, why, lineage, serve, versions, runs):
     app.add_typer(_module.app)

@@ -24,13 +24,13 @@ from perennial.base.config.release import EvaluateConfig
 from perennial.base.config.training import TrainConfig
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.base.project import outputs, source_code
+from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.runtime import cluster, environment, gpus, inputs, kept, lease, locks, process, workers
 from perennial.base.runtime.inputs import Inputs
 from perennial.base.runtime.lease import Lease
 from perennial.base.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.cli.arguments import Command, assignment
 from perennial.release.registry import runs
-from perennial.stages import STAGES, WITH_TENSORFLOW
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
 SetOption = Annotated[
@@ -38,7 +38,6 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Use another value for this command only; repeatable."),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-DESCRIBED = ("train", "gate")  # their records hold what they used
 PushOption = Annotated[
     bool | None,
     typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
@@ -173,7 +172,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     """Run a stage as the only one in its checkout; return its result, or write the failure for the task."""
     checked, values = config.load_with_values(params)
     tie_to_checkout(params)
-    outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
+    outputs.require_outputs(checked.paths, STAGES.keys() & {stage})
     environment.require(stage)
     work = checked.paths.work
     listed = cluster.this_worker()
@@ -238,7 +237,7 @@ def _run(
             "back, or run again to use what is there now"
         )
     environment.require(stage)  # once more: other versions may have been installed meanwhile
-    if stage in DESCRIBED and noted.params:
+    if stage in SAYING_INPUTS and noted.params:
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
     return getattr(imported, stage)(own, **options), time.monotonic() - began

@@ -15,6 +15,7 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.base.project import outputs
+from perennial.base.project.stages import STAGES
 
 ROOT = Path(__file__).parents[3]
 Load = Callable[..., Config]
@@ -46,7 +47,7 @@ def test_the_outputs_are_those_of_dvc_yaml() -> None:
     assert {
         name: tuple(out[len("${paths.") : -1] for kind in kinds for out in stage.get(kind, ()))
         for name, stage in stages.items()
-    } == outputs.OUTPUTS
+    } == {name: stage.outputs for name, stage in STAGES.items()}
 
 
 def test_the_curves_are_those_that_dvc_plots() -> None:
@@ -115,7 +116,7 @@ def test_an_output_of_an_earlier_version_is_known_by_dvc_lock(workspace: Path, s
 def test_flow_and_stage_refuse_paths_that_hold_other_files(load: Load, path: str, taken: str) -> None:
     write(taken)
     load(**{f"paths.{path}": taken.rpartition("/")[0]})
-    (stage,) = (stage for stage, names in outputs.OUTPUTS.items() if path in names)
+    (stage,) = (name for name, stage in STAGES.items() if path in stage.outputs)
     for command in ("config", stage):
         done = perennial(command)
         assert (done.returncode, taken.rpartition("/")[0] in done.stderr) == (2, True), done.stderr

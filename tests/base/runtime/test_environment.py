@@ -9,9 +9,9 @@ from ruamel.yaml import YAML
 from test_architecture import imported, python_files
 
 from perennial.base.errors import ConfigError
+from perennial.base.project.stages import STAGES
 from perennial.base.runtime import environment
 from perennial.cli.runner import run_stage
-from perennial.stages import STAGES
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}

@@ -7,8 +7,8 @@ import pytest
 from support import finished
 
 from perennial.base import config as configuration
+from perennial.base.project.stages import STAGES
 from perennial.operations.report import facts
-from perennial.stages import STAGES
 
 CLASSES = ("cat", "dog", "owl")
 

@@ -9,11 +9,11 @@ import pytest
 from support import finished
 from support.pages import Elements, text
 
+from perennial.base.project.stages import STAGES
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.champion import Champion
 from perennial.operations.report import facts, page
 from perennial.operations.report.provenance import Output
-from perennial.stages import STAGES
 
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)

@@ -16,29 +16,8 @@ from perennial.base import config, files
 from perennial.base.config.release import PathsConfig
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import dvc_lock
+from perennial.base.project.stages import FOLDERS, STAGES
 
-# As in dvc.yaml: the names of the paths that each stage writes.
-OUTPUTS = {
-    "download": ("raw",),
-    "convert": ("records",),
-    "validate": ("validation", "validation_page", "index"),
-    "initialize": ("initial_weights",),
-    "train": ("model", "training", "curves"),
-    "evaluate": (
-        "predictions",
-        "label_errors",
-        "metrics",
-        "confusion",
-        "reliability",
-        "scores",
-        "confusion_plot",
-        "reliability_plot",
-    ),
-    "export": ("export",),
-    "champion": ("champion",),
-    "gate": ("decision",),
-}
-FOLDERS = {"raw", "records", "index", "initial_weights", "model", "curves", "export", "champion"}
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")
 # In paths.work; not `downloads`, which may hold manually added files.
@@ -61,13 +40,13 @@ def new_folder(folder: Path, stage: str) -> Iterator[Path]:
         (new / files.MARK).write_bytes(files.mark(stage))
 
 
-def require_outputs(paths: PathsConfig, stages: Iterable[str] = OUTPUTS) -> None:
+def require_outputs(paths: PathsConfig, stages: Iterable[str] = STAGES) -> None:
     """Check that these stages would not replace files that no stage made.
 
     Raises:
         ConfigError: names every such path; nothing was changed.
     """
-    names = [name for stage in stages for name in OUTPUTS[stage]]
+    names = [name for stage in stages for name in STAGES[stage].outputs]
     require_replaceable(getattr(paths, name) for name in names if name in FOLDERS)
     taken = [f"{path} is a folder" for name, path in _single(paths, names) if path.is_dir()]
     taken += [f"{path} is a file that git tracks" for path in _tracked(getattr(paths, name) for name in names)]
@@ -88,7 +67,7 @@ def clean(paths: PathsConfig) -> list[Path]:
 
     Returns the outputs that stay because no stage made them.
     """
-    names = [name for each in OUTPUTS.values() for name in each]
+    names = [name for stage in STAGES.values() for name in stage.outputs]
     kept, tracked = [], set(_tracked(getattr(paths, name) for name in (*names, "report")))
     for name in FOLDERS:
         folder = getattr(paths, name)

@@ -18,10 +18,10 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/config", "base/documents", "base/errors", "base/files", "base/project/dvc",
-    "base/project/dvc_lock", "base/project/outputs", "base/project/source_code", "base/runtime/child",
-    "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept", "base/runtime/lease",
-    "base/runtime/locks", "base/runtime/parallel", "base/runtime/process", "base/runtime/progress_bar",
-    "base/runtime/tensorflow", "base/runtime/workers", "base/storage", "cli",
+    "base/project/dvc_lock", "base/project/outputs", "base/project/source_code", "base/project/stages",
+    "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
+    "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
+    "base/runtime/progress_bar", "base/runtime/tensorflow", "base/runtime/workers", "base/storage", "cli",
 }  # fmt: skip
 
 
@@ -67,7 +67,6 @@ def require_unchanged(program: str | None = None) -> None:
 def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
     """The files that decide what a stage makes: it imports them, or starts programs that do."""
     found = closure(package / "stages" / f"{stage}.py", package=package, programs=True)
-    found.discard(package / "stages" / "__init__.py")
     return {
         file for file in found if decides(file, package) and _tree(_text(file)).body[1:]
     }  # not only a docstring

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError
+from perennial.base.project import stages
 
 FOLDER = Path("environment")  # in the project, beside dvc.yaml
 REQUIREMENTS = Path("requirements")
@@ -26,11 +27,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }
 # The stages that have each file as a parameter.
-STAGES: Mapping[str, tuple[str, ...]] = {
-    "data": ("download", "convert", "validate"),
-    "train": ("train", "evaluate", "export", "champion", "gate"),
-    "evaluate": ("evaluate",),
-    "export": ("export",),
+STAGES = {
+    file: tuple(name for name, stage in stages.STAGES.items() if file in stage.environment) for file in PACKAGES
 }
 INSTALLED_ALWAYS, INSTALLED_MAYBE = "packages", ("cuda", "optional")  # keys of a file
 Versions = Mapping[str, tuple[str, ...]]
@@ -45,9 +43,10 @@ def require(stage: str, folder: Path = FOLDER) -> None:
         ConfigError: names each package, its version, the one that the file names, and what to do.
     """
     wrong = {}
-    for name, stages in STAGES.items():
+    known = stages.STAGES.get(stage)
+    for name in known.environment if known else ():
         file = folder / f"{name}.yaml"
-        if stage in stages and file.is_file() and (differences := _differences(file)):
+        if file.is_file() and (differences := _differences(file)):
             wrong[str(file)] = differences
     if wrong:
         found = "; ".join(f"{', '.join(each)} in {file}" for file, each in wrong.items())

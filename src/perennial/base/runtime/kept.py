@@ -11,7 +11,7 @@ from perennial.base import documents, files
 from perennial.base.config.release import PathsConfig
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import dvc, outputs
-from perennial.base.project.outputs import OUTPUTS
+from perennial.base.project.stages import STAGES
 from perennial.base.runtime import inputs
 from perennial.base.runtime.inputs import Inputs
 
@@ -52,7 +52,7 @@ def take(paths: PathsConfig, noted: Inputs) -> bool:
     if not file.is_file() or not _made_by(documents.json_object(file.read_bytes()), noted):
         return False
     file.unlink()
-    for name in OUTPUTS[noted.stage]:
+    for name in STAGES[noted.stage].outputs:
         if (folder / name).exists():
             outputs.remove(getattr(paths, name))
             files.make_folder(getattr(paths, name).parent)
@@ -66,7 +66,7 @@ def _keep(paths: PathsConfig, noted: Inputs) -> None:
     folder = _folder(paths, noted.stage)
     outputs.remove(folder)
     files.make_folder(folder)
-    for name in OUTPUTS[noted.stage]:
+    for name in STAGES[noted.stage].outputs:
         if getattr(paths, name).exists():
             shutil.move(getattr(paths, name), folder / name)
     digests = {path: _digest(path) for path in noted.data if noted.has_data(path)}

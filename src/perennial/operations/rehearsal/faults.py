@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.base.errors import DataError, Interrupted, PerennialError
+from perennial.base.project.stages import STAGES
 from perennial.data.tfrecord import framing
 from perennial.operations.rehearsal import programs
 from perennial.operations.rehearsal.programs import TooLate, chance
 from perennial.operations.rehearsal.services import FaultyS3, ImageServer, s3_missing
 from perennial.operations.rehearsal.trial import DURABLE, ERRORS_REPORTED, SAME_RESULT, Check, Trial, ended_well
-from perennial.stages import STAGES
 
 FAILED = range(1, 256)  # exit codes
 STOP_S = 20.0  # from SIGTERM to SIGKILL, as a flow does it

@@ -16,9 +16,9 @@ from perennial.base.config import Config
 from perennial.base.config.upgrade import set_values
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import dvc, dvc_lock, git, outputs
+from perennial.base.project.stages import STAGES
 from perennial.data.records import manifest, random_access
 from perennial.operations.rehearsal.programs import MARK, Ended, Program
-from perennial.stages import STAGES
 
 log = logging.getLogger(__name__)
 ORDER = tuple(STAGES)
@@ -84,7 +84,7 @@ class Project:
 
     def outs(self, stage: str) -> list[Path]:
         """The outputs of a stage, relative to its checkout."""
-        return [getattr(self.config().paths, name) for name in outputs.OUTPUTS[stage]]
+        return [getattr(self.config().paths, name) for name in STAGES[stage].outputs]
 
     def locked(self, checkout: Path) -> dict[str, str]:
         """The text of each stage in a dvc.lock, byte for byte."""
@@ -266,7 +266,7 @@ def _values(checked: Config, url: str) -> dict[str, object]:
 
 
 def _remove_outputs(checked: Config, checkout: Path) -> None:
-    for name in (*(each for names in outputs.OUTPUTS.values() for each in names), "work", "runs"):
+    for name in (*(each for stage in STAGES.values() for each in stage.outputs), "work", "runs"):
         outputs.remove(checkout / getattr(checked.paths, name))
     shutil.rmtree(checkout / ".dvc" / "tmp", ignore_errors=True)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perennial.base.errors import PerennialError
+from perennial.base.project.stages import STAGES, WITH_TENSORFLOW
 from perennial.base.runtime.process import is_alive
 from perennial.operations.rehearsal import programs
 from perennial.operations.rehearsal.programs import Ended, Program, TooLate
 from perennial.operations.rehearsal.project import LAST, Project, run_git, run_program
-from perennial.stages import STAGES, WITH_TENSORFLOW
 
 SAME_RESULT, ERRORS_REPORTED, NO_ORPHANS, ATOMIC_PUBLISH = (
     "same result",

@@ -13,6 +13,7 @@ from perennial.base import files
 from perennial.base.config import Config, advice
 from perennial.base.config.choices import Split
 from perennial.base.errors import DataError
+from perennial.base.project.stages import STAGES
 from perennial.data.records.random_access import Records
 from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail
@@ -25,7 +26,6 @@ from perennial.operations.report import facts, suspects
 from perennial.operations.report.facts import Facts
 from perennial.operations.report.summary import CURVES
 from perennial.operations.report.suspects import scored_records, thumbnail_of
-from perennial.stages import STAGES
 
 CLASSES = 50  # in the table, the worst ones
 MISTAKES = 24

@@ -15,6 +15,7 @@ from perennial.base.errors import PerennialError
 from perennial.base.project import dvc
 from perennial.base.project.dvc_lock import LockedStage, value_at
 from perennial.base.project.git import Repository
+from perennial.base.project.stages import STAGES
 from perennial.data.datasets import DATASETS
 from perennial.data.sources.pin import listed
 from perennial.reproduce.rebuild.differences import ENVIRONMENT, Difference
@@ -23,7 +24,7 @@ from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
 
 log = logging.getLogger(__name__)
 # Stages that read data from outside git and other stages' outputs; DVC's remote has copies of the data.
-FETCHING = ("download", "initialize")
+FETCHED = {name: stage.fetches for name, stage in STAGES.items() if stage.fetches}
 PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of your own files
 MD5 = re.compile(r"[0-9a-f]{32}")
 

@@ -188,7 +188,7 @@ class _Building:
         try:
             self._work.repro(stage)
         except DvcFailed as error:
-            if stage in inputs.FETCHING:
+            if stage in inputs.FETCHED:
                 self._restore(stage, entry, str(error))
                 return
             self._done.states[stage] = "not rebuilt"
@@ -203,7 +203,7 @@ class _Building:
         same_inputs = entry.inputs() == rebuilt.inputs()
         explained = any(each.kind == "packages" for each in self._done.inputs)
         as_before = self._history.recorded(self._commit, stage, rebuilt) if outs and same_inputs else None
-        if outs and same_inputs and stage in inputs.FETCHING and not explained and not as_before:
+        if outs and same_inputs and stage in inputs.FETCHED and not explained and not as_before:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
             return

@@ -15,7 +15,7 @@ from itertools import pairwise
 from perennial.base.errors import PerennialError, listed
 from perennial.base.project import dvc_lock
 from perennial.reproduce.rebuild.differences import ENVIRONMENT, WEIGHTS
-from perennial.reproduce.rebuild.inputs import FETCHING
+from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.why import differences, effect
 from perennial.reproduce.why.differences import Found
 from perennial.reproduce.why.effect import Outcome
@@ -128,7 +128,7 @@ def paths(step: Step) -> list[str]:
 
 def fetching(step: Step) -> Sequence[str]:
     """The stages whose recorded outputs belong to a step."""
-    return [stage for stage in FETCHING if differences.FETCHED[stage] == step.kind]
+    return [stage for stage, kind in FETCHED.items() if kind == step.kind]
 
 
 def _group(each: Found, before: Revision, commit: Revision) -> str:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from perennial.base.project.git import GitError
 from perennial.reproduce.rebuild.differences import FACTS, Difference, Made, differing_inputs, differing_outputs
 from perennial.reproduce.rebuild.history import PathHistory
-from perennial.reproduce.rebuild.inputs import FETCHING
+from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.why.revisions import Revision
 
 PIPELINE = "dvc.yaml"
-FETCHED = {"download": "data", "initialize": "weights"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +57,7 @@ def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
     deciding = {*a.deciding, *b.deciding}
     moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
     for stage in b.inputs.keys() & a.inputs.keys():
-        same = stage in FETCHING and stage not in moved and a.recorded[stage].outs == b.recorded[stage].outs
+        same = stage in FETCHED and stage not in moved and a.recorded[stage].outs == b.recorded[stage].outs
         decides = stage in deciding and not same
         for each in differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
             yield _found(each, decides=decides)
@@ -68,7 +67,7 @@ def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
     """Differences in data that stages read from outside git."""
     # If git shows that the inputs have changed since, the record does not belong to this commit.
     moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
-    for stage in (each for each in FETCHING if each not in moved):
+    for stage in (each for each in FETCHED if each not in moved):
         one, other = (each.recorded.get(stage) for each in (a, b))
         for path, (was, now) in (differing_outputs(one, other) if one and other else {}).items():
             decides = stage in b.deciding

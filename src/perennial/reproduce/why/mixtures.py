@@ -21,7 +21,7 @@ from perennial.base.project.git import Repository
 from perennial.model.evaluation import predictions
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import PARAMS, differing_inputs
-from perennial.reproduce.rebuild.inputs import FETCHING
+from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 from perennial.reproduce.why import chain
 from perennial.reproduce.why.chain import State, Step, Untestable
@@ -52,7 +52,7 @@ class Mixtures:
             commits = state.commit.commit, state.before.commit
             inputs.bring(self._opened.repository, self._work, self._opened.history, *commits)
             recorded = self._recorded()
-            fetching = [stage for stage in state.commit.needed if stage in FETCHING]
+            fetching = [stage for stage in state.commit.needed if stage in FETCHED]
             self._freeze([stage for stage in fetching if self._fetched(state, stage, recorded[stage])])
             self.trainings += TRAIN in self._work.repro(state.commit.needed[-1], above=True)
             return self._read(state)

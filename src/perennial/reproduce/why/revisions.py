@@ -16,7 +16,7 @@ from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs
 from perennial.reproduce.rebuild.history import PathHistory
-from perennial.reproduce.rebuild.inputs import FETCHING
+from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.rebuild.rebuild import find
 
 
@@ -56,7 +56,7 @@ class Revision:
         return [
             each
             for stage in self.deciding
-            if not (stage in FETCHING and self._are_trusted(stage))
+            if not (stage in FETCHED and self._are_trusted(stage))
             for each in differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
         ]
 

@@ -1,0 +1,124 @@
+"""What each stage of dvc.yaml is. All tables of stages are made from these records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What the rest of the program knows of a stage, besides its module in `perennial.stages`.
+
+    about: its help.
+    written: the names in `paths` of its outputs, in the order of dvc.yaml; one that ends with / is a folder.
+    environment: the files of environment/ with the packages that can change its results.
+    tensorflow: whether its process imports TensorFlow.
+    fetches: what it brings from outside git and the outputs of other stages.
+    says_inputs: whether its result holds the parameters and the code that it used.
+    example, page: a value to try with `--set`, and the page of docs/how-to.
+    """
+
+    about: str
+    written: tuple[str, ...]
+    environment: tuple[str, ...] = ()
+    tensorflow: bool = False
+    fetches: Literal["data", "weights"] | None = None
+    says_inputs: bool = False
+    example: str
+    page: str
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names in `paths` of its outputs."""
+        return tuple(name.removesuffix("/") for name in self.written)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Those outputs that are folders."""
+        return tuple(name.removesuffix("/") for name in self.written if name.endswith("/"))
+
+
+# In the order of dvc.yaml and of the flow.
+STAGES: Mapping[str, Stage] = {
+    "download": Stage(
+        about="Fetch the original files and verify their digests.",
+        written=("raw/",),
+        environment=("data",),
+        fetches="data",
+        example="dataset.name=mnist",
+        page="data",
+    ),
+    "convert": Stage(
+        about="Write TFRecord shards, labels and a manifest.",
+        written=("records/",),
+        environment=("data",),
+        example="dataset.shards=4",
+        page="data",
+    ),
+    "validate": Stage(
+        about="Check every record, decode every image and report problems.",
+        written=("validation", "validation_page", "index/"),
+        environment=("data",),
+        example="validate.severity.near_duplicate=ignore",
+        page="data",
+    ),
+    "initialize": Stage(
+        about="Copy the weights from which training starts.",
+        written=("initial_weights/",),
+        fetches="weights",
+        example="model.weights=null",
+        page="fine-tuning",
+    ),
+    "train": Stage(
+        about="Train until the stop rule or the last step.",
+        written=("model/", "training", "curves/"),
+        environment=("train",),
+        tensorflow=True,
+        says_inputs=True,
+        example="train.epochs=5",
+        page="training",
+    ),
+    "evaluate": Stage(
+        about="Score the model on the test split, each example once.",
+        written=(
+            "predictions",
+            "label_errors",
+            "metrics",
+            "confusion",
+            "reliability",
+            "scores",
+            "confusion_plot",
+            "reliability_plot",
+        ),
+        environment=("train", "evaluate"),
+        tensorflow=True,
+        example="evaluate.confidence_level=0.9",
+        page="evaluation",
+    ),
+    "export": Stage(
+        about="Write a SavedModel and compare its predictions to the model's.",
+        written=("export/",),
+        environment=("train", "export"),
+        tensorflow=True,
+        example="export.formats=[tflite_float16]",
+        page="export",
+    ),
+    "champion": Stage(
+        about="Fetch the predictions of the champion on the same test split.",
+        written=("champion/",),
+        environment=("train",),
+        example="evaluate.devices=cpu:1",
+        page="gate",
+    ),
+    "gate": Stage(
+        about="Decide whether the model is good enough to be promoted.",
+        written=("decision",),
+        environment=("train",),
+        says_inputs=True,
+        example="gate.min_accuracy=0.9",
+        page="gate",
+    ),
+}
+FOLDERS = {name for stage in STAGES.values() for name in stage.folders}
+WITH_TENSORFLOW = {name for name, stage in STAGES.items() if stage.tensorflow}
+SAYING_INPUTS = {name for name, stage in STAGES.items() if stage.says_inputs}
