@@ -41,12 +41,14 @@ def measure() -> None:
 
 
 def copy(folder: Path) -> None:
-    """Puts the project's files, and nothing that a run made, into a folder."""
+    """Commits the project's files, and nothing that a run made, in a folder."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    person = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@example.org")
+    for command in (("init", "-q"), ("add", "-A"), (*person, "commit", "-qm", "Start")):
+        subprocess.run(["git", *command], cwd=folder, check=True)
 
 
 def timed(command: tuple[str, ...], folder: Path) -> dict[str, float]:
