@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[3]
 # A bug: the fault that finds it, in how many minutes, and what is replaced in which file.
 BUGS = {
     "shards are not compared with the manifest": (
-        "corrupted shard", 3, "data/validation/integrity.py", '        findings.add("shard_', '        str("shard_'
+        "corrupted shard", 3, "data/validation/integrity.py",
+        '        findings.add("shard_', '        str("shard_',
     ),
     "no file is flushed": ("power cut", 0, "base/files.py", "os.fsync(", "str("),
     "signals are swallowed": (
