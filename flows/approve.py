@@ -5,18 +5,12 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tasks.approval import (
-    announce,
-    decide,
-    final_state,
-    look,
-    publish_approved,
-    run_name,
-    show,
-    wait_for_answer,
-)
-from tasks.guard import require_worth_starting
-from tasks.parameters import check_parameters
+from perennial.orchestration.guard.guard import require_worth_starting
+from perennial.orchestration.steps.approval import announce, final_state, run_name, wait_for_answer
+from perennial.orchestration.work.dvc import restore
+from perennial.orchestration.work.parameters import check_parameters
+from tasks.stages import publish, publishing
+from tasks.steps import decide, read_request, show_request
 
 
 @flow(flow_run_name=run_name, log_prints=True)
@@ -33,12 +27,13 @@ def approve(
     """
     require_worth_starting()
     check_parameters(pipeline=pipeline, rev=rev, publish_to=publish_to)
-    asked = look(run)
+    asked = read_request(run)
     if asked["state"] == "waiting":
-        asked = decide(run, wait_for_answer(show(asked), asked["until"]))
+        asked = decide(run, wait_for_answer(show_request(asked), asked["until"]))
     elif asked["state"] in {"expired", "superseded"}:
         asked = decide(run, None)
     announce(asked)
-    if asked["state"] == "approved":
-        publish_approved(publish_to)
+    if asked["state"] == "approved" and (publish_to or publishing()):
+        restore("export", "gate")
+        publish(publish_to)
     return final_state(asked)

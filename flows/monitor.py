@@ -4,10 +4,11 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.command import run_plain
-from tasks.guard import require_worth_starting
-from tasks.monitor import look, report, require_all_seen, run_name, start
-from tasks.parameters import check_parameters
+from perennial.orchestration.guard.guard import require_worth_starting
+from perennial.orchestration.steps.monitor import run_name
+from perennial.orchestration.terminal.command import run_plain
+from perennial.orchestration.work.parameters import check_parameters
+from tasks.steps import check_champion, report_checks, require_all_seen, start_retraining
 
 
 @flow(flow_run_name=run_name, log_prints=True)
@@ -18,9 +19,9 @@ def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
     """
     require_worth_starting()
     check_parameters()
-    seen = look()
-    run = start(deployment, seen) if seen["retrain"] else None
-    report(seen, run)
+    seen = check_champion()
+    run = start_retraining(deployment, seen) if seen["retrain"] else None
+    report_checks(seen, run)
     require_all_seen(seen)
     return seen
 

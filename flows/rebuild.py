@@ -2,11 +2,11 @@
 
 from prefect import flow
 
-from tasks.command import run_plain
-from tasks.guard import require_worth_starting
-from tasks.parameters import check_parameters
-from tasks.rebuild import rebuild as rebuild_version
-from tasks.rebuild import report, require_all_equal, run_name, unproven
+from perennial.orchestration.guard.guard import require_worth_starting
+from perennial.orchestration.steps.rebuild import run_name
+from perennial.orchestration.terminal.command import run_plain
+from perennial.orchestration.work.parameters import check_parameters
+from tasks.steps import rebuild_version, report_rebuilds, require_all_equal, unproven
 
 
 @flow(flow_run_name=run_name, log_prints=True)
@@ -20,7 +20,7 @@ def rebuild(version: str | None = None) -> dict[str, str]:
     found = {}
     for name in [version] if version else unproven():
         found[name] = rebuild_version(name)
-    report(found)
+    report_rebuilds(found)
     require_all_equal(found)
     return {name: each["result"] for name, each in found.items()}
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from tasks import temporary
+from perennial.orchestration.server import temporary
 
 if __name__ == "__main__":
     temporary.start()  # while the rest is imported
@@ -11,17 +11,12 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic import Field
 
-from tasks.command import run
-from tasks.git import (
-    pin_champion,
-    raise_lost_races,
-    record,
-    record_failure,
-    require_champion,
-    start_record,
-)
-from tasks.guard import one_at_a_time
-from tasks.parameters import check_parameters
+from perennial.orchestration.guard.guard import one_at_a_time
+from perennial.orchestration.steps.record import raise_lost_races
+from perennial.orchestration.steps.summary import completed, run_name
+from perennial.orchestration.terminal.command import run
+from perennial.orchestration.work.parameters import check_parameters
+from perennial.orchestration.work.run_record import record_failure
 from tasks.stages import (
     champion,
     convert,
@@ -37,7 +32,7 @@ from tasks.stages import (
     unchanged,
     validate,
 )
-from tasks.summary import completed, run_name, summarize
+from tasks.steps import pin_champion, record, require_champion, start_record, summarize
 
 ATTEMPTS = 5  # another run may promote its model between the gate and the push
 UNPUBLISHED = ("waiting", "kept", "refused")

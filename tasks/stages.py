@@ -1,59 +1,16 @@
 """One task per stage, with retries and a time limit."""
 
 import json
-import logging
-from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Literal
 
-from prefect import Task, get_run_logger, task
-from prefect.cache_policies import NO_CACHE  # DVC is the cache
-from prefect.client.schemas.objects import State
+from prefect import get_run_logger
 from prefect.runtime import task_run
-from prefect.task_engine import TaskRunTimeoutError
 
-from tasks.cli import perennial
-from tasks.dvc import (
-    ExitCode,
-    InputsChanged,
-    NotStarted,
-    Result,
-    StageFailed,
-    parameter,
-    reproduce,
-    stages,
-    stale,
-)
-from tasks.summary import training_progress
-
-MINUTE_S, HOUR_S = 60, 3600
-# Failures of the network or the disk, signals, another DVC; not invalid parameters or data, or a bad model.
-RETRYABLE_CODES = (1, ExitCode.INTERRUPTED)
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-async def worth_retrying(task: object, run: object, state: State[Any]) -> bool:  # noqa: ARG001 - Prefect's signature
-    """Whether a failed stage or command is worth retrying."""
-    try:
-        await state.aresult()
-    except (InputsChanged, NotStarted, TaskRunTimeoutError):  # another try would hang for as long
-        return False
-    except StageFailed as error:
-        return error.exit_code in RETRYABLE_CODES
-    except Exception:  # noqa: BLE001 - any other failure is not its own
-        return True
-    return False
-
-
-def retried(timeout_s: int | None = None) -> Callable[[Callable[P, T]], Task[P, T]]:
-    """Decorate a function as a task that is retried if a retry can help."""
-    return task(
-        retries=2,
-        retry_delay_seconds=[10, MINUTE_S],
-        retry_condition_fn=worth_retrying,
-        timeout_seconds=timeout_s,
-        cache_policy=NO_CACHE,
-    )
+from perennial.orchestration.steps.progress import training_progress
+from perennial.orchestration.work.commands import perennial
+from perennial.orchestration.work.dvc import Result, parameter, reproduce, stages, stale
+from perennial.orchestration.work.failures import ExitCode, StageFailed
+from tasks.policy import HOUR_S, MINUTE_S, once, retried
 
 
 @retried(timeout_s=HOUR_S)
@@ -62,7 +19,7 @@ def pin() -> None:
     perennial("pin", "source", "baseline", "weights")
 
 
-@task(cache_policy=NO_CACHE)
+@once()
 def unchanged() -> dict[str, str]:
     """Return `up to date` for each stage that makes the model; empty if any is stale or DVC cannot check them.
 
@@ -168,29 +125,3 @@ def _run(name: str) -> Result:
     result = reproduce(name, log.info)
     log.info("%s: %s", name, result, extra={"result": result})
     return result
-
-
-def _whole_message(record: logging.LogRecord) -> bool:
-    """Log all lines of a failed stage; the state of the flow run shows only the first."""
-    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
-        record.msg, record.args = record.exc_info[1].message, ()
-    return _without_traceback(record)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """Drop the traceback through Prefect's code if a stage failed; other errors keep theirs."""
-    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
-        record.exc_info = None
-    return True
-
-
-def _without_advice(record: logging.LogRecord) -> bool:
-    """Drop the pointer to Prefect's documentation below the address of the temporary server."""
-    if isinstance(record.msg, str):
-        record.msg = record.msg.partition("\nSee https://docs.prefect.io")[0]
-    return True
-
-
-logging.getLogger("prefect").addFilter(_without_advice)
-logging.getLogger("prefect.flow_runs").addFilter(_whole_message)
-logging.getLogger("prefect.task_runs").addFilter(_without_traceback)

@@ -16,7 +16,8 @@ from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 
 from perennial.base.errors import STARTED_AGAIN
-from tasks import dvc, worker
+from perennial.orchestration.deployments import worker
+from perennial.orchestration.work import dvc
 
 INFRA = ROOT / "infra"
 KUBERNETES = sorted((INFRA / "kubernetes").glob("*.yaml"))

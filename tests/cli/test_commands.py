@@ -43,7 +43,7 @@ WITHOUT_TENSORFLOW = {
         "import perennial.base.config, perennial.data.datasets; "
         "import perennial.release.publishing.publish, perennial.operations.report.page"
     ),
-    "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",
+    "flows and tasks": "import flows.retrain, flows.approve, tasks.deploy, tasks.worker",
 }
 
 

@@ -26,9 +26,11 @@ from perennial.base.config import load
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.deployment import flow_run, project, start, status
 from perennial.operations.deployment import server as api
-from tasks import automations, dead_runs, deploy, monitor
-from tasks.dvc import StageFailed
-from tasks.server import Ours
+from perennial.orchestration.deployments import automations, deploy
+from perennial.orchestration.server import dead_runs
+from perennial.orchestration.server.runs import Ours
+from perennial.orchestration.steps import monitor
+from perennial.orchestration.work.failures import StageFailed
 
 NAMES = ["approve/person", "monitor/hourly", "rebuild/weekly", "retrain/nightly", "retrain/on-demand"]
 COLLECTIONS = ("deployments", "automations", "work_pools", "block_documents")

@@ -11,8 +11,8 @@ from prefect.logging import disable_run_logger
 from support import raw, s3
 from support.checkout import Checkout
 
+from perennial.orchestration.work.failures import StageFailed
 from tasks import stages
-from tasks.dvc import StageFailed
 
 STAGES = ("download", "convert", "validate")
 PINS = ("dvc.lock", "source.json", "baseline.json")

@@ -218,7 +218,7 @@ def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: 
     for kind in NEWS:
         runs[kind.replace("-", " ")] = run = scheduled(deployed.server, "on-demand")
         ours = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "x", "PREFECT__RUNTIME__FLOW_RUN__ID": run["id"]}
-        script = f"from tasks.server import alert; alert({kind!r}, {WORDS!r})"
+        script = f"from perennial.orchestration.server.runs import alert; alert({kind!r}, {WORDS!r})"
         deployed.project.must(sys.executable, "-c", script, PREFECT_API_URL=deployed.server.url, **ours)
     for kind, run in runs.items():
         text = deployed.alert(f"{run['name']}: {kind}\n")

@@ -29,7 +29,7 @@ from support.checkout import Server, processes_under, wait_until
 from support.webhook import Hook, webhook
 
 from perennial.operations.deployment.flow_run import RESTARTS
-from tasks.dead_runs import CHECKS, Silent, end_silent
+from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "support" / "standin"

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from flows import retrain
-from tasks.dvc import StageFailed
+from perennial.orchestration.work.failures import StageFailed
 
 STAGES = ("download", "convert", "validate", "initialize", "train", "evaluate", "export", "champion", "gate")
 

@@ -15,9 +15,10 @@ from support.tasks import write_pipeline
 from perennial.base.config import Config
 from perennial.base.errors import ERRORS
 from perennial.base.project.stages import STAGES
-from tasks import approval, git, monitor, rebuild, stages
-from tasks.dvc import InputsChanged, NotStarted, StageFailed
-from tasks.stages import RETRYABLE_CODES, publish, worth_retrying
+from perennial.orchestration.work.failures import InputsChanged, NotStarted, StageFailed
+from tasks import stages, steps
+from tasks.policy import RETRYABLE_CODES, worth_retrying
+from tasks.stages import publish
 
 
 @pytest.mark.parametrize("code", sorted({error.exit_code for error in ERRORS}))
@@ -47,10 +48,10 @@ def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:
     "task",
     [
         *(getattr(stages, name) for name in (*STAGES, "publish")),
-        git.record,
-        approval.decide,
-        monitor.start,
-        rebuild.unproven,
+        steps.record,
+        steps.decide,
+        steps.start_retraining,
+        steps.unproven,
     ],
     ids=lambda task: task.name,
 )

@@ -9,7 +9,7 @@ import pytest
 from support import raw
 from support.checkout import Beside, Server, free_port, responds, wait_until
 
-from tasks.monitor import markdown
+from perennial.orchestration.steps.monitor import markdown
 
 LOOK = "from flows.monitor import monitor\nfor _ in range({times}): monitor()"
 

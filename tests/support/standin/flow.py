@@ -4,13 +4,13 @@ from typing import Literal
 
 from prefect import flow, get_run_logger
 
-from tasks import command
-from tasks.dvc import reproduce
-from tasks.guard import one_at_a_time
-from tasks.stages import stage
+from perennial.orchestration.guard.guard import one_at_a_time
+from perennial.orchestration.terminal import command
+from perennial.orchestration.work.dvc import reproduce
+from tasks.policy import retried
 
 
-@stage(timeout_s=3600)
+@retried(timeout_s=3600)
 def train() -> str:
     return reproduce("train", get_run_logger().info)
 

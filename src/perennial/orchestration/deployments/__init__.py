@@ -1,0 +1,1 @@
+"""Deployments on a Prefect server, and the workers that take their runs."""

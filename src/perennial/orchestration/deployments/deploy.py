@@ -1,0 +1,341 @@
+"""Set up or update a Prefect server for perennial: work pools, automations, deployments and their schedules.
+
+A second run changes nothing. A schedule that a person resumed or paused stays as it is, and so does all that
+belongs to another project.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+from prefect import get_client
+from prefect.cli.deploy._models import DeploymentConfig
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.utilities.templating import (
+    apply_values,
+    resolve_block_document_references,
+    resolve_variables,
+)
+from prefect.workers.process import ProcessWorker
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.base.errors import PerennialError, redacted
+from perennial.operations.deployment.project import (
+    FOLDER,
+    PIPELINE,
+    REPOSITORY,
+    Owner,
+    Project,
+    clash,
+    of_checkout,
+    owner,
+    require_no_password,
+)
+from perennial.operations.deployment.server import SHORT_S, connect
+from perennial.orchestration.deployments import automations, schedules
+from perennial.orchestration.work.failures import ExitCode
+
+FILE = Path("prefect.yaml")
+TAG = "perennial"  # of every deployment here
+POOLS = ("cpu", "gpu")
+KIND = "process"  # of the pools
+RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
+RESOLVED = ("name", "schedule", "schedules")  # needed here; `prefect deploy` resolves all
+PAGE = 200  # the server's maximum per request
+DEPLOYED = ("perennial.repository", "perennial.folder")  # git's settings in a checkout that deployed
+
+
+def main() -> None:
+    """Deploy to the server of Prefect's settings; exit with 2 if there is none."""
+    try:
+        require_no_password(os.environ.get(REPOSITORY, ""))
+        address = os.environ.get(automations.NOTIFY_URL)
+        if address and not _is_web_address(address):  # it may hold a secret, so no message shows it
+            _refuse(
+                f"{automations.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
+                "was deployed"
+            )
+        with connect(pauses=SHORT_S) as server:
+            server.reach()
+            url = server.url
+        with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
+            os.environ["PREFECT_API_URL"] = url  # for `prefect deploy`
+            _deploy(client, redacted(url))
+    except PerennialError as error:
+        _refuse(f"{error}; nothing was deployed")
+    except (httpx.TransportError, PrefectHTTPStatusError) as error:
+        _refuse(f"the Prefect server {redacted(url)} cannot be used: {error}")
+
+
+def _refuse(message: str) -> NoReturn:
+    sys.stderr.write(message + "\n")
+    sys.exit(ExitCode.USAGE)
+
+
+def _is_web_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def _deploy(client: SyncPrefectClient, server: str) -> None:
+    """Check everything, then bring it to the server."""
+    pipeline = YAML(typ="safe").load(Path("params.yaml"))["record"]["artifact"]
+    os.environ[PIPELINE] = pipeline
+    project = of_checkout(Path.cwd(), pipeline, more=_deployed_from_here())
+    there = list(_deployments(client))
+    repository = _repository(project, there)
+    os.environ.update({REPOSITORY: repository, FOLDER: project.folder})
+    plan = _plan(project)
+    if not plan:
+        _refuse(f"{FILE} declares no deployments; nothing was deployed")
+    for each in plan:
+        _require_ours(client, each, project, server)
+    others = [each for each in there if not project.owns(each.owner)]
+    ours_elsewhere = ", ".join(sorted({str(each.owner) for each in others if TAG in each.tags}))
+    for pool in POOLS:
+        _set_up_pool(client, pool, shared=any(each.pool == pool for each in others))
+    automations.install(client, ours_elsewhere)
+    _bring(client, plan)
+    _remove_others(client, project, there, [each.name for each in plan])
+    _remember(repository)
+    sys.stdout.write(f"Deployed to {server}: {', '.join(each.name for each in plan)}\n")
+    inside = f", folder {project.folder}" if project.folder else ""
+    sys.stdout.write(
+        f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
+        "python -m tasks.worker --pool cpu\n"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class There:
+    """A deployment on the server."""
+
+    id: UUID
+    name: str
+    pool: str | None
+    tags: Sequence[str]
+    owner: Owner
+
+
+def _deployments(client: SyncPrefectClient) -> Iterator[There]:
+    """All deployments on the server, of every project."""
+    flows: dict[UUID, str] = {}
+    found: Sequence[DeploymentResponse] = ()
+    for page in range(sys.maxsize):
+        found = client.read_deployments(limit=PAGE, offset=page * PAGE)
+        for each in found:
+            if each.flow_id not in flows:
+                flows[each.flow_id] = client.read_flow(each.flow_id).name
+            yield There(
+                id=each.id,
+                name=f"{flows[each.flow_id]}/{each.name}",
+                pool=each.work_pool_name,
+                tags=each.tags,
+                owner=owner(each.job_variables, each.parameters),
+            )
+        if len(found) < PAGE:
+            return
+
+
+def _repository(project: Project, there: Sequence[There]) -> str:
+    """The repository that runs will check out: a named one, else the one that they check out already."""
+    if os.environ.get(REPOSITORY):
+        return project.repository
+    known = (each.owner for each in there if TAG in each.tags and each.owner.repository)
+    return next((each.repository or "" for each in known if project.owns(each)), project.repository)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A deployment of prefect.yaml: its name, such as retrain/nightly, its values and its schedules."""
+
+    name: str
+    text: Mapping[str, Any]  # of the whole file
+    declared: dict[str, Any]
+    schedules: list[DeploymentScheduleCreate]
+
+
+def _plan(project: Project) -> list[Planned]:
+    """Read and check prefect.yaml."""
+    try:
+        text = YAML(typ="safe").load(FILE)
+        planned = [_planned(each, project, text) for each in text["deployments"]]
+    except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
+        _refuse(f"{FILE}: {error}; nothing was deployed")
+    try:
+        automations.check()
+    except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
+        _refuse(f"{automations.FILE}: {error}; nothing was deployed")
+    return planned
+
+
+def _planned(template: dict[str, Any], project: Project, text: Mapping[str, Any]) -> Planned:
+    values: Any = apply_values(template, dict(os.environ), remove_notset=False)
+    declared = json.loads(json.dumps(values, default=str))  # dates as text
+    if "{{" in json.dumps([declared.get(key) for key in RESOLVED]):
+        declared |= asyncio.run(_resolved(declared))
+    if missing := [key for key in ("name", "entrypoint") if not declared.get(key)]:
+        raise ValueError(f"a deployment has no {missing[0]}: {json.dumps(declared, default=str)[:200]}")
+    try:
+        flow: Flow[..., Any] = load_flow_from_entrypoint(declared["entrypoint"])
+    except Exception as error:
+        raise ValueError(f"entrypoint {declared['entrypoint']} of {declared['name']}: {error}") from error
+    name = f"{flow.name}/{declared['name']}"
+    environment = declared.setdefault("work_pool", {}).setdefault("job_variables", {}).setdefault("env", {})
+    environment |= {PIPELINE: project.pipeline} | ({FOLDER: project.folder} if project.folder else {})
+    try:
+        planned = Planned(name=name, schedules=schedules.declared(declared), declared=declared, text=text)
+        DeploymentConfig.model_validate(declared)
+    except ValidationError as error:
+        raise ValueError(f"{name}: {'; '.join(dict.fromkeys(_reasons(error)))}") from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return planned
+
+
+def _reasons(error: ValidationError) -> Iterator[str]:
+    """What is wrong; of the forms that a schedule may have, the one that prefect.yaml takes."""
+    for each in error.errors():
+        place = list(map(str, each["loc"]))
+        own = [part for part in place if "RawScheduleConfig" not in part]
+        if place[0] not in {"schedule", "schedules"} or len(own) < len(place):
+            yield f"{'.'.join(own)}: {each['msg']}"
+
+
+async def _resolved(declared: dict[str, Any]) -> dict[str, Any]:
+    """Name and schedules with the values of Prefect's variables and blocks, which they name."""
+    asked = {key: declared[key] for key in RESOLVED if key in declared}
+    found: dict[str, Any] = await resolve_variables(await resolve_block_document_references(asked))
+    return found
+
+
+def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project, server: str) -> None:
+    """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
+    found = _deployment(client, planned.name)
+    if found is not None:
+        whose = owner(found.job_variables, found.parameters)
+        unknown = whose.repository is None and (
+            TAG not in found.tags or found.entrypoint != planned.declared["entrypoint"]
+        )
+        if unknown or not project.owns(whose):
+            same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
+            _refuse(
+                f"{clash(planned.name, whose, project)}; nothing was deployed, and {server} is unchanged; give "
+                f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
+                f"(`prefect deployment delete {planned.name}`)"
+                f"{'' if unknown or project.has(whose) else same}"
+            )
+    pool = (planned.declared.get("work_pool") or {}).get("name")
+    if pool in POOLS:
+        try:
+            kind = client.read_work_pool(pool).type
+        except ObjectNotFound:
+            return
+        if kind != KIND:
+            _refuse(
+                f"{planned.name}: the work pool {pool} on {server} is of type {kind}, not {KIND}; nothing was "
+                f"deployed. Name another pool in {FILE}, or a server of its own"
+            )
+
+
+def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
+    try:
+        return client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        return None
+
+
+def _set_up_pool(client: SyncPrefectClient, name: str, *, shared: bool) -> None:
+    """Create a work pool if there is none, and set its limit unless others' deployments use it, too."""
+    try:
+        found = client.read_work_pool(name)
+    except ObjectNotFound:
+        template = ProcessWorker.get_default_base_job_template()
+        client.create_work_pool(WorkPoolCreate(name=name, type=KIND, base_job_template=template))
+        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+        return
+    if found.type == KIND and not shared and found.concurrency_limit != RUNS_AT_ONCE:
+        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+
+
+def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
+    """Create or update all deployments.
+
+    `prefect deploy` replaces schedules, so those of deployments that are there already are brought one by one.
+    """
+    known = [each for each in plan if _deployment(client, each.name)]
+    for each in known:
+        each.declared.pop("schedules", None)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "prefect.yaml")
+        # JSON is YAML of any version: a text such as `on` stays one.
+        declared = {**plan[0].text, "deployments": [each.declared for each in plan]}
+        file.write_text(json.dumps(declared, default=str), encoding="utf-8")
+        # Not shown if all is well: it names commands that start workers without our supervisor.
+        command = [
+            sys.executable,
+            "-m",
+            "prefect",
+            "--no-prompt",
+            "deploy",
+            "--all",
+            "--prefect-file",
+            str(file),
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            sys.stderr.write(done.stdout)
+            sys.exit(done.returncode)
+    for each in known:
+        if found := _deployment(client, each.name):
+            schedules.bring(client, each.name, found.id, each.schedules)
+
+
+def _remove_others(
+    client: SyncPrefectClient, project: Project, there: Sequence[There], names: Sequence[str]
+) -> None:
+    """Remove deployments of this project that prefect.yaml no longer names."""
+    for each in there:
+        known = each.owner.repository is not None and TAG in each.tags
+        if known and project.owns(each.owner) and each.name not in names:
+            client.delete_deployment(each.id)
+            sys.stdout.write(f"Removed the deployment {each.name}, which {FILE} no longer names\n")
+
+
+def _deployed_from_here() -> list[str]:
+    """The repository that this checkout deployed before; none if it is a copy of the checkout that did."""
+    repository, folder = (_git("config", "--local", "--get", name) for name in DEPLOYED)
+    here = str(Path.cwd())
+    return [repository] if repository and (folder == here or not Path(folder).exists()) else []
+
+
+def _remember(repository: str) -> None:
+    """Note in git's settings what this checkout deployed: it is known again when it, or the address, moves."""
+    for name, value in zip(DEPLOYED, (repository, str(Path.cwd())), strict=True):
+        _git("config", "--local", name, value)  # a checkout that cannot be written names the repository
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    return re.sub(r"\n$", "", done.stdout)

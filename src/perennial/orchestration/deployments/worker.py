@@ -1,0 +1,186 @@
+"""A supervisor of Prefect workers that stops their runs properly; for a shell, systemd or a container.
+
+A Prefect worker ignores the first SIGTERM while it has a run, and a second one orphans the run.
+"""
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from perennial.base.errors import SIGNALS, ConfigError
+from perennial.operations.deployment.answers import ServerAway
+from perennial.operations.deployment.server import connect
+
+log = logging.getLogger("perennial.operations.deployment")
+POLL_S = 0.2
+QUERY_S = "2"  # between two looks for runs
+SAVE_S = (
+    25.0  # for runs to save their work, up to 20 s per stage; Kubernetes kills everything after 30 s by default
+)
+REPORT_S = 2.0  # for workers to report the ends of their runs, and again to end themselves
+LONGEST_PAUSE_S = 60.0
+HEALTHY_S = 60.0
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class SupervisedProcess:
+    """A Prefect worker of one pool, or the process beside them; it is restarted when it ends."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command, self.pause_s = command, 1.0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started = self.next_start = 0.0
+
+    def keep_alive(self) -> None:
+        """Start the process if it is not running; wait longer after each short-lived start."""
+        now = time.monotonic()
+        if self.process and self.process.returncode is not None:
+            code, self.process = self.process.returncode, None
+            self.pause_s = 1.0 if now - self.started > HEALTHY_S else min(2 * self.pause_s, LONGEST_PAUSE_S)
+            self.next_start = now + self.pause_s
+            log.warning("the worker ended (%d); starting it again in %.0f s", code, self.pause_s)
+        if self.process is None and now >= self.next_start:
+            self.started = now
+            # In a separate process group: the supervisor gets Ctrl-C and passes it on in order.
+            self.process = subprocess.Popen(
+                self.command,
+                process_group=0,
+                preexec_fn=_end_with_supervisor,  # noqa: PLW1509 - this process has one thread
+            )
+
+
+def main(project: Path) -> None:
+    """Run workers of a project until SIGTERM, SIGINT or SIGHUP; then stop their runs, and then the workers."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.worker",
+        description="Run Prefect workers. On SIGTERM or Ctrl-C the running stages save their work first; the "
+        "runs resume where they stopped at the next start, or on another machine.",
+    )
+    parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
+    pools = parser.parse_args().pool
+    os.environ["PREFECT_API_URL"] = _server()
+    os.chdir(project)  # Prefect also loads the flow in the worker, when a run is dead
+    logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
+    os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
+    # The pools' command is `perennial flow-run`, and systemd's PATH does not have the programs of this Python.
+    bin_folder = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join((bin_folder, os.environ.get("PATH", os.defpath)))
+    # Runs whose worker was killed become children of this process, which stops them, too.
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signals: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _frame: signals.append(number))
+    start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
+    dead_runs = SupervisedProcess([sys.executable, "-m", "perennial.orchestration.server.dead_runs", *pools])
+    workers = [dead_runs, *(SupervisedProcess([*start, pool]) for pool in pools)]
+    while not signals:
+        for worker in workers:
+            worker.keep_alive()
+        _reap(workers)
+        time.sleep(POLL_S)
+    _stop(workers, signals)
+
+
+def _server() -> str:
+    """The address of the server; the workers wait for one that does not answer.
+
+    Raises:
+        SystemExit: no server is set, or something else answers.
+    """
+    try:
+        with connect(pauses=()) as server, suppress(ServerAway):
+            server.reach()
+    except ConfigError as error:
+        sys.stderr.write(f"perennial worker: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    return server.url
+
+
+def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
+    """Stop the runs with SIGTERM, then the workers; kill what is left. A repeated signal kills at once.
+
+    The order matters: a worker that gets a signal kills its runs before they have saved.
+    """
+    log.info("stopping; runs save their work first")
+    started = [worker.process for worker in workers if worker.process]
+    signalled: set[int] = set()
+    since = time.monotonic()
+    deadline, runs = since + SAVE_S, [0]
+    while time.monotonic() < deadline and (len(signals) == 1 or time.monotonic() - since < 1):
+        had_runs, runs = bool(runs), list(_runs(started))
+        for run in set(runs) - signalled:
+            # The run passes the signal on. When DVC ends, its stage becomes a child of this process, but is not
+            # a run.
+            signalled |= {run, *_descendants(run)}
+            _signal(run, signal.SIGTERM)
+        if had_runs and not runs:
+            deadline = min(deadline, time.monotonic() + REPORT_S)
+        _reap(workers)
+        time.sleep(POLL_S)
+    for process in started:
+        if process.returncode is None:
+            _signal(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + REPORT_S
+    while time.monotonic() < deadline and any(process.returncode is None for process in started):
+        _reap(workers)
+        time.sleep(POLL_S)
+    for left in _descendants(os.getpid()):
+        _signal(left, signal.SIGKILL)
+    log.info("stopped")
+
+
+def _runs(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[int]:
+    """Processes of runs: children of the workers, and those that killed workers left to this process."""
+    started = {worker.pid for worker in workers}
+    for process in _children(os.getpid()):
+        yield from _children(process) if process in started else [process]
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for child in _children(process):
+        yield from _descendants(child)
+        yield child
+
+
+def _children(process: int) -> list[int]:
+    """The children of a process that have not ended."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            _, _, fields = file.read_text().rpartition(")")  # the name before it may hold anything
+            state, parent = fields.split()[:2]
+            if int(parent) == process and state not in "ZX":
+                found.append(int(file.parent.name))
+    return found
+
+
+def _signal(process: int, number: int) -> None:
+    """Signal a run as Prefect does: its process group if it leads one, else only its process."""
+    with suppress(ProcessLookupError):
+        if os.getpgid(process) == process:
+            os.killpg(process, number)
+        else:
+            os.kill(process, number)
+
+
+def _reap(workers: Sequence[SupervisedProcess]) -> None:
+    """Reap ended children, including workers."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            for worker in workers:
+                if worker.process and worker.process.pid == ended[0]:
+                    worker.process.returncode = os.waitstatus_to_exitcode(ended[1])
+
+
+def _end_with_supervisor() -> None:
+    """Called in the new worker: make it end, with its runs, when the supervisor ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

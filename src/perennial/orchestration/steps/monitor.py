@@ -1,0 +1,143 @@
+"""The flow `monitor`: check the rules, start one retraining per change, report the findings."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from prefect import get_client, get_run_logger, runtime
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterId,
+    FlowRunFilter,
+    FlowRunFilterIdempotencyKey,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.responses import DeploymentResponse
+
+from perennial.operations.deployment.project import clash, normal, owner
+from perennial.orchestration.server.runs import Ours, alert, due_now, in_states, pipeline_of
+from perennial.orchestration.steps.summary import cell, table
+from perennial.orchestration.work.commands import call
+from perennial.orchestration.work.failures import ExitCode, StageFailed
+
+STARTED, BEFORE = "was started", "was started before, for the same change"
+REASON = 500  # characters that the flow takes
+AT_WORK = "is active; the next check decides"
+RULES = {
+    "source": "source",
+    "min_accuracy": "score",
+    "max_label_drift": "label drift",
+    "max_brightness_drift": "brightness drift",
+    "max_age_days": "age",
+}
+
+
+def run_name() -> str:
+    """The name of a run, such as `monitor 2026-11-22 02:00`."""
+    return f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+
+
+def look() -> dict[str, Any]:
+    """The JSON of `perennial monitor`, with its exit code as `code`.
+
+    Raises:
+        StageFailed: it could not look at all.
+    """
+    done = call("monitor", "--json", log=get_run_logger().info)
+    if not done.output.strip():
+        raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log))
+    seen: dict[str, Any] = json.loads(done.output)
+    return {**seen, "code": done.exit_code}
+
+
+def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Start a run of a deployment, unless one was started for this change or a run of the pipeline is active.
+
+    The key makes the server create only one run, however often this is called. While a run is active, the
+    change waits for a later check, because that run may cover it. Returns the run's id and name, and which case
+    applied as `how`.
+    """
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name(deployment)
+        ours = Ours(client, str(seen["pipeline"]))
+        whose = owner(found.job_variables, found.parameters)
+        if not ours.project.owns(whose):
+            message = (
+                f"{clash(deployment, whose, ours.project)}; no run was started; look at monitor.deployment"
+            )
+            raise StageFailed("monitor", ExitCode.USAGE, message)
+        # Of another project, the same change is another one.
+        key = f"{seen['key']} {normal(ours.project.repository)} {ours.project.folder}".rstrip()
+        runs = FlowFilter(id=FlowFilterId(any_=[found.flow_id]))
+        same = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
+        how = BEFORE
+        made = next(iter(client.read_flow_runs(flow_filter=runs, flow_run_filter=same)), None)
+        if made is None:
+            how, made = AT_WORK, _at_work(client, runs, ours)
+        if made is None:
+            how = STARTED
+            made = client.create_flow_run_from_deployment(
+                found.id, parameters=_parameters(found, seen), tags=["monitor"], idempotency_key=key
+            )
+    get_run_logger().info("run %s of %s %s: %s", made.name, deployment, how, seen["reason"])
+    # A retry finds the run that was started before it, if only the response was lost.
+    if how == STARTED or (how == BEFORE and runtime.task_run.run_count > 1):
+        alert("retraining-started", f"{seen['reason']}\nrun {made.name} of {deployment}")
+    return {"id": str(made.id), "name": made.name, "deployment": deployment, "how": how}
+
+
+def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
+    """Create the artifact `monitor`."""
+    create_markdown_artifact(markdown(seen, run), key="monitor", description="What the monitor saw last")
+
+
+def require_all_seen(seen: Mapping[str, Any]) -> None:
+    """Fail if a rule could not be checked.
+
+    Raises:
+        StageFailed: with the exit code of the command.
+    """
+    if seen["code"]:
+        raise StageFailed("monitor", seen["code"], "; ".join(seen["problems"]))
+
+
+def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
+    """Format the decision as a heading, a table of the rules, and what could not be checked."""
+    lines = [f"# {'Retrain' if seen['retrain'] else 'No retraining'}", cell(seen["reason"]), ""]
+    if run is not None:
+        named = f"[{cell(run['name'])}](/runs/flow-run/{run['id']}) of {cell(run['deployment'])}"
+        lines += [f"Run {named} {run['how']}.", ""]
+    champion = seen["champion"]
+    named = "none yet"
+    if champion:
+        named = f"{champion['version']} of {datetime.fromisoformat(champion['date']):%Y-%m-%d %H:%M} UTC"
+    rows = [("champion", named, "")]
+    for each in seen["rules"]:
+        limit, on = each["limit"], each["limit"] not in {None, False}
+        shown = f"{each['name']}: {json.dumps(limit)}{': retrain' if each['fires'] else ''}" if on else "none"
+        rows.append((RULES[each["name"]], each["seen"], shown))
+    lines += [
+        *table(("", "seen", "rule"), rows),
+        "",
+        *(f"Not looked at: {cell(problem)}" for problem in seen["problems"]),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _at_work(client: SyncPrefectClient, runs: FlowFilter, ours: Ours) -> FlowRun | None:
+    """A run of the pipeline that is active or due to start."""
+    busy = in_states(StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
+    found = (client.read_flow_runs(flow_filter=runs, flow_run_filter=which) for which in (busy, due_now()))
+    same = (run for run in chain.from_iterable(found) if pipeline_of(run) == ours.project.pipeline)
+    return next(iter(ours.among(same)), None)
+
+
+def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters for the run, if the flow has them: pipeline, reason, and to wait for another run."""
+    given = {"pipeline": seen["pipeline"], "reason": seen["reason"][:REASON], "when_busy": "wait"}
+    takes = (deployment.parameter_openapi_schema or {}).get("properties", {})
+    return {name: value for name, value in given.items() if name in takes}

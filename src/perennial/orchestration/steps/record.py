@@ -1,0 +1,60 @@
+"""The champion that a model is compared with, and the record of a run in git."""
+
+import json
+from typing import Any, Literal, NoReturn
+
+from prefect import get_run_logger, runtime
+
+from perennial.orchestration.server.runs import alert
+from perennial.orchestration.steps.approval import ask_for_approval
+from perennial.orchestration.work.commands import perennial
+from perennial.orchestration.work.failures import StageFailed
+
+Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
+
+
+def require_champion(*, fetch: bool) -> dict[str, str]:
+    """Check before the training that the champion's predictions, which the gate needs, can be fetched.
+
+    It is no stage, so it adds no result to those of the stages: the returned ones are empty.
+    """
+    perennial("pin", "champion", "--check", *(["--fetch"] if fetch else []))
+    return {}
+
+
+def pin_champion(*, fetch: bool) -> str | None:
+    """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
+    pinned = json.loads(perennial("pin", "champion", "--json", *(["--fetch"] if fetch else [])))
+    version: str | None = pinned["champion"]["version"]
+    get_run_logger().info("champion: %s", version or "none yet")
+    return version
+
+
+def record() -> Outcome:
+    """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
+    recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
+    outcome: Outcome = recorded["outcome"]
+    log = get_run_logger()
+    (log.warning if outcome == "kept" else log.info)("record: %s: %s", outcome, recorded["message"])
+    if outcome == "promoted":
+        alert("promoted", "\n".join([recorded["message"], *recorded["reasons"]]))
+    elif outcome == "not promoted":
+        alert("rejected", recorded["message"])
+    elif outcome == "waiting":
+        ask_for_approval()
+    return outcome
+
+
+def raise_lost_races(attempts: int) -> NoReturn:
+    """End the run as failed: the champion changed before each push of this run.
+
+    Raises:
+        StageFailed: always, with exit code 1.
+    """
+    raise StageFailed(
+        "record",
+        1,
+        f"another run changed the champion {attempts} times between the gate and the push, so this model is "
+        f"not promoted; its commit is kept on waiting/{runtime.flow_run.id}; start a run again, which restores "
+        "the stages from DVC's cache",
+    )

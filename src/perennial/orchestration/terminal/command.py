@@ -1,0 +1,166 @@
+"""Run a flow as a command: options, a temporary server, exit codes and a table of results."""
+
+import argparse
+import atexit
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+from prefect import Flow, tags
+from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from rich.console import Console
+from rich.table import Column, Table
+
+from perennial.base.errors import SIGNALS, PerennialError
+from perennial.operations.deployment.server import SHORT_S, connect
+from perennial.orchestration.guard.guard import Stopped, require_idle
+from perennial.orchestration.server import temporary
+from perennial.orchestration.server.runs import is_real, tags_by_hand
+from perennial.orchestration.terminal.view import live_view
+from perennial.orchestration.work.commands import call
+from perennial.orchestration.work.dvc import stages, work_folder
+from perennial.orchestration.work.failures import ExitCode, StageFailed
+from perennial.orchestration.work.output import outlive_terminal
+from perennial.orchestration.work.parameters import check_parameters, pipeline, set_parameters
+
+_signals: list[int] = []  # that this process received, oldest first
+
+
+def run(flow: Flow[..., State[dict[str, str]]]) -> None:
+    """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
+    parser = _parser(flow)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="write a value into params.yaml first; repeatable, or several in one text as in a shell",
+    )
+    values = _values(parser)
+    with _exit_codes():
+        moved = _server() if is_real() else nullcontext()
+        check_parameters()
+        if values or not is_real():
+            require_idle(pipeline())  # before anything is written
+        if values:
+            set_parameters(values)
+        with live_view(stages(), work_folder()) as log:
+            temporary.use()
+            with moved, tags(*(tags_by_hand() if is_real() else [])):
+                facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
+        table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
+        for name, value in (facts | ({"log": str(log)} if log else {})).items():
+            table.add_row(name, value)
+        Console().print(table)
+
+
+def run_plain(flow: Flow[Any, Any]) -> None:
+    """Run a flow that takes no options in this process, with the same exit codes."""
+    _parser(flow).parse_args()
+    with _exit_codes():
+        moved = _server() if is_real() else nullcontext()
+        temporary.use()
+        with moved, tags(*(tags_by_hand() if is_real() else [])):
+            flow()
+
+
+def _parser(flow: Flow[Any, Any]) -> argparse.ArgumentParser:
+    description, _, _ = (flow.description or "").partition("\n")
+    return argparse.ArgumentParser(
+        prog=f"python -m flows.{flow.name}",
+        description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
+        epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
+        "75 interrupted or another run at work, 1 anything else.",
+    )
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """End this process as the flow in the block ends: with an exit code, and one message if it is not 0."""
+    started, complete = time.time(), threading.Event()
+    atexit.register(_skip_teardown, complete)  # registered first, so called last
+    _signals.clear()
+    outlive_terminal()
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    except PerennialError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - for the person at the terminal
+        raise SystemExit(error.exit_code) from None
+    except StageFailed as error:
+        print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
+        raise SystemExit(error.exit_code) from None
+    except Stopped as reason:
+        print(reason, file=sys.stderr)  # noqa: T201 - as above
+        raise SystemExit(ExitCode.INTERRUPTED) from None
+    except KeyboardInterrupt:
+        print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
+        raise SystemExit(ExitCode.INTERRUPTED) from None
+    complete.set()
+
+
+def _values(parser: argparse.ArgumentParser) -> list[str]:
+    """The values of `--set`; another option ends this process with how to set the key that it means."""
+    given, unknown = parser.parse_known_args()
+    if unknown:
+        meant = call("config", *unknown).log[-1:]
+        hint = [line.partition(". A key ")[2] for line in meant if ". A key " in line]
+        how = f"; a key {hint[0]}" if hint else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{how}")
+    values: list[str] = given.set
+    return values
+
+
+def _server() -> AbstractContextManager[object]:
+    """Check that the server answers, before anything starts; the settings for one that was redirected to.
+
+    Raises:
+        PerennialError: it does not answer, or something else does.
+    """
+    with connect(pauses=SHORT_S) as server:
+        server.reach()
+    if server.url == str(get_current_settings().api.url).rstrip("/"):
+        return nullcontext()
+    return temporary_settings({PREFECT_API_URL: server.url})
+
+
+def _skip_teardown(complete: threading.Event) -> None:
+    """After a complete run, exit without the teardown of Prefect, which costs half a second of CPU."""
+    if complete.is_set():
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
+
+
+def _interruption(started: float) -> str:
+    """The stage's message about the signal if it failed after `started`, else a general message."""
+    file = work_folder() / "failure.json"  # of the stage
+    with suppress(OSError, ValueError):
+        failure = json.loads(file.read_text(encoding="utf-8"))
+        if file.stat().st_mtime > started and failure["code"] == ExitCode.INTERRUPTED:
+            message = str(failure["message"])
+            # The stage got SIGTERM from this process, which passes Ctrl-C on as such.
+            return message.replace("SIGTERM", "Ctrl-C", 1) if _signals[:1] == [signal.SIGINT] else message
+    return "interrupted; no half-written output was left; run it again to resume"
+
+
+class _Interrupted(KeyboardInterrupt):
+    """After KeyboardInterrupt itself in code from a string (`exec`), Python ends by SIGINT, not with 75."""
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    """Raise KeyboardInterrupt, even if a shell started this process with SIGINT ignored."""
+    again = number == signal.SIGHUP and number in _signals  # from the kernel and from the shell
+    _signals.append(number)
+    if not again:
+        raise _Interrupted

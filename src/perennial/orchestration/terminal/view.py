@@ -1,0 +1,130 @@
+"""The live view of a run on a terminal, with log lines in a file."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from prefect.logging.handlers import PrefectConsoleHandler
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from perennial.orchestration.steps.progress import progress
+
+LOG = "retrain.log"  # in paths.work, of the last run
+STATES = (
+    "Finished in state",
+    "Crash detected",
+)  # Prefect's messages, which the rows and the end of the command show already
+COMMANDS = ("Running stage", "> ")  # DVC's lines before the first line of a stage
+OURS = ("prefect.", "perennial.orchestration.")  # loggers whose warnings are for the person at the terminal
+MOST = 110  # columns of a row
+ECHO = 2  # columns left free after it, where the terminal shows ^C
+WIDE, BAR, SHORT_BAR = 100, 20, 6  # columns of a terminal with room for a longer bar, and of the bars
+LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
+
+
+class View(logging.Handler):
+    """Shows a row per stage: its result and seconds, or its current activity. Warnings are above the rows.
+
+    It reads log records: `stage`, or else `task_name`, names their stage, and `result`, where
+    there is one, is the result of the stage.
+    """
+
+    def __init__(self, console: Console, stages: Sequence[str], training: Path) -> None:
+        super().__init__(logging.INFO)
+        self._console, self._stages, self._training = console, stages, training
+        self._results: dict[str, tuple[str, float]] = {}
+        self._line = "starting Prefect, which takes some seconds"
+        self._started = time.monotonic()
+        self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a log record."""
+        line, _, _ = record.getMessage().strip().partition("\n")
+        stage = str(getattr(record, "stage", "") or getattr(record, "task_name", ""))
+        result = getattr(record, "result", None)
+        if (
+            stage and stage not in self._stages
+        ):  # pins and records, which do not count as time of the next stage
+            self._started = time.monotonic()
+        if stage in self._stages and result:
+            self._results[stage] = result, time.monotonic() - self._started
+            self._line, self._started = "", time.monotonic()
+        elif record.levelno >= logging.WARNING:
+            if record.name.startswith(OURS) and not line.startswith(STATES):
+                self._console.print(Text(line, "yellow"))
+        elif stage in self._stages and not line.startswith((*STATES, *COMMANDS)):
+            self._line = line
+
+    def __rich__(self) -> RenderableType:
+        """The rows."""
+        rows = Table.grid(padding=(0, 2))
+        rows.width = min(MOST, self._console.width - ECHO)
+        rows.add_column(width=1)
+        rows.add_column(width=max(map(len, self._stages)))
+        rows.add_column(ratio=1, no_wrap=True)
+        rows.add_column(width=7, justify="right")
+        current = next((stage for stage in self._stages if stage not in self._results), None)
+        done = "✓" if self._console.encoding.startswith("utf") else "+"
+        for stage in self._stages:
+            if stage in self._results:
+                result, seconds = self._results[stage]
+                rows.add_row(Text(done, "green"), stage, Text(result, "dim"), f"{seconds:.1f} s")
+            elif stage == current:
+                seconds = time.monotonic() - self._started
+                rows.add_row(self._spinner, Text(stage, "bold"), self._now(stage), f"{seconds:.0f} s")
+            else:
+                rows.add_row("", Text(stage, "dim"), "", "")
+        if current is None:
+            return Group(rows, Text(self._line, "dim"))
+        return rows
+
+    def _now(self, stage: str) -> RenderableType:
+        """The progress of the current stage: a bar for a training, else its last log line."""
+        with suppress(OSError, ValueError, KeyError):  # not written yet, or of another training
+            age = time.time() - self._training.stat().st_mtime
+            if stage == "train" and age < time.monotonic() - self._started:
+                percent, text = progress(json.loads(self._training.read_text(encoding="utf-8")))
+                width = BAR if self._console.width >= WIDE else SHORT_BAR
+                bar = Table.grid(padding=(0, 2), expand=True)
+                bar.add_column(width=width)
+                bar.add_column(ratio=1, no_wrap=True)
+                done = ProgressBar(total=100, completed=percent, width=width)
+                bar.add_row(done, Text(text, "dim", overflow="ellipsis"))
+                return bar
+        return Text(self._line, "dim", overflow="ellipsis")
+
+
+@contextmanager
+def live_view(stages: Sequence[str], work: Path) -> Iterator[Path | None]:
+    """Show a live view during the block, and write the log lines to the file that it yields.
+
+    Without a terminal, the lines go where Prefect prints them, and it yields None.
+    """
+    console = Console(stderr=True)
+    root = logging.getLogger()
+    printing = [handler for handler in root.handlers if isinstance(handler, PrefectConsoleHandler)]
+    if not console.is_terminal or not printing:
+        yield None
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    file = work / LOG
+    lines = logging.FileHandler(file, mode="w", encoding="utf-8", errors="backslashreplace")
+    lines.setFormatter(logging.Formatter(LINE_FORMAT, defaults={"task_name": "retrain"}))
+    view = View(console, stages, work / "progress.json")
+    for handler in printing:  # including lines after the block, while the process ends
+        root.removeHandler(handler)
+    root.addHandler(lines)
+    root.addHandler(view)
+    try:
+        with Live(view, console=console, refresh_per_second=8):
+            yield file
+    finally:
+        root.removeHandler(view)

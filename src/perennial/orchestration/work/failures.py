@@ -1,0 +1,59 @@
+"""How a stage or a command fails, and how a log shows it."""
+
+import logging
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of commands and stages; 1 is anything else."""
+
+    USAGE = 2
+    BAD_DATA = 3
+    NOT_GOOD_ENOUGH = 4  # a model that is not promoted, or an answer that came too late
+    INTERRUPTED = 75  # run it again
+
+
+class StageFailed(Exception):
+    """A stage or a command failed, or DVC could not run it; `exit_code` is its own (`ExitCode`).
+
+    `perennial run --watch` and infra/automations.yaml find the exit code in the message, so its form is fixed.
+    """
+
+    def __init__(self, stage: str, exit_code: int, message: str) -> None:
+        first_line, _, _ = message.partition("\n")
+        super().__init__(f"{stage} ended with exit code {exit_code}: {first_line}")
+        self.stage, self.exit_code, self.message = stage, exit_code, message
+
+
+class NotStarted(StageFailed):
+    """DVC did not start the stage, or could not record it, and a retry would not help."""
+
+
+class InputsChanged(StageFailed):
+    """What the stage reads changed while it ran. A retry would go on with new values that nobody asked for."""
+
+
+def _whole_message(record: logging.LogRecord) -> bool:
+    """Log all lines of a failed stage; the state of the flow run shows only the first."""
+    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
+        record.msg, record.args = record.exc_info[1].message, ()
+    return _without_traceback(record)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Drop the traceback through Prefect's code if a stage failed; other errors keep theirs."""
+    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
+        record.exc_info = None
+    return True
+
+
+def _without_advice(record: logging.LogRecord) -> bool:
+    """Drop the pointer to Prefect's documentation below the address of the temporary server."""
+    if isinstance(record.msg, str):
+        record.msg = record.msg.partition("\nSee https://docs.prefect.io")[0]
+    return True
+
+
+logging.getLogger("prefect").addFilter(_without_advice)
+logging.getLogger("prefect.flow_runs").addFilter(_whole_message)
+logging.getLogger("prefect.task_runs").addFilter(_without_traceback)

@@ -1,0 +1,80 @@
+"""Parameters of a run, checked before anything starts."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NoReturn
+
+from prefect import runtime
+
+from perennial.orchestration.work.commands import perennial
+from perennial.orchestration.work.failures import ExitCode, StageFailed
+
+
+def check_parameters(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    rev: str | None = None,
+    pipeline: str | None = None,
+    publish_to: str | None = None,
+) -> None:
+    """Write overrides to params.yaml, and check the parameters in the file and those of the run.
+
+    Overrides and `rev` are for runs of deployments, each of which has its own checkout.
+
+    Raises:
+        StageFailed: with exit code 2 and a line for each error.
+    """
+    if overrides:
+        _require_own_checkout("overrides", "`perennial config --set KEY=VALUE` changes params.yaml")
+        perennial("config", *(f"--set={key}={json.dumps(value)}" for key, value in overrides.items()))
+    if rev:
+        _require_own_checkout("rev", "`git switch` chooses the revision")
+    expected = _checked(publish_to)["record"]["artifact"]
+    if pipeline not in {None, expected}:
+        _refuse(
+            f"this run is to retrain {pipeline}, but record.artifact in params.yaml is {expected}; correct the "
+            "parameter `pipeline` of the run, or deploy the repository of that model; nothing was started"
+        )
+
+
+def set_parameters(texts: Sequence[str]) -> None:
+    """Write values into params.yaml, and check all; a text holds one or more KEY=VALUE, quoted as in a shell.
+
+    Raises:
+        StageFailed: with exit code 2; params.yaml is unchanged.
+    """
+    try:
+        values = [value for text in texts for value in shlex.split(text)]
+    except ValueError as error:
+        _refuse(f"--set {' '.join(texts)}: {error}; quote a value with spaces, as in \"'KEY=[a, b]'\"")
+    perennial("config", *(f"--set={value}" for value in values))
+    sys.stderr.write(f"params.yaml: {', '.join(values)}\n")
+    _checked.cache_clear()
+    check_parameters()
+
+
+def pipeline() -> str:
+    """The name of the model that this checkout trains."""
+    return str(_checked(None)["record"]["artifact"])
+
+
+@cache  # called twice in one process: by the command before it starts a server, then by the flow
+def _checked(publish_to: str | None) -> dict[str, Any]:
+    place = [] if publish_to is None else [f"--publish-to={publish_to}"]
+    checked: dict[str, Any] = json.loads(perennial("config", "--json", *place))
+    return checked
+
+
+def _require_own_checkout(parameter: str, instead: str) -> None:
+    if not runtime.deployment.id:
+        _refuse(
+            f"{parameter}: only runs of a deployment take it, since each has a checkout of its own; "
+            f"in this checkout, {instead}; nothing was changed"
+        )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise StageFailed("config", ExitCode.USAGE, message)

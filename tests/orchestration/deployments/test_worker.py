@@ -1,0 +1,53 @@
+"""How the supervisor of workers stops their runs."""
+
+import subprocess
+import sys
+
+from conftest import ROOT
+
+# Each starts the next: worker, run, DVC in a session of its own, stage. The run passes SIGTERM on to the
+# session; DVC ends at once, and the stage saves for a while.
+STAGE = """
+import signal, sys, time
+signals = []
+signal.signal(signal.SIGTERM, lambda *_: signals.append(1))
+print("stage", flush=True)
+while not signals:
+    time.sleep(0.05)
+time.sleep(2)
+print(f"saved after {len(signals)}", flush=True)
+"""
+DVC = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {STAGE!r}])
+"""
+RUN = f"""
+import os, signal, subprocess, sys
+dvc = subprocess.Popen([sys.executable, "-c", {DVC!r}], stdout=subprocess.PIPE, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(dvc.pid, signal.SIGTERM))
+for line in dvc.stdout:
+    os.write(1, line)
+"""
+WORKER = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {RUN!r}], process_group=0)
+"""
+SUPERVISOR = f"""
+import signal, sys
+from perennial.orchestration.deployments import worker
+worker.LIBC.prctl(worker.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+one = worker.SupervisedProcess([sys.executable, "-c", {WORKER!r}])
+one.keep_alive()
+sys.stdin.readline()
+worker._stop([one], [signal.SIGTERM])
+"""
+
+
+def test_a_stage_gets_one_signal_and_has_time_to_save() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        assert supervisor.stdout.readline() == "stage\n"
+        out, _ = supervisor.communicate("stop\n")
+    assert out == "saved after 1\n"

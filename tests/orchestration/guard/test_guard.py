@@ -1,0 +1,137 @@
+"""The order of runs, and the lock of a machine."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from conftest import ROOT
+from prefect.client.schemas.objects import FlowRun, State, StateType
+
+from perennial.base import files
+from perennial.base.errors import ConfigError
+from perennial.orchestration.guard.fence import Held, Holder, fence, repositories
+from perennial.orchestration.guard.guard import Stopped, require_idle
+from perennial.orchestration.server.runs import place_in_line
+from perennial.orchestration.work.failures import StageFailed
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOLDER = Holder("swift-owl", "1", "2026-01-01 00:00 UTC", "/somewhere", 1)
+
+
+def run(number: int, state: StateType, second: int) -> FlowRun:
+    at = State(type=state, timestamp=START + timedelta(seconds=second))
+    return FlowRun(id=UUID(int=number), flow_id=UUID(int=0), state=at)
+
+
+def test_the_run_that_has_been_running_for_longest_goes_first() -> None:
+    early, late = run(2, StateType.RUNNING, 1), run(1, StateType.RUNNING, 2)
+    assert min(late, early, key=place_in_line) is early
+
+
+def test_runs_of_the_same_moment_are_ordered_by_their_id() -> None:
+    one, other = run(1, StateType.RUNNING, 1), run(2, StateType.RUNNING, 1)
+    assert min(other, one, key=place_in_line) is one
+
+
+def test_a_run_that_is_being_cancelled_still_works() -> None:
+    cancelling, running = run(1, StateType.CANCELLING, 9), run(2, StateType.RUNNING, 1)
+    assert min(running, cancelling, key=place_in_line) is cancelling
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "flows").glob("[a-z]*.py")), ids=lambda file: file.stem)
+def test_every_flow_begins_with_the_guard(file: Path) -> None:
+    functions = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef)]
+    (first,) = [
+        ast.unparse(each.body[1]) for each in functions if each.name == file.stem
+    ]  # after the docstring
+    assert first.startswith(("with one_at_a_time(", "require_worth_starting("))
+
+
+def test_a_second_run_learns_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    with (
+        fence(["/repository", "https://host/repository"], "classifier", HOLDER),
+        pytest.raises(Held) as held,
+        fence(["https://host/repository"], "classifier", HOLDER),
+    ):
+        pass
+    assert held.value.holder == HOLDER
+    with fence(["/repository"], "classifier", HOLDER), fence(["/repository"], "other", HOLDER):
+        pass
+
+
+def test_a_relative_home_is_refused_since_no_other_run_would_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", "home")
+    with (
+        pytest.raises(StageFailed, match="must be an absolute path, got home"),
+        fence(["/repository"], "classifier", HOLDER),
+    ):
+        pass
+    with pytest.raises(ConfigError, match="must be an absolute path, got home"):
+        files.home()
+
+
+def test_a_killed_run_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    code = (
+        "import time; from perennial.orchestration.guard.fence import *\n"
+        "holder = Holder('a', 'b', 'c', 'd', 1)\n"
+        "with fence(['/repository'], 'classifier', holder): print(flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        with pytest.raises(Held), fence(["/repository"], "classifier", HOLDER):
+            pass
+        os.kill(other.pid, signal.SIGKILL)
+    with fence(["/repository"], "classifier", HOLDER):
+        pass
+
+
+def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, clone = tmp_path / "repository", tmp_path / "clone"
+    for command in (["init", "-q", repository], ["clone", "-q", repository, clone]):
+        subprocess.run(["git", *map(str, command)], check=True, capture_output=True)
+    monkeypatch.chdir(repository)
+    shell = repositories(deployed=False, server=True)
+    monkeypatch.chdir(clone)
+    of_a_clone = repositories(deployed=False, server=True)
+    without_server = repositories(deployed=False, server=False)
+    monkeypatch.setenv("PERENNIAL_REPOSITORY", f"{repository}/")
+    deployed = repositories(deployed=True, server=True)
+    assert (shell, deployed) == ([str(repository)], [str(repository)])
+    assert (of_a_clone, without_server) == ([str(clone), str(repository)], [str(clone)])
+
+
+def test_a_run_beside_another_is_refused_before_a_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    require_idle("classifier")
+    why = "run a night in /there has been running since 02:00; this one was not started"
+    holder = Holder("a night", "1", "02:00", "/there", 1)
+    with fence([str(tmp_path)], "classifier", holder), pytest.raises(Stopped, match=why):
+        require_idle("classifier")
+    require_idle("classifier")
+
+
+def test_a_user_without_an_entry_in_etc_passwd_has_a_name(tmp_path: Path) -> None:
+    nobody = ["unshare", "-U", "--map-user=23456", "--map-group=23456"]
+    if subprocess.run([*nobody, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let a user take another's number")
+    kept = {name: value for name, value in os.environ.items() if name not in {"USER", "LOGNAME", "USERNAME"}}
+    script = "import tasks, getpass; print(getpass.getuser())"
+    done = subprocess.run(
+        [*nobody, sys.executable, "-c", script], cwd=ROOT, env={**kept, "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "uid-23456\n", done.stderr

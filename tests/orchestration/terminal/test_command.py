@@ -1,0 +1,211 @@
+"""A flow as a command."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from support.checkout import wait_until
+from support.parameters import change_params
+
+from flows.retrain import retrain
+from perennial.base.config import Config
+from perennial.base.config import load as load_config
+from perennial.orchestration.work import parameters
+from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.parameters import check_parameters
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def unchecked() -> None:
+    """A process that has not checked its parameters."""
+    parameters._checked.cache_clear()
+
+
+def test_all_invalid_parameters_are_reported(workspace: Path) -> None:
+    change_params(workspace / "params.yaml", {"train.epochs": -1, "train.stop_treshold": 0.9})
+    with pytest.raises(StageFailed) as failed:
+        check_parameters()
+    assert failed.value.exit_code == 2
+    assert [name in failed.value.message for name in ("epochs", "stop_treshold")] == [True, True]
+
+
+def test_output_paths_with_other_files_are_refused(workspace: Path) -> None:
+    (workspace / "photos").mkdir()
+    (workspace / "photos" / "cat.jpg").touch()
+    change_params(workspace / "params.yaml", {"paths.raw": "photos"})
+    with pytest.raises(StageFailed) as failed:
+        check_parameters()
+    assert (failed.value.exit_code, "photos" in failed.value.message) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"overrides": {"train.epochs": 2}}, "`perennial config --set KEY=VALUE` changes params.yaml"),
+        ({"rev": "main"}, "`git switch` chooses the revision"),
+        ({"pipeline": "pets"}, "to retrain pets, but record.artifact in params.yaml is classifier"),
+        ({"publish_to": "src"}, "publish_to must not lie in src"),
+    ],
+)
+def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
+    workspace: Path, asked: dict[str, Any], message: str
+) -> None:
+    before = (workspace / "params.yaml").read_bytes()
+    with pytest.raises(StageFailed) as failed:
+        check_parameters(**asked)
+    assert (failed.value.exit_code, message in failed.value.message) == (2, True)
+    assert (workspace / "params.yaml").read_bytes() == before
+
+
+def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "of a deployment")
+    for _ in range(2):  # the second as in a run that starts again
+        check_parameters({"train.epochs": 2, "record.git_name": "Ada"}, rev="main", pipeline="classifier")
+    config = load_config(workspace / "params.yaml")
+    assert (config.train.epochs, config.record.git_name) == (2, "Ada")
+    with pytest.raises(StageFailed, match=r"did you mean train\.epochs\?") as failed:
+        check_parameters({"train.epoch": 3})
+    assert failed.value.exit_code == 2
+
+
+def test_every_parameter_of_the_flow_has_a_type_and_a_description() -> None:
+    schema = retrain.parameters.properties
+    assert list(schema) == ["overrides", "rev", "pipeline", "push", "publish_to", "reason", "when_busy"]
+    for name, each in schema.items():
+        assert each["description"].strip().endswith("."), name
+        assert {"type", "anyOf"} & each.keys(), name
+    assert schema["rev"]["anyOf"][0]["pattern"] == "^[A-Za-z0-9][A-Za-z0-9._/+-]*$"
+    assert (retrain.parameters.required, schema["when_busy"]["enum"]) == ([], ["end", "wait"])
+
+
+def test_parameters_are_checked_once_in_a_process(load: Callable[..., Config], workspace: Path) -> None:
+    (workspace / "data").mkdir()
+    (workspace / "data" / "raw").mkdir()
+    check_parameters()
+    (workspace / "data" / "raw" / "mine.jpg").touch()  # would be refused
+    check_parameters()
+
+
+@pytest.mark.parametrize(("option", "code"), [("--help", 0), ("--epochs=2", 2)])
+def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, code: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "flows.retrain", option]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "usage:" in done.stdout + done.stderr) == (code, True)
+
+
+def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_how_to_set_it() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "flows.retrain", "--lr", "0.1"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "`--set train.learning_rate=0.1`" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "repository",
+    [
+        pytest.param("https://gh_secret@host.example/project.git", marks=pytest.mark.slow),
+        "https://me:gh_secret@host.example/project.git",
+        "https://me:a/gh_secret@host.example/project.git",
+        "https://host.example/project.git?token=gh_secret",
+        pytest.param("ssh://git:gh_secret@host.example/project.git", marks=pytest.mark.slow),
+    ],
+)
+def test_credentials_in_the_repository_s_address_are_not_deployed(tmp_path: Path, repository: str) -> None:
+    nobody = {"PREFECT_API_URL": "http://127.0.0.1:1/api", "PERENNIAL_REPOSITORY": repository}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **nobody}
+    command = [sys.executable, "-m", "tasks.deploy"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "gh_secret" in done.stdout + done.stderr) == (2, False)
+
+
+def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tmp_path: Path) -> None:
+    # After KeyboardInterrupt itself, Python would end by SIGINT. Dataclasses run such code on import.
+    (tmp_path / "program.py").write_text(
+        "import signal\n"
+        "from perennial.orchestration.terminal import command\n"
+        "signal.signal(signal.SIGINT, command._interrupt)\n"
+        "try:\n"
+        "    exec('import signal\\nwhile True: signal.raise_signal(signal.SIGINT)')\n"
+        "except KeyboardInterrupt:\n"
+        "    pass\n"
+        "raise SystemExit(75)\n"
+    )
+    command = (sys.executable, "-m", "program")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
+
+
+@pytest.mark.parametrize("ends", ["os.killpg(0, signal.SIGKILL)", "raise SystemExit(3)"])
+def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
+    tmp_path: Path, ends: str
+) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, signal, sys\n"
+        "import tasks\n"
+        "from perennial.orchestration.server import temporary\n"
+        "temporary.start()\n"
+        "from prefect import get_client\n"
+        "temporary.use()\n"
+        "with get_client(sync_client=True) as client:\n"
+        "    assert client.api_healthcheck() is None\n"
+        "server = temporary._servers[0]._process.pid\n"
+        "print(server, os.getpgid(server) != os.getpgid(0), 'prefect.server' in sys.modules, flush=True)\n"
+        f"{ends}\n"
+    )
+    done = program(tmp_path)
+    server, apart, imported = done.stdout.split()
+    assert (done.returncode, apart, imported) == (-signal.SIGKILL if "KILL" in ends else 3, "True", "False")
+    wait_until(lambda: not Path("/proc", server).exists())
+
+
+def test_a_temporary_server_that_cannot_start_ends_the_command_with_one_message(tmp_path: Path) -> None:
+    (tmp_path / "prefect.db").write_text("not a database\n" * 100)
+    (tmp_path / "program.py").write_text(
+        "import tasks\n"
+        "from perennial.orchestration.server import temporary\n"
+        "from perennial.base.errors import PerennialError\n"
+        "try:\n"
+        "    temporary.use()\n"
+        "except PerennialError as error:\n"
+        "    print(error)\n"
+    )
+    done = program(tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Prefect's temporary server ended with code ")
+    assert str(tmp_path) in done.stdout
+
+
+def program(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run program.py of a folder, which is also Prefect's, in a session of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "program"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PREFECT_HOME": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+
+
+def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspace: Path) -> None:
+    parameters.set_parameters(["train.epochs=2 'train.averages.decay=0.5'", "dataset.name='mnist'"])
+    written = YAML(typ="safe").load(workspace / "params.yaml")
+    assert (written["train"]["epochs"], written["dataset"]["name"]) == (2, "mnist")
+    before = (workspace / "params.yaml").read_text()
+    for text in ("train.epochs=never", "train.epochs='2"):
+        with pytest.raises(StageFailed) as refused:
+            parameters.set_parameters([text])
+        assert refused.value.exit_code == 2
+    assert (workspace / "params.yaml").read_text() == before
