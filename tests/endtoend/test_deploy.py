@@ -420,10 +420,52 @@ def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(
     assert len(_by_id(place)) == len(before) - 1
 
 
+def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    place.declare(lambda listed: listed[0].update(schedules=[{"cron": "0 3 * * *", "slug": "often"}]))
+    place.deploy()
+    found, schedule = place.of("retrain/on-demand"), _path(place, "often")
+    path = f"/deployments/{found['id']}"
+    variables = {**found["job_variables"]["env"], "TOKEN": "hidden"}
+    place.server.request(
+        "PATCH",
+        path,
+        {
+            "paused": True,
+            "tags": ["perennial", "team"],
+            "parameters": {**found["parameters"], "push": False},
+            "job_variables": {**found["job_variables"], "env": variables},
+            "concurrency_limit": 2,
+        },
+    )
+    place.server.request("PATCH", schedule, {"schedule": {"cron": "0 5 * * *"}})
+    place.server.request("PATCH", _path(place, "nightly"), {"slug": "mine"})
+    place.server.request("PATCH", _path(place, "hourly"), {"active": True})
+    place.declare(lambda listed: listed[2].update(name="watch"))
+    place.server.request("PATCH", "/work_pools/cpu", {"concurrency_limit": 3})
+    told = place.deploy()
+    assert place.of("retrain/on-demand")["paused"]
+    for words in (
+        "schedules.often.schedule.cron is now 0 3 * * *, was 0 5 * * *",
+        'tags is now ["perennial"], was ["perennial", "team"]',
+        "parameters.push is now true, was false",
+        "job_variables.env.TOKEN is removed",
+        "concurrency_limit is now not set, was 2",
+    ):
+        assert f"retrain/on-demand: {words}\n" in told
+    assert "work pool cpu: concurrency_limit is now 1, was 3" in told
+    assert "hidden" not in told
+    assert len(place.of("retrain/nightly")["schedules"]) == 1  # not a second one at the same times
+    assert "retrain/nightly: schedules.mine is now not set" in told
+    assert "Removed the deployment monitor/hourly, which prefect.yaml no longer names; its schedule" in told
+
+
 def _path(place: Place, slug: str) -> str:
-    found = place.of("retrain/on-demand")
-    (one,) = (each["id"] for each in found["schedules"] if each["slug"] == slug)
-    return f"/deployments/{found['id']}/schedules/{one}"
+    for found in place.server.post("/deployments/filter", {}):
+        for each in found["schedules"]:  # type: ignore[attr-defined]
+            if each["slug"] == slug:
+                return f"/deployments/{found['id']}/schedules/{each['id']}"
+    raise LookupError(slug)
 
 
 def _by_id(place: Place) -> dict[str, str]:

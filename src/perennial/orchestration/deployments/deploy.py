@@ -1,7 +1,7 @@
 """Set up or update a Prefect server for perennial: work pools, automations, deployments and their schedules.
 
-A second run changes nothing. A schedule that a person resumed or paused stays as it is, and so does all that
-belongs to another project.
+A second run changes nothing. What a person resumed or paused stays as it is, and so does all that belongs to
+another project; what a person changed otherwise is said as it is changed back.
 """
 
 import asyncio
@@ -51,6 +51,7 @@ from perennial.operations.deployment.project import (
 )
 from perennial.operations.deployment.server import SHORT_S, connect
 from perennial.orchestration.deployments import automations, schedules
+from perennial.orchestration.deployments.changes import changes
 from perennial.orchestration.work.failures import ExitCode
 
 FILE = Path("prefect.yaml")
@@ -136,6 +137,7 @@ class There:
     pool: str | None
     tags: Sequence[str]
     owner: Owner
+    starts: bool  # by a schedule
 
 
 def _deployments(client: SyncPrefectClient) -> Iterator[There]:
@@ -153,6 +155,7 @@ def _deployments(client: SyncPrefectClient) -> Iterator[There]:
                 pool=each.work_pool_name,
                 tags=each.tags,
                 owner=owner(each.job_variables, each.parameters),
+                starts=not each.paused and any(schedule.active for schedule in each.schedules),
             )
         if len(found) < PAGE:
             return
@@ -277,6 +280,8 @@ def _set_up_pool(client: SyncPrefectClient, name: str, *, shared: bool) -> None:
         return
     if found.type == KIND and not shared and found.concurrency_limit != RUNS_AT_ONCE:
         client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+        was = "not set" if found.concurrency_limit is None else found.concurrency_limit
+        sys.stdout.write(f"work pool {name}: concurrency_limit is now {RUNS_AT_ONCE}, was {was}\n")
 
 
 def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
@@ -284,9 +289,12 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
 
     `prefect deploy` replaces schedules, so those of deployments that are there already are brought one by one.
     """
-    known = [each for each in plan if _deployment(client, each.name)]
-    for each in known:
-        each.declared.pop("schedules", None)
+    known: list[tuple[Planned, DeploymentResponse]] = []
+    for each in plan:
+        if found := _deployment(client, each.name):
+            known.append((each, found))
+            each.declared.pop("schedules", None)
+            each.declared["paused"] = found.paused
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prefect.yaml")
         # JSON is YAML of any version: a text such as `on` stays one.
@@ -307,9 +315,10 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
         if done.returncode:
             sys.stderr.write(done.stdout)
             sys.exit(done.returncode)
-    for each in known:
-        if found := _deployment(client, each.name):
-            schedules.bring(client, each.name, found.id, each.schedules)
+    for each, before in known:
+        schedules.bring(client, each.name, before.id, each.schedules)
+        for line in changes(before, client.read_deployment(before.id)):
+            sys.stdout.write(f"{each.name}: {line}\n")
 
 
 def _remove_others(
@@ -320,7 +329,8 @@ def _remove_others(
         known = each.owner.repository is not None and TAG in each.tags
         if known and project.owns(each.owner) and each.name not in names:
             client.delete_deployment(each.id)
-            sys.stdout.write(f"Removed the deployment {each.name}, which {FILE} no longer names\n")
+            started = "; its schedule was active, and starts no more runs" if each.starts else ""
+            sys.stdout.write(f"Removed the deployment {each.name}, which {FILE} no longer names{started}\n")
 
 
 def _deployed_from_here() -> list[str]:

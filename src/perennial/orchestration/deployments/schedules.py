@@ -55,7 +55,7 @@ def bring(
     """
     left = list(client.read_deployment_schedules(deployment))
     for each in wanted:
-        found = _found(left, each)
+        found = _found(left, each, {other.slug for other in wanted})
         if found is None:
             client.create_deployment_schedules(deployment, [each])
             continue
@@ -66,16 +66,23 @@ def bring(
     for old in left:
         if (old.slug or "").removeprefix(unnamed).isdecimal() and (old.slug or "").startswith(unnamed):
             client.delete_deployment_schedule(deployment, old.id)
-        elif old.slug:
-            sys.stdout.write(f"{name} keeps the schedule {old.slug}, which prefect.yaml does not name\n")
+        else:
+            named = old.slug or f"of id {old.id}"
+            sys.stdout.write(f"{name} keeps the schedule {named}, which prefect.yaml does not name\n")
 
 
-def _found(existing: list[DeploymentSchedule], wanted: DeploymentScheduleCreate) -> DeploymentSchedule | None:
-    """Find a declared schedule on the server: by its slug, by its old one or, without any, by its content."""
+def _found(
+    existing: list[DeploymentSchedule], wanted: DeploymentScheduleCreate, declared: set[str | None]
+) -> DeploymentSchedule | None:
+    """Find a declared schedule on the server: by its slug, by its old one, or by its content.
+
+    A person may have changed its slug: a second one at the same times would start each run twice.
+    """
     for slug in (wanted.slug, wanted.replaces):
         if slug and (found := next((each for each in existing if each.slug == slug), None)):
             return found
-    same = (each for each in existing if not each.slug and not _changes(each, wanted).keys() - {"slug"})
+    renamed = (each for each in existing if each.slug not in declared)
+    same = (each for each in renamed if not _changes(each, wanted).keys() - {"slug"})
     return next(same, None)
 
 
