@@ -127,6 +127,22 @@ def test_equal_bits_come_in_batches_of_any_size_and_order(pixels: Describe, imag
         assert (chosen == together[some]).all()
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
+def test_colors_have_equal_bits_in_batches_of_any_size(
+    fast: bool, compiled: bool, pixels: Describe, images: Make
+) -> None:
+    raw, drawn = tf.cast(images(32, 61, 61, 3), tf.float32), keys(3, 3, tf.range(32))
+    way = pixels("inception", (None, None, 3), image_size=61, fast=fast)
+    assert way.distortion is not None
+    change = tf.function(
+        lambda some, drawn: way.distortion.finished(some, drawn, way.target), jit_compile=compiled
+    )
+    together = change(raw, drawn).numpy()
+    for first, last in ((0, 1), (3, 6)):
+        assert (change(raw[first:last], drawn[first:last]).numpy() == together[first:last]).all()
+
+
 @pytest.mark.parametrize("kind", ["jpeg", "palette"])
 def test_a_flip_that_alternates_comes_before_the_crop(kind: str, pixels: Describe, images: Make) -> None:
     raw, numbers = images(1, 48, 64, 3).numpy()[0], tf.range(8, dtype=tf.int64)

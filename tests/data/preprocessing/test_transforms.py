@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from perennial.data.preprocessing import transforms
+from perennial.data.preprocessing.transforms import HsvChanges
 
 AMOUNTS = np.array([0.0, 0.3, 0.5, 1.0, 1.5], np.float32)
 
@@ -17,13 +18,32 @@ def bright(images: Callable[..., tf.Tensor]) -> tf.Tensor:
     return tf.cast(images(5, 12, 10, 3), tf.float32) / 200.0 - 0.1
 
 
+def changed(images: tf.Tensor, **amounts: tf.Tensor) -> tf.Tensor:
+    zeros = tf.zeros(len(images))
+    nothing = HsvChanges(brightness=zeros, saturation=zeros - 1, brightness_after=zeros, hue=zeros)
+    planes = transforms.adjust_hsv(tf.unstack(images, axis=-1), nothing._replace(**amounts))
+    return tf.stack(planes, axis=-1)
+
+
+def hsv(change: str) -> Callable[..., tf.Tensor]:
+    return lambda images, amounts: changed(images, **{change: amounts})
+
+
+def contrasts(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+    return tf.stack(transforms.adjust_contrasts(tf.unstack(images, axis=-1), factors), axis=-1)
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
         (transforms.adjust_brightness, tf.image.adjust_brightness),
         (transforms.adjust_contrast, tf.image.adjust_contrast),
         (transforms.adjust_saturation, tf.image.adjust_saturation),
-        (transforms.adjust_hue, tf.image.adjust_hue),
+        (hsv("brightness"), tf.image.adjust_brightness),
+        (hsv("brightness_after"), tf.image.adjust_brightness),
+        (hsv("saturation"), tf.image.adjust_saturation),
+        (hsv("hue"), tf.image.adjust_hue),
+        (contrasts, tf.image.adjust_contrast),
     ],
 )
 def test_each_image_is_changed_as_by_tf_image(
@@ -34,10 +54,10 @@ def test_each_image_is_changed_as_by_tf_image(
     assert ours(bright, tf.constant(amounts)).numpy() == pytest.approx(expected.numpy(), abs=2e-6)
 
 
-@pytest.mark.parametrize("change", [transforms.adjust_saturation, transforms.adjust_hue])
+@pytest.mark.parametrize("change", [transforms.adjust_saturation, hsv("saturation"), hsv("hue")])
 def test_gray_stays_gray(change: Callable[..., tf.Tensor]) -> None:
     gray = tf.random.stateless_uniform((2, 4, 4, 1), (0, 0))
-    assert change(gray, tf.constant([0.2, 0.4])) is gray
+    assert (change(gray, tf.constant([0.2, 0.4])).numpy() == gray.numpy()).all()
     as_rgb = tf.repeat(gray, 3, axis=-1)
     assert change(as_rgb, tf.constant([0.2, 0.4])).numpy() == pytest.approx(as_rgb.numpy(), abs=1e-6)
 

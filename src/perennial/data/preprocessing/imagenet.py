@@ -10,7 +10,6 @@ of 224; other results take them in proportion.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import tensorflow as tf
 
@@ -19,6 +18,7 @@ from perennial.data.preprocessing.randomness import Draws
 from perennial.data.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resample
 from perennial.data.preprocessing.transforms import (
     Distortion,
+    HsvChanges,
     Length,
     Preprocessing,
     Target,
@@ -36,9 +36,7 @@ AREAS = (0.05, 1.0)  # of the image
 LEAST_COVERED = 0.1  # of the box, which is the image
 MARGIN = 16  # evaluation drops a sixteenth on each side, as tf.image.central_crop with 0.875
 METHODS = (bilinear, nearest, bicubic, area)
-# Orders of changes, by their first letters, and the shortest course that has all of them; images skip the rest.
-ORDERS, FAST_ORDERS = ("bshc", "sbch", "chbs", "hscb"), ("bs", "sb", "sb", "sb")
-COURSE, FAST_COURSE = "bsbhschbs", "bsb"
+ORDERS, FAST_ORDERS = ("bshc", "sbch", "chbs", "hscb"), ("bs", "sb", "sb", "sb")  # of changes: first letters
 
 # VGG
 VGG_SIDE, VGG_TOP, VGG_LEFT, VGG_FLIP = VGG_DRAWS = range(4)
@@ -137,29 +135,34 @@ def distort_colors(images: tf.Tensor, draws: Draws, *, fast: bool) -> tf.Tensor:
 
     With `fast` there are two changes, and three of the four orders are the same.
     """
-    changes = {
-        "b": partial(transforms.adjust_brightness, shifts=draws.uniform(BRIGHTNESS, -32 / 255, 32 / 255)),
-        "s": partial(transforms.adjust_saturation, factors=draws.uniform(SATURATION, 0.5, 1.5)),
-        "h": partial(transforms.adjust_hue, shifts=draws.uniform(HUE, -0.2, 0.2)),
-        "c": partial(transforms.adjust_contrast, factors=draws.uniform(CONTRAST, 0.5, 1.5)),
-    }
-    orders, course = (FAST_ORDERS, FAST_COURSE) if fast else (ORDERS, COURSE)
+    orders = FAST_ORDERS if fast else ORDERS
+    parts = [order.split("c") for order in orders]  # before and after the change of contrast, which needs means
+    changes = [_hsv_changes(draws, part) for part in zip(*parts, strict=True)]
+    if fast:
+        before, factors, after, _ = changes[0]
+        images = transforms.adjust_saturation(transforms.adjust_brightness(images, before), factors)
+        return tf.clip_by_value(transforms.adjust_brightness(images, after), 0.0, 1.0)
+    planes = transforms.adjust_hsv(tf.unstack(images, axis=-1), changes[0])
+    planes = transforms.adjust_contrasts(planes, draws.uniform(CONTRAST, 0.5, 1.5))
+    planes = transforms.adjust_hsv(planes, changes[1])
+    return tf.stack([tf.clip_by_value(plane, 0.0, 1.0) for plane in planes], axis=-1)
+
+
+def _hsv_changes(draws: Draws, orders: Sequence[str]) -> HsvChanges:
+    """What the order of each image changes; an image has brightness before saturation, or after it."""
     number = draws.integers(ORDER, len(orders))
-    for change, used in zip(course, _places(orders, course), strict=True):
-        chosen = tf.gather(tf.constant(used), number)[:, None, None, None]
-        images = tf.where(chosen, changes[change](images), images)
-    return tf.clip_by_value(images, 0.0, 1.0)
 
+    def where(used: list[bool], amounts: tf.Tensor, otherwise: float) -> tf.Tensor:
+        return tf.where(tf.gather(tf.constant(used), number), amounts, otherwise)
 
-def _places(orders: Sequence[str], course: str) -> list[list[bool]]:
-    """For each change of a course, which of the orders make it there."""
-    done = [0] * len(orders)
-    places = []
-    for change in course:
-        used = [order[count : count + 1] == change for order, count in zip(orders, done, strict=True)]
-        done = [count + now for count, now in zip(done, used, strict=True)]
-        places.append(used)
-    return places
+    shifts = draws.uniform(BRIGHTNESS, -32 / 255, 32 / 255)
+    around = [order.partition("s") for order in orders]
+    return HsvChanges(
+        brightness=where(["b" in before for before, _, _ in around], shifts, 0.0),
+        saturation=where(["s" in order for order in orders], draws.uniform(SATURATION, 0.5, 1.5), -1.0),
+        brightness_after=where(["b" in after for _, _, after in around], shifts, 0.0),
+        hue=where(["h" in order for order in orders], draws.uniform(HUE, -0.2, 0.2), 0.0),
+    )
 
 
 def vgg_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target) -> Window:

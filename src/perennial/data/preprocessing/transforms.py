@@ -15,6 +15,8 @@ from perennial.data.preprocessing.randomness import Draws
 LUMA = (0.2989, 0.5870, 0.1140)  # of red, green and blue, as in tf.image.rgb_to_grayscale
 Length: TypeAlias = int | tf.Tensor  # in pixels; a tensor if it is only known at run time
 Offsets = tuple[tf.Tensor, tf.Tensor]  # rows from the top, columns from the left: int32 [N] each
+UNITS = 2.0**24  # of 1, when values of -128 to 128 are added up
+Planes = list[tf.Tensor]  # the channels of images, [N, height, width] each: XLA computes these much faster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,30 +172,59 @@ def adjust_saturation(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     return value - (value - images) * ratio
 
 
-def adjust_hue(images: tf.Tensor, shifts: tf.Tensor) -> tf.Tensor:
-    """Shift the HSV hue by these fractions of the circle; gray images stay."""
-    if images.shape[-1] == 1:
-        return images
-    value, least = _extremes(images)
-    spread = value - least
-    red, green, blue = _channels(images)
+class HsvChanges(NamedTuple):
+    """Changes of colors in HSV, float32 [N] each; a change of hue commutes with the others."""
+
+    brightness: tf.Tensor  # added to all values
+    saturation: tf.Tensor  # multiplies the saturation, at most to 1; no change below 0
+    brightness_after: tf.Tensor  # added once the saturation is changed
+    hue: tf.Tensor  # shifts the hue by this fraction of the circle
+
+
+def adjust_hsv(planes: Planes, changes: HsvChanges) -> Planes:
+    """Make several changes in one conversion to HSV and back; gray images become brighter only.
+
+    The formulas are those of `tf.image`, also for values that a change before brought below 0 or above 1.
+    """
+    before, factor, after, shift = (amount[:, None, None] for amount in changes)
+    if len(planes) == 1:
+        return [planes[0] + before + after]
+    red, green, blue = planes
+    value = tf.maximum(tf.maximum(red, green), blue)
+    spread = value - tf.minimum(tf.minimum(red, green), blue)
     hue = tf.where(  # 0..6, with red at 0, green at 2 and blue at 4
         red == value, green - blue, tf.where(green == value, blue - red + 2 * spread, red - green + 4 * spread)
     )
-    hue = tf.math.divide_no_nan(hue, spread) + 6.0 * _each(shifts)
+    hue = tf.math.divide_no_nan(hue, spread) + 6.0 * shift
     hue -= 6.0 * tf.floor(hue / 6.0)  # tf.math.floormod has other bits in batches of another size
+    value += before
+    limited = tf.where(value > 0, tf.minimum(value, spread * factor), 0.0)
+    spread = tf.where(factor < 0, spread, limited)
+    value += after
     shares = tf.abs(hue - 3.0) - 1.0, 2.0 - tf.abs(hue - 2.0), 2.0 - tf.abs(hue - 4.0)
-    return tf.concat([least + spread * tf.clip_by_value(share, 0.0, 1.0) for share in shares], axis=-1)
+    return [value - spread + spread * tf.clip_by_value(share, 0.0, 1.0) for share in shares]
 
 
-def _channels(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Red, green and blue of images, each [N, height, width, 1]."""
-    return images[..., :1], images[..., 1:2], images[..., 2:]
+def _mean(plane: tf.Tensor) -> tf.Tensor:
+    """The mean of each image, [N, 1, 1], with the same bits in a batch of any size on any device.
+
+    It adds whole numbers: a sum of floats depends on their order, which XLA chooses by the size of the batch.
+    """
+    whole = tf.cast(tf.cast(plane * UNITS, tf.int32), tf.int64)
+    count = tf.cast(tf.shape(plane)[1] * tf.shape(plane)[2], tf.float32)
+    return tf.cast(tf.reduce_sum(whole, axis=(1, 2), keepdims=True), tf.float32) / (UNITS * count)
+
+
+def adjust_contrasts(planes: Planes, factors: tf.Tensor) -> Planes:
+    """Multiply the distances from the mean of each plane, as `adjust_contrast` does for images."""
+    means = [_mean(plane) for plane in planes]
+    scale = factors[:, None, None]
+    return [(plane - mean) * scale + mean for plane, mean in zip(planes, means, strict=True)]
 
 
 def _extremes(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The largest and the smallest channel; reductions over three values would take four times as long."""
-    red, green, blue = _channels(images)
+    red, green, blue = images[..., :1], images[..., 1:2], images[..., 2:]
     return tf.maximum(tf.maximum(red, green), blue), tf.minimum(tf.minimum(red, green), blue)
 
 
