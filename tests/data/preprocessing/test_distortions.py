@@ -210,7 +210,7 @@ def test_inception_draws_parts_as_often_as_tensorflow_does(shape: tuple[int, int
         return size[:2]
 
     seeds = tf.stack([tf.range(3000), tf.range(3000)], axis=1)
-    expected = tf.function(lambda: tf.map_fn(by_tensorflow, seeds))().numpy()
+    expected = tf.function(lambda: tf.map_fn(by_tensorflow, seeds), autograph=False)().numpy()
     for ours, theirs in zip(sides.T, expected.T, strict=True):
         shares = [np.quantile(side, np.linspace(0.05, 0.95, 10)) for side in (ours, theirs)]
         assert shares[0] == pytest.approx(shares[1], abs=max(0.03 * max(shape), 1))

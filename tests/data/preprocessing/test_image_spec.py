@@ -54,13 +54,13 @@ def test_xla_gives_the_same_images_where_it_can(name: str, pixels: Describe, ima
     assert way.compilable == (name != "rescale")
     if name == "rescale":
         with pytest.raises(tf.errors.InvalidArgumentError, match="ScaleAndTranslate"):
-            tf.function(way.evaluation, jit_compile=True)(raw)
+            tf.function(way.evaluation, jit_compile=True, autograph=False)(raw)
         way = pixels(name, (20, 20, 3), image_size=None)
         assert way.compilable
     drawn, tolerance = keys(3, 3, tf.range(3)), 1e-3 if name == "vgg" else 5e-5
-    compiled = tf.function(way.training, jit_compile=True)(raw, drawn).numpy()
+    compiled = tf.function(way.training, jit_compile=True, autograph=False)(raw, drawn).numpy()
     assert compiled == pytest.approx(way.training(raw, drawn).numpy(), abs=tolerance)
-    judged = tf.function(way.evaluation, jit_compile=True)(raw).numpy()
+    judged = tf.function(way.evaluation, jit_compile=True, autograph=False)(raw).numpy()
     assert judged == pytest.approx(way.evaluation(raw).numpy(), abs=tolerance)
 
 
@@ -80,7 +80,7 @@ def test_odd_sizes_become_what_the_model_takes(
 def test_the_shape_is_known_before_anything_runs(pixels: Describe) -> None:
     way = pixels("inception", (None, None, 3), image_size=16)
     images = tf.TensorSpec((None, None, None, 3), tf.uint8)
-    judged = tf.function(way.evaluation).get_concrete_function(images)
+    judged = tf.function(way.evaluation, autograph=False).get_concrete_function(images)
     assert judged.structured_outputs.shape.as_list() == [None, 16, 16, 3]
 
 

@@ -73,8 +73,8 @@ def test_what_is_not_distorted_is_trained_on_as_it_is_judged(name: str, pixels: 
 @pytest.mark.parametrize("name", PREPROCESSING)
 def test_an_image_is_judged_alike_alone_and_in_a_batch(name: str, pixels: Describe, images: Make) -> None:
     raw, way = images(3, 31, 23, 3), pixels(name, (None, None, 3), image_size=16, resize="legacy")
-    one = tf.function(way.evaluation_one, input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
-    many = tf.function(way.evaluation, input_signature=[tf.TensorSpec((None, None, None, 3), tf.uint8)])
+    one = tf.function(way.evaluation_one, [tf.TensorSpec((None, None, 3), tf.uint8)], autograph=False)
+    many = tf.function(way.evaluation, [tf.TensorSpec((None, None, None, 3), tf.uint8)], autograph=False)
     assert (np.stack([one(each) for each in raw]) == many(raw).numpy()).all()
 
 
@@ -120,7 +120,9 @@ def test_equal_bits_come_in_batches_of_any_size_and_order(pixels: Describe, imag
     content = [KINDS[kind](images(1, *size, 3).numpy()[0]) for kind in ("jpeg", "palette") for size in SIZES]
     for name in ("inception", "vgg"):
         way, drawn = pixels(name, (None, None, 3), image_size=24, fast=False), keys(3, 3, tf.range(10))
-        train = tf.function(lambda some, drawn, way=way: photographs.for_training(some, drawn, way, NONE))
+        train = tf.function(
+            lambda some, drawn, way=way: photographs.for_training(some, drawn, way, NONE), autograph=False
+        )
         together = train(shown(content), drawn).numpy()
         some = [9, 0, 4]
         chosen = train(shown([content[number] for number in some]), tf.gather(drawn, some)).numpy()

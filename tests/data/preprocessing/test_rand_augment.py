@@ -114,6 +114,7 @@ def test_images_whose_size_is_known_late_are_changed_alike(batch):
     late = tf.function(
         lambda image, key: distorted(image, key, operations=2, magnitude=9.0),
         input_signature=[tf.TensorSpec([None, None, None, 3]), tf.TensorSpec([None, 2], tf.int32)],
+        autograph=False,
     )
     expected = distorted(images, drawn, operations=2, magnitude=9.0)
     np.testing.assert_allclose(late(images, drawn), expected, atol=1e-3)

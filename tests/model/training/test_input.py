@@ -149,7 +149,9 @@ def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_worker
         train, work = configured(load, batch_size=batch_size), tmp_path / "work"
         return Input(folder, manifest.load(folder), way, train, work=work, label_map=LabelMap())
 
-    finished = tf.function(lambda batch: model_input(batch, way, AugmentationConfig()))  # with colors
+    @tf.function(autograph=False)
+    def finished(batch: Batch) -> tf.Tensor:  # with colors
+        return model_input(batch, way, AugmentationConfig())
 
     def found(batches: list[Batch]) -> list[bytes]:
         ready = [finished(Batch(*map(tf.constant, batch))).numpy() for batch in batches]

@@ -152,7 +152,8 @@ def apply(
     update = tf.function(
         lambda gradient: optimizers.apply(
             optimizer, [optimizer.scale_loss(gradient)], [weight], clip_norm=clip_norm
-        )
+        ),
+        autograph=False,
     )
     for gradient in gradients:
         update(tf.constant(gradient, tf.float32))
@@ -310,7 +311,7 @@ def after_two_updates(clip_norm=None, overflow=(), **changes):
             gradient = tf.where(tf.equal(replica, overflow[0]), np.inf, gradient)
         optimizers.apply(optimizer, [gradient], [weight], clip_norm=clip_norm)
 
-    update = tf.function(lambda: strategy.run(step))
+    update = tf.function(lambda: strategy.run(step), autograph=False)
     update(), update()
     copies = [copy.numpy().tolist() for copy in strategy.experimental_local_results(weight.value)]
     scale, updates = float(optimizer.scale_loss(1.0)), int(optimizer.iterations.numpy())

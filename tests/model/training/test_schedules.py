@@ -85,7 +85,7 @@ def test_an_optimizer_uses_the_rate_that_is_logged(case: str, load: Load) -> Non
     weight = keras.Variable([0.0])
     optimizer = keras.optimizers.SGD(schedules.build(config, examples=1000, batch_size=100, steps=STEPS))
     optimizer.build([weight])
-    update = tf.function(lambda: optimizer.apply([tf.constant([-1.0])], [weight]))
+    update = tf.function(lambda: optimizer.apply([tf.constant([-1.0])], [weight]), autograph=False)
     seen = []
     for _ in range(35):
         before = float(weight.numpy()[0])

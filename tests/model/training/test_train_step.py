@@ -32,7 +32,7 @@ def train(net: keras.Model, averages: Averages | Lookahead) -> None:
     """Adds each of UPDATES to the kernel."""
     kernel = net.get_layer("dense").kernel
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(change: tf.Tensor, number: tf.Tensor) -> None:
         kernel.assign_add(change)
         averages.update(number)
@@ -180,7 +180,7 @@ with strategy.scope():
     optimizer = keras.optimizers.SGD(1.0)
     optimizer.build(net.trainable_variables)
 
-@tf.function
+@tf.function(autograph=False)
 def step(number):
     strategy.run(lambda: optimizer.apply([tf.constant([[-1.0]])], net.trainable_variables))
     averages.update(number)

@@ -14,13 +14,13 @@ from perennial.base import files
 from perennial.base.config.choices import Split
 from perennial.base.errors import DataError
 from perennial.data.preprocessing import ImageSpec, photographs
+from perennial.data.preprocessing.photographs import UNCONVERTED
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest, Shard
 
 ENCODED, LABEL = "image/encoded", "image/class/label"
 KEYS = {name: tf.io.FixedLenFeature((), kind) for name, kind in ((ENCODED, tf.string), (LABEL, tf.int64))}
 THREADS = len(os.sched_getaffinity(0))
-UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves time: nothing here needs AutoGraph
 AHEAD = 4  # batches that are prefetched
 PARSED = 256  # records parsed at once
 DECODED = 16  # images that one thread decodes at once
@@ -48,7 +48,7 @@ def batches(
     part = data.splits[split]
 
     ready = decoded_examples(folder, part.shards, pixels, batch_size)
-    ready = ready.map(lambda images, labels: (images, label_map(labels)))
+    ready = ready.map(UNCONVERTED(lambda images, labels: (images, label_map(labels))))
     spec = pixels.undistorted_as
     if part.examples * math.prod(spec.shape) * spec.dtype.size <= cache_mb * 10**6:
         ready = ready.cache()
@@ -89,14 +89,14 @@ def encoded(folder: Path, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.o
 def encoded_images(folder: Path, shards: Sequence[Shard]) -> tf.data.Dataset:
     """The encoded image of each record, a string, in the manifest's order."""
     records = _records(folder, *shards).batch(PARSED // 4)
-    return records.map(lambda batch: tf.io.parse_example(batch, KEYS)[ENCODED]).unbatch()
+    return records.map(UNCONVERTED(lambda batch: tf.io.parse_example(batch, KEYS)[ENCODED])).unbatch()
 
 
 def spread(dataset: tf.data.Dataset, size: int, count: int) -> tf.data.Dataset:
     """`count` elements of a dataset of `size`, at equal distances up to its last; all if it has no more."""
     count = min(size, count)
-    numbered = dataset.enumerate().filter(lambda n, _: (n + 1) * count // size > n * count // size)
-    return numbered.map(lambda _, element: element)
+    chosen = UNCONVERTED(lambda n, _: (n + 1) * count // size > n * count // size)
+    return dataset.enumerate().filter(chosen).map(UNCONVERTED(lambda _, element: element))
 
 
 def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[bytes, NDArray[np.uint8]]]:
@@ -105,7 +105,7 @@ def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[byt
     def decoded(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return image, tf.io.decode_image(image, channels=channels, expand_animations=False)
 
-    images = encoded.map(decoded, num_parallel_calls=THREADS, deterministic=True)
+    images = encoded.map(UNCONVERTED(decoded), num_parallel_calls=THREADS, deterministic=True)
     yield from images.with_options(untuned()).as_numpy_iterator()
 
 

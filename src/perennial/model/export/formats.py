@@ -87,7 +87,7 @@ def require(names: Sequence[str], pixels: ImageSpec) -> None:
 def _operations(pixels: ImageSpec) -> set[str]:
     """Names of the TensorFlow operations of a preprocessing."""
     raw = tf.TensorSpec((None, *pixels.raw_shape), tf.uint8)
-    graph = tf.function(pixels.evaluation).get_concrete_function(raw).graph.as_graph_def()
+    graph = tf.function(pixels.evaluation, autograph=False).get_concrete_function(raw).graph.as_graph_def()
     inner = (node for function in graph.library.function for node in function.node_def)
     return {node.op for node in (*graph.node, *inner)}
 
@@ -130,7 +130,7 @@ def _load_slim_graph(file: Path) -> Predict:
 def _to_tflite(precision: Precision, graph: Any, representative: Representative) -> bytes:
     pruned, module = _pruned(graph), tf.Module()
     spec = tf.TensorSpec(pruned.inputs[0].shape, pruned.inputs[0].dtype, name=IMAGE)
-    module.answer = tf.function(lambda image: pruned(image), input_signature=[spec])  # noqa: PLW0108 - pruned has no name
+    module.answer = tf.function(lambda image: pruned(image), [spec], autograph=False)  # noqa: PLW0108 - pruned has no name
     converter = tf.lite.TFLiteConverter.from_concrete_functions([module.answer.get_concrete_function()], module)
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -46,9 +46,9 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         self._pixels = pixels
         encoded = tf.TensorSpec((), tf.string, name="image")
         ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
-        self.prepare = tf.function(self._prepare, input_signature=[encoded])
-        self.infer = tf.function(self._outputs, input_signature=[ready])
-        self.__call__ = tf.function(self._raw)
+        self.prepare = tf.function(self._prepare, [encoded], autograph=False)
+        self.infer = tf.function(self._outputs, [ready], autograph=False)
+        self.__call__ = tf.function(self._raw, autograph=False)
         for kind in (tf.uint8, tf.float32):
             self.__call__.get_concrete_function(tf.TensorSpec((None, *pixels.raw_shape), kind, name="image"))
 
@@ -56,11 +56,11 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         """`classify` (also the default) for pixels, `classify_bytes` for encoded images."""
         raw = tf.TensorSpec((None, *self._pixels.raw_shape), tf.uint8, name="image")
         encoded = tf.TensorSpec((None,), tf.string, name="image")
-        classify = tf.function(self._classify).get_concrete_function(raw)
+        classify = tf.function(self._classify, autograph=False).get_concrete_function(raw)
         return {
             CLASSIFY: classify,
             "serving_default": classify,
-            CLASSIFY_BYTES: tf.function(self._classify_bytes).get_concrete_function(encoded),
+            CLASSIFY_BYTES: tf.function(self._classify_bytes, autograph=False).get_concrete_function(encoded),
         }
 
     def _raw(self, image: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -110,7 +110,7 @@ class Peers:
     def __init__(self, strategy: tf.distribute.Strategy, worker: Worker | None) -> None:
         self.worker = worker
         self._strategy = strategy
-        self._sum = tf.function(self._summed)
+        self._sum = tf.function(self._summed, autograph=False)
 
     @property
     def is_chief(self) -> bool:

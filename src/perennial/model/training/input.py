@@ -18,6 +18,7 @@ from tensorflow.python.framework import config as framework
 
 from perennial.base.config.training import AugmentationConfig, TrainConfig
 from perennial.data.preprocessing import ImageSpec, mixing, photographs, randomness
+from perennial.data.preprocessing.photographs import UNCONVERTED
 from perennial.data.records import pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest, Shard
@@ -199,10 +200,10 @@ class Input:
 
         parts = tf.data.Dataset.from_generator(chunks, output_signature=(VECTOR, POSITIONS, EPOCH))
         return (
-            parts.map(pipeline.UNCONVERTED(with_keys))
+            parts.map(UNCONVERTED(with_keys))
             .prefetch(1)  # the order of the next epoch is ready when this one ends
             .rebatch(slices.sizes(skip_steps))
-            .map(pipeline.UNCONVERTED(gather), num_parallel_calls=pipeline.THREADS, deterministic=True)
+            .map(UNCONVERTED(gather), num_parallel_calls=pipeline.THREADS, deterministic=True)
         )
 
     def _from_records(self, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
@@ -223,10 +224,10 @@ class Input:
         signature = (tf.TensorSpec([None], tf.string), VECTOR, VECTOR, POSITIONS, EPOCH)
         parts = tf.data.Dataset.from_generator(blocks, output_signature=signature)
         return (
-            parts.map(with_keys)
+            parts.map(UNCONVERTED(with_keys))
             .prefetch(BLOCKS_AHEAD)
             .rebatch(pipeline.DECODED)
-            .map(decode, num_parallel_calls=pipeline.THREADS, deterministic=True)
+            .map(UNCONVERTED(decode), num_parallel_calls=pipeline.THREADS, deterministic=True)
             .rebatch(slices.sizes(skip_steps))
         )
 
