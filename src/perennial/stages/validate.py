@@ -55,7 +55,7 @@ def validate(config: Config) -> None:
         random_access.write_index(config.paths.index, findings.spans, images)
     _raise_errors(config, findings)
     _warn(config, findings)
-    advice.log(log, advice.of_data(config))
+    advice.log(log, advice.of_splits(config))
 
 
 def _raise_errors(config: Config, findings: Findings) -> None:

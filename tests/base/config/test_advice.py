@@ -24,7 +24,7 @@ def advised(load):
         sizes = {"height": list(sides), "width": list(sides), "channels": [channels, channels]}
         report = {"ok": True, "examples": counts, "statistics": {"dataset": dataset, **sizes}}
         files.write_json(checked.paths.validation, report)
-        return [each.code for each in advice.of_data(checked)]
+        return [each.code for each in (*advice.of_splits(checked), *advice.of_images(checked))]
 
     return codes
 
@@ -59,12 +59,19 @@ def test_data_and_parameters_give_advice(advised, counts, options, codes):
 
 
 def test_a_report_that_is_missing_damaged_or_of_another_data_set_gives_none(load, advised):
-    assert advice.of_data(load()) == []
+    assert [*advice.of_splits(load()), *advice.of_images(load())] == []
     for content in (b"", b"[]", b"{}", b'{"ok": true, "statistics": 1}'):
         files.write_bytes(load().paths.validation, content)
-        assert advice.of_data(load()) == []
+        assert [*advice.of_splits(load()), *advice.of_images(load())] == []
     assert advised(SMALL, dataset="image_folder")
-    assert advice.of_data(load(**{"dataset.name": "mnist"})) == []
+    assert advice.of_splits(load(**{"dataset.name": "mnist"})) == []
+
+
+def test_validate_and_train_each_give_their_own_advice(advised, load):
+    advised(SMALL, **TRAINED)
+    config = load()
+    assert [each.code for each in advice.of_splits(config)] == ["small_split", "small_split"]  # in validate
+    assert [each.code for each in advice.of_images(config)] == ["no_pretrained_weights"]  # in train
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
@@ -83,8 +90,8 @@ def test_so_many_examples_are_needed_and_not_fewer(accuracy):
 
 def test_small_splits_are_judged_by_the_accuracy_that_was_reached(load, advised):
     advised({"train": 50_000, "test": 200})
-    assert advice.of_data(load(**{"dataset.name": "image_folder"}), {"test": 0.98}) == []
-    (found,) = advice.of_data(load(**{"dataset.name": "image_folder"}), {"test": 0.6})
+    assert advice.of_splits(load(**{"dataset.name": "image_folder"}), {"test": 0.98}) == []
+    (found,) = advice.of_splits(load(**{"dataset.name": "image_folder"}), {"test": 0.6})
     assert "at 60.0% the 95 % interval is 52.9% to 66.8%" in found.message
     assert found.remedy.startswith("387 are needed")
 

@@ -12,7 +12,9 @@ from threading import Thread
 
 import pytest
 
-from perennial.operations.deployment.flow_run import RESTARTS, restarts
+from perennial.base.errors import ConfigError
+from perennial.operations.deployment.flow_run import RESTARTS, require_taken, restarts, take
+from perennial.operations.deployment.server import connect
 
 CRASHED, AGAIN = {"type": "CRASHED", "message": "exit code 137"}, {"type": "SCHEDULED", "message": None}
 TAKEN, RUNNING = {"type": "PENDING", "message": None}, {"type": "RUNNING", "message": None}
@@ -109,3 +111,28 @@ def test_a_run_that_dies_while_it_is_prepared_is_started_three_times_again(
     assert (state["type"], (tmp_path / "mirror").exists()) == ("FAILED", prepared), done.stderr
     refused = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: exit code 137"
     assert (refused in str(state["message"])) is not prepared
+
+
+def test_a_completed_run_that_is_retried_stays_as_it_was_recorded() -> None:
+    done = {"type": "COMPLETED", "name": "Completed", "message": "promoted"}
+    with (
+        serving([AGAIN, TAKEN, done, AGAIN, TAKEN]) as (url, added, _),
+        connect({"PREFECT_API_URL": url}) as server,
+        pytest.raises(SystemExit) as ended,
+    ):
+        take(server, "a")
+    assert (ended.value.code, added) == (0, [done])
+
+
+FLOW = "def retrain(*, rev=None, push=False): ...\ndef any_name(one, /, **more): ...\n"
+
+
+@pytest.mark.parametrize("entrypoint", ["flows.retrain.retrain", "flows/retrain.py:retrain"])
+def test_a_parameter_that_the_flow_does_not_take_is_refused_by_name(entrypoint: str, tmp_path: Path) -> None:
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "retrain.py").write_text(FLOW)
+    require_taken(tmp_path, entrypoint, {"rev": "main", "push": True})
+    with pytest.raises(ConfigError, match="retrain takes no parameter foo, why; it takes rev, push; correct"):
+        require_taken(tmp_path, entrypoint, {"rev": "main", "why": 1, "foo": 2})
+    require_taken(tmp_path, "flows.retrain.any_name", {"a": 1})
+    require_taken(tmp_path, "flows.gone.retrain", {"a": 1})  # the engine says that there is none

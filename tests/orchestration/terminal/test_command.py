@@ -16,6 +16,9 @@ from support.parameters import change_params
 from flows.retrain import retrain
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
+from perennial.base.errors import SIGNALS
+from perennial.orchestration.server import temporary
+from perennial.orchestration.terminal import command
 from perennial.orchestration.work import parameters
 from perennial.orchestration.work.failures import StageFailed
 from perennial.orchestration.work.parameters import check_parameters
@@ -209,3 +212,18 @@ def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspac
             parameters.set_parameters([text])
         assert refused.value.exit_code == 2
     assert (workspace / "params.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("flow", ["retrain", "monitor"])
+def test_a_repository_without_a_commit_is_refused_before_a_server_is_used(
+    flow: str, workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    monkeypatch.setattr("sys.argv", [flow])
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    with pytest.raises(SystemExit) as refused:
+        (command.run if flow == "retrain" else command.run_plain)(retrain)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert (refused.value.code, temporary._servers) == (2, [])
+    assert capsys.readouterr().err == "this git repository has no commit yet; commit the project first\n"

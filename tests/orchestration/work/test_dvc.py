@@ -1,6 +1,7 @@
 """How a task runs a stage through DVC, and how it stops one."""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -61,6 +62,16 @@ def test_a_failure_shows_its_first_line_and_keeps_the_rest() -> None:
     error = StageFailed("train", 3, "first\nsecond")
     assert str(error) == "train ended with exit code 3: first"
     assert error.message == "first\nsecond"
+
+
+def test_a_failure_is_logged_once_with_all_its_lines() -> None:
+    failed = StageFailed("train", 2, "no epochs\nset train.epochs")
+    log, lines = logging.getLogger("prefect.flow_runs"), []
+    for _ in range(2):  # as Prefect's engine does
+        record = log.makeRecord(log.name, logging.ERROR, "", 0, "an error", (), (StageFailed, failed, None))
+        if log.filter(record):
+            lines.append(record.getMessage())
+    assert lines == ["no epochs\nset train.epochs"]
 
 
 def test_a_stage_is_run_once(write: Write) -> None:

@@ -12,6 +12,9 @@ from support.git_server import World, hook, record
 from support.parameters import change_params
 from support.pipelines import Project
 
+from perennial.base.project.git import Repository
+from perennial.release.registry.push import push
+
 Mend = Callable[[], object]
 Arrange = Callable[[World], Mend]
 
@@ -345,3 +348,16 @@ def test_commits_that_wait_are_signed_once_git_is_configured_to(world: World) ->
     trees = [project.git("rev-parse", f"{done['commit']}^{{tree}}") for done in (first, second)]
     assert trees[0] == trees[1]
     assert (world.waiting(), world.refs()["refs/heads/main"]) == ([], second["commit"])
+
+
+def test_git_s_advice_about_a_checked_out_branch_is_left_out(tmp_path: Path) -> None:
+    for command in (
+        "init -q -b main there",
+        "-C there -c user.name=t -c user.email=t@t commit -q --allow-empty -m first",
+        "clone -q there here",
+        "-C here -c user.name=t -c user.email=t@t commit -q --allow-empty -m second",
+    ):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    here = Repository(tmp_path / "here")
+    done = push(here, "origin", {"refs/heads/main": here.run("rev-parse", "HEAD")})
+    assert done.said == ("error: refusing to update checked out branch: refs/heads/main",)

@@ -17,6 +17,8 @@ from perennial.base.config.networks import NETWORKS
 from perennial.base.config.pretrained import LAPTOP, PRETRAINED, SMALL
 from perennial.base.errors import PerennialError, printable
 
+# Of a report that is missing or damaged; a stage that needs it will describe the problem.
+UNREADABLE = (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError)
 CODES = {
     "no_validation": "no image is held out for validation",
     "small_split": "a split is too small: the 95 % interval of its accuracy is wider than 10 points",
@@ -52,24 +54,32 @@ class Advice:
         return printable(f"{self.message}; {self.remedy} [{self.code}]")
 
 
-def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice from the parameters and the validation report only; almost none without a report.
+def of_splits(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
+    """Advice about the splits, from the parameters and the validation report; almost none without a report.
 
     `accuracy`: by split, 0..1, if known; otherwise the gate's minimum or the worst case is assumed.
     """
     refit = list(_no_validation(config))
     try:
-        found = documents.read_json(config.paths.validation)
-        report = found["statistics"]
-        if not found["ok"] or report["dataset"] != config.dataset.name:
-            return refit
-        return [
-            *refit,
-            *_small_splits(config, found["examples"], accuracy or {}),
-            *_images(config, report, found),
-        ]
-    except (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError):
-        return refit  # a stage that needs the report will describe the problem
+        found = _validated(config)
+        return [*refit, *_small_splits(config, found["examples"], accuracy or {})] if found else refit
+    except UNREADABLE:
+        return refit
+
+
+def of_images(config: Config) -> list[Advice]:
+    """Advice about the images, the network and its training; none without a validation report."""
+    try:
+        found = _validated(config)
+        return list(_images(config, found["statistics"], found)) if found else []
+    except UNREADABLE:
+        return []
+
+
+def _validated(config: Config) -> dict[str, Any] | None:
+    """The validation report, unless it found errors or is of another data set."""
+    found: dict[str, Any] = documents.read_json(config.paths.validation)
+    return found if found["ok"] and found["statistics"]["dataset"] == config.dataset.name else None
 
 
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
@@ -79,7 +89,8 @@ def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) 
         *_chance(scores),
         *_copies(config),
         *_label_errors(config, scores),
-        *of_data(config, accuracy),
+        *of_splits(config, accuracy),
+        *of_images(config),
     ]
 
 

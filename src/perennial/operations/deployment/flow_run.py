@@ -1,5 +1,7 @@
 """The command of the work pools: prepare a run's checkout and packages, then become Prefect's engine."""
 
+import ast
+import logging
 import os
 import re
 import sys
@@ -8,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
@@ -21,6 +23,7 @@ from perennial.operations.deployment.server import PrefectServer, connect
 RUN = "PREFECT__FLOW_RUN_ID"
 RESTARTS = 3
 GIVEN_UP = f"it crashed {RESTARTS + 1} times, and is not started again by itself"
+AGAIN = "this run completed before, so it does not run again and its record stays; start another run instead"
 PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
 PERIOD_S = 30.0
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
@@ -41,17 +44,21 @@ def start() -> NoReturn:
     if not run:
         raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
     server = connect()
-    parameters = take(server, run)
+    found = take(server, run)
+    parameters: Mapping[str, object] = found["parameters"]
     try:
         with _heard(server, run):
             python, checkout = _prepared(server, run, parameters.get("rev"))
+            if found.get("deployment_id"):
+                deployment = server.request("GET", f"deployments/{found['deployment_id']}")
+                require_taken(checkout, deployment["entrypoint"] or "", parameters)
     except (PerennialError, OSError) as error:
         _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
 
 
-def take(server: PrefectServer, run: str) -> Mapping[str, object]:
-    """Return the parameters of a run. If it was restarted too often, end the run and this process.
+def take(server: PrefectServer, run: str) -> Mapping[str, Any]:
+    """Read a run that starts. If it was restarted too often, or completed before, end the run and this process.
 
     Raises:
         PerennialError: the server does not answer.
@@ -62,11 +69,21 @@ def take(server: PrefectServer, run: str) -> Mapping[str, object]:
         # events after it back for up to 15 minutes, and automations and alerts with them.
         with suppress(ServerRefused):  # late alerts must not prevent the run
             server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
+    if completed := next((state for state in states if state["type"] == "COMPLETED"), None):
+        _leave(server, run, completed)
     if restarts([state["type"] for state in states]) > RESTARTS:
         why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
         _fail(server, run, f"{GIVEN_UP}; at last: {why}")
-    parameters: Mapping[str, object] = found["parameters"]
-    return parameters
+    return found
+
+
+def _leave(server: PrefectServer, run: str, completed: Mapping[str, Any]) -> NoReturn:
+    """Set a run that a person started again back to Completed: its record, which git has, would be replaced."""
+    state = {"type": "COMPLETED", "name": completed["name"], "message": completed["message"]}
+    server.request("POST", f"flow_runs/{run}/set_state", {"state": state, "force": True})
+    server.log(run, AGAIN, logging.WARNING)
+    sys.stderr.write(f"perennial flow-run: {AGAIN}\n")
+    raise SystemExit(0)
 
 
 def restarts(states: Sequence[str]) -> int:
@@ -120,6 +137,32 @@ def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]
     source = f"{rev or 'the default branch'} of {redacted(repository)}"
     server.log(run, f"{source} in {checkout}, with the packages of {python.parents[1]}")
     return python, checkout
+
+
+def require_taken(checkout: Path, entrypoint: str, given: Mapping[str, object]) -> None:
+    """Check that the flow of a checkout takes the names of these parameters.
+
+    Neither the server nor its UI checks names, and Prefect's engine crashes on an unknown one at each restart.
+    `entrypoint`: such as `flows.retrain.retrain` or `flow.py:retrain`.
+
+    Raises:
+        ConfigError: with the unknown names, and those that the flow takes.
+    """
+    place, _, name = entrypoint.rpartition(":" if ":" in entrypoint else ".")
+    file = checkout / (place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
+    try:
+        code = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # the engine will say it
+    for each in code.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == name:
+            taken = [one.arg for one in (*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs)]
+            unknown = [] if each.args.kwarg else sorted(given.keys() - set(taken))
+            if unknown:
+                raise ConfigError(
+                    f"{name} takes no parameter {', '.join(unknown)}; it takes {', '.join(taken)}; correct the "
+                    "parameters of the run, of its deployment or of its schedule"
+                )
 
 
 def _become_engine(python: Path, checkout: Path) -> NoReturn:

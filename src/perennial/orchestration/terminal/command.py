@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from prefect import Flow, tags
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
+from perennial.base.project.git import require_commit
 from perennial.operations.deployment.server import SHORT_S, connect
 from perennial.orchestration.guard.guard import Stopped, require_idle
 from perennial.orchestration.server import temporary
@@ -46,6 +48,7 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     )
     values = _values(parser)
     with _exit_codes():
+        require_commit(Path.cwd())
         moved = _server() if is_real() else nullcontext()
         check_parameters()
         if values or not is_real():
@@ -66,6 +69,7 @@ def run_plain(flow: Flow[Any, Any]) -> None:
     """Run a flow that takes no options in this process, with the same exit codes."""
     _parser(flow).parse_args()
     with _exit_codes():
+        require_commit(Path.cwd())
         moved = _server() if is_real() else nullcontext()
         temporary.use()
         with moved, tags(*(tags_by_hand() if is_real() else [])):

@@ -23,6 +23,7 @@ class StageFailed(Exception):
         first_line, _, _ = message.partition("\n")
         super().__init__(f"{stage} ended with exit code {exit_code}: {first_line}")
         self.stage, self.exit_code, self.message = stage, exit_code, message
+        self.logged = False  # by the flow
 
 
 class NotStarted(StageFailed):
@@ -34,9 +35,16 @@ class InputsChanged(StageFailed):
 
 
 def _whole_message(record: logging.LogRecord) -> bool:
-    """Log all lines of a failed stage; the state of the flow run shows only the first."""
-    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
-        record.msg, record.args = record.exc_info[1].message, ()
+    """Log all lines of a failed stage, once; the state of the flow run shows only the first.
+
+    In a deployed run, Prefect logs the exception of a flow twice: where it is raised, and in its engine.
+    """
+    failed = record.exc_info[1] if record.exc_info else None
+    if isinstance(failed, StageFailed):
+        if failed.logged:
+            return False
+        failed.logged = True
+        record.msg, record.args = failed.message, ()
     return _without_traceback(record)
 
 
