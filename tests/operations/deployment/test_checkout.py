@@ -60,6 +60,41 @@ def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp
     assert again.must("dvc", "status", "-q") == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("branch -m main master", "main is no longer on origin"),
+        ("update-ref refs/heads/main main~1", "main was set back to"),
+    ],
+)
+def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(
+    project: Project, tmp_path: Path, command: str, why: str
+) -> None:
+    url = str(tmp_path / "copy.git")
+    project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), url)
+    run = replace(project, folder=prepare(tmp_path, url, "run-1"))
+    change_params(run.folder / "params.yaml", {"train.seed": 4})
+    run.must("perennial", "runs", "start", "run-1")
+    run.reproduce()
+    project.git("-C", url, *command.split())
+    before = project.git("-C", url, "for-each-ref", "refs/heads/ma*")
+    done = run.perennial("record", "run-1")
+    assert (done["outcome"], done["branch"], why in done["message"]) == ("promoted", "run/run-1", True)
+    assert project.git("-C", url, "for-each-ref", "refs/heads/ma*") == before
+
+
+def test_a_repository_that_cannot_be_checked_out_says_what_it_has(tmp_path: Path) -> None:
+    whole, shallow = repository(tmp_path / "whole"), tmp_path / "shallow"
+    (whole / "more").touch()
+    commit(whole, "branch", "-m", "main", "master")
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{whole}", str(shallow)], check=True)
+    with pytest.raises(ConfigError, match=r"shallow is a shallow clone, .* `git fetch --unshallow` there"):
+        prepare(tmp_path / "home", str(shallow), "run")
+    subprocess.run(["git", "-C", str(whole), "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
+    with pytest.raises(ConfigError, match=r"no default branch; name one as `rev` .*; branches: master"):
+        prepare(tmp_path / "home", str(whole), "run")
+
+
 @pytest.mark.parametrize(("kind", "seed"), [("tag", 2), ("commit", 3)])
 def test_a_tag_or_commit_is_checked_out_without_a_branch(
     project: Project, tmp_path: Path, kind: str, seed: int

@@ -257,18 +257,12 @@ def bare(folder: Path, locks: tuple[int, ...] = ()) -> Repository:
     return Repository(folder, {"GIT_DIR": str(folder)}, locks)
 
 
-def require_commit(folder: Path) -> None:
-    """Check that the repository of a folder has a commit; a folder in no repository is accepted.
+def require_commit(found: Repository) -> None:
+    """Check that a repository has a commit.
 
     Raises:
         ConfigError: it has none.
     """
-    found = Repository(folder)
-    if found.ask("rev-parse", "--git-dir") is not None:
-        _require_commit(found)
-
-
-def _require_commit(found: Repository) -> None:
     if found.commit_of("HEAD") is None:
         raise ConfigError("this git repository has no commit yet; commit the project first")
 
@@ -290,7 +284,7 @@ def repository(folder: Path, name: str | None = None, email: str | None = None) 
         if "not a git repository" in str(error):
             raise ConfigError(f"{folder.resolve()} is in no git repository; `git init` makes one") from error
         raise ConfigError(f"the git repository of {folder.resolve()} cannot be read: {error}") from error
-    _require_commit(found)
+    require_commit(found)
     if any(found.ask("-c", "user.useConfigOnly=true", "var", f"GIT_{who}_IDENT") is None for who in ROLES):
         own = {**_identity("NAME", NOBODY[0]), **_identity("EMAIL", NOBODY[1])}
         set_here = {key: os.environ[key] for key in own if os.environ.get(key)}

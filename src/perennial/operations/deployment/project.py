@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from perennial.base.errors import ConfigError, redacted
+from perennial.base.project import git
 
 ODD_PASSWORD = re.compile(r"[\w+.-]+://[^/:@\[]*:(?!\d*(?:[/?#]|$)).*@", re.DOTALL)  # with a slash; no port
 REPOSITORY, FOLDER, PIPELINE = "PERENNIAL_REPOSITORY", "PERENNIAL_FOLDER", "PERENNIAL_PIPELINE"
@@ -122,6 +123,17 @@ def require_no_password(repository: str) -> None:
             "address: on the worker's machine, git takes them from a credential helper, ~/.netrc, an SSH key "
             "or the environment"
         )
+
+
+def require_commit(folder: Path) -> None:
+    """Check that the repository that holds a folder, if any, has a commit: a run is recorded with its own.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    found = git.Repository(folder)
+    if found.ask("rev-parse", "--git-dir") is not None:
+        git.require_commit(found)
 
 
 def normal(repository: str) -> str:

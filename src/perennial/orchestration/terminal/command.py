@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
-from perennial.base.project.git import require_commit
+from perennial.operations.deployment.project import require_commit
 from perennial.operations.deployment.server import SHORT_S, connect
 from perennial.orchestration.guard.guard import Stopped, require_idle
 from perennial.orchestration.server import temporary

@@ -238,6 +238,8 @@ def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]
     """The branch that a promoted run moves, if any, the parent of its commit, and a note for the message."""
     repository = opened.repository
     branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
+    if branch and (why := opened.withdrawn(branch)):
+        return None, "HEAD", f"; {why}, so it was not moved"
     tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
     if not tip or repository.is_ancestor(tip, "HEAD"):
         return branch, "HEAD", ""

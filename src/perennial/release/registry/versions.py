@@ -17,7 +17,7 @@ from typing import Any
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, printable, redacted
-from perennial.base.project.git import LAST_DATE, GitError, Repository, after, repository
+from perennial.base.project.git import CHECKOUT, LAST_DATE, GitError, Repository, after, repository
 
 log = logging.getLogger(__name__)
 STAGE = "champion"
@@ -136,6 +136,22 @@ class OpenRegistry:
     def tracking(self, branch: str) -> str:
         """The reference of a branch of the remote."""
         return f"refs/remotes/{self.remote}/{branch}"
+
+    def withdrawn(self, branch: str) -> str | None:
+        """Why the checkout of a run must not move a branch of the remote: a person removed it or set it back.
+
+        The checkout began at the tip of that branch. A clone may be ahead, with commits of its own to push.
+        """
+        git = self.repository
+        if self.remote is None or self.unreachable or not (git.branch() or "").startswith(CHECKOUT):
+            return None
+        listed = git.ask("ls-remote", self.remote, f"refs/heads/{branch}")
+        if listed == "":
+            return f"{branch} is no longer on {self.remote}"
+        tip, head = (listed or "").partition("\t")[0], git.commit_of("HEAD")
+        if tip and tip != head and git.is_ancestor(tip, "HEAD"):
+            return f"{branch} was set back to {tip[:10]} meanwhile"
+        return None
 
 
 def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
