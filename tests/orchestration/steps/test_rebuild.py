@@ -28,11 +28,11 @@ def test_a_table_names_the_causes() -> None:
 
 
 def test_one_that_differs_fails_the_run_with_its_code() -> None:
-    require_all_equal.fn({"v0.0.1": FOUND["v0.0.1"]})
+    require_all_equal({"v0.0.1": FOUND["v0.0.1"]})
     with pytest.raises(
         StageFailed, match=r"v0\.0\.3 failed \(no packages\), v0\.0\.2 different \(code: src/a\|b\.py\)"
     ) as failed:
-        require_all_equal.fn(dict(reversed(FOUND.items())))
+        require_all_equal(dict(reversed(FOUND.items())))
     assert failed.value.exit_code == 4
 
 
@@ -48,6 +48,6 @@ def test_a_long_document_and_a_proof_that_is_not_recorded(
     program.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(program))
     monkeypatch.setattr(rebuild, "get_run_logger", logging.getLogger)
-    found = rebuild.rebuild.fn("v0.0.1")
+    found = rebuild.rebuild("v0.0.1")
     assert (found["result"], found["code"], len(found["causes"][0])) == (result, code, 300_000)
     assert found.get("message") == ("the remote is away" if result == "failed" else None)
