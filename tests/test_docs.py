@@ -1,6 +1,7 @@
 """The documentation and its site compared with the code."""
 
 import re
+import runpy
 import subprocess
 import sys
 from fnmatch import fnmatchcase
@@ -107,6 +108,12 @@ def test_every_exit_code_is_listed_with_its_class() -> None:
 def test_the_reference_of_commands_is_generated() -> None:
     page = subprocess.run([sys.executable, DOCS / "commands.py"], capture_output=True, text=True, check=True)
     assert (DOCS / "reference" / "commands.md").read_text(encoding="utf-8") == page.stdout
+
+
+@pytest.mark.parametrize("name", ["house.svg", "run.svg"])
+def test_the_pictures_of_the_house_and_of_a_run_are_drawn_from_the_code(name: str) -> None:
+    draw = runpy.run_path(str(DOCS / "drawings.py"))["DRAWINGS"][name]
+    assert (DOCS / "images" / name).read_text(encoding="utf-8") == draw()
 
 
 @pytest.mark.parametrize("page", PAGES)
