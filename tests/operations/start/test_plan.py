@@ -77,6 +77,8 @@ def test_photographs_of_many_megapixels_are_reduced_with_a_reason() -> None:
     assert choice.value == 512
     assert "images have 12.0 megapixels, and the network takes 224 x 224" in choice.reason
     assert "dataset.max_side" not in values(images(24, side=400))
+    own = plan.choose(large, LAPTOP, "own", pretrained=True, image_size=600)
+    assert next(each for each in own if each.key == "dataset.max_side").value == 1200
 
 
 CASES = [

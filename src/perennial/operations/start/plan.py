@@ -53,8 +53,13 @@ class ChosenNetwork:
     pretrained: bool
 
 
-def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> list[Choice]:
-    """Make all choices, in the order of params.yaml; `pretrained`: ImageNet weights are available."""
+def choose(
+    found: Survey, machine: Machine, path: str, *, pretrained: bool, image_size: int | None = None
+) -> list[Choice]:
+    """Make all choices, in the order of params.yaml; `pretrained`: ImageNet weights are available.
+
+    With `image_size`, which a person set, images are reduced for that size and not for the chosen one.
+    """
     split = splits(found)
     train = split.train
     net = network(found, machine, train, pretrained=pretrained)
@@ -65,7 +70,7 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
         Choice("dataset.path", path, _where(found, path)),
         *_splits(split),
         *_damage(found),
-        *_size(found, net),
+        *_size(found, image_size or net.size),
         *_pixels(found, net, features=_keeps_features(net, machine, train)),
         *_network(found, machine, net, train),
         *_training(found, machine, net, split),
@@ -211,15 +216,15 @@ def _damage(found: Survey) -> Iterator[Choice]:
         )
 
 
-def _size(found: Survey, net: ChosenNetwork) -> Iterator[Choice]:
+def _size(found: Survey, size: int) -> Iterator[Choice]:
     """Reduce photographs that are much larger than the network's input: decoding takes most of their time."""
-    largest = max(LEAST_SIDE, SIDES * net.size)
+    largest = max(LEAST_SIDE, SIDES * size)
     if found.pixels > largest * largest:
         yield Choice(
             "dataset.max_side",
             largest,
-            f"images have {found.pixels / 1e6:.1f} megapixels, and the network takes {net.size} x {net.size} "
-            "pixels; copies are reduced to this longer side (JPEG, quality 95), which trains many times faster",
+            f"images have {found.pixels / 1e6:.1f} megapixels, and the network takes {size} x {size} pixels; "
+            "copies are reduced to this longer side (JPEG, quality 95), which trains many times faster",
         )
 
 

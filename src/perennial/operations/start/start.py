@@ -6,6 +6,7 @@ No user's change to an existing params.yaml is lost.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,14 @@ def start(folder: Path, params: Path, values: Mapping[str, Any], *, force: bool)
     _require_replaceable(params, work, force=force)
     found, here = survey.look(folder, work), machine.this()
     path, missing = str(survey.relative(folder)), None
-    choices = plan.choose(found, here, path, pretrained=values.get("model.weights", BY_NAME) is not None)
+    size = values.get("preprocessing.image_size")
+    choose = partial(plan.choose, found, here, path, image_size=size if isinstance(size, int) else None)
+    choices = choose(pretrained=values.get("model.weights", BY_NAME) is not None)
     text = new_text(params, choices, values)
     if (checked := parsed(text)).model.weights == BY_NAME:
         missing = _unavailable(checked)
     if missing and "model.weights" not in values:
-        choices = plan.choose(found, here, path, pretrained=False)
+        choices = choose(pretrained=False)
         text = new_text(params, choices, values)
     outputs.require_outputs(parsed(text).paths)
     kept = _write(params, text, work)
