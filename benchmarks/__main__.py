@@ -2,7 +2,7 @@
 
 Each subject prints a table and writes benchmarks/results/<subject>.json. Environment:
 
-RUNS            rounds; medians are of so many (default 5)
+RUNS            rounds; medians are of so many (default 5), of two for peers that take longer than 10 s
 SCALE           share of each generated data set (default 1); other results go to .work/benchmarks/results
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz

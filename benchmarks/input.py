@@ -1,11 +1,9 @@
 """How fast batches are delivered, with nothing else to do, beside how fast models take them.
 
-Distortions count where a training makes them. Images of one size are delivered as they are stored, and the
-training step distorts them: their distortions are part of the model's time, and delivering them from memory is
-little more than gathering. Photographs are decoded, resized and distorted before delivery, except for colors.
-
-Each measurement is a process of its own, benchmarks/rates.py; delivery, model and, for images of one size, a
-plain tf.data pipeline (benchmarks/peers/tfdata_small.py) alternate.
+Images of one size are delivered as they are stored, and the training step distorts them: their distortions are
+part of the model's time, and delivering them from memory is little more than gathering. Delivery, model (both
+benchmarks/rates.py) and a plain tf.data pipeline (benchmarks/peers/tfdata_small.py) alternate, each a process.
+Photographs, which are distorted before delivery, are measured by benchmarks/photographs.py.
 """
 
 import json
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks import data, peers, photographs, projects, results
 from benchmarks.timing import RUNS, run
 
-SECONDS = 2.0  # of each measurement, after the first batches
+SECONDS = 1.0  # of each measurement, after the first batches
 TARGET = 10  # images delivered for each that the model takes
 CACHES = ("memory", "disk", "none")
 PEER = "tf.data"
@@ -33,18 +31,11 @@ class Case(NamedTuple):
     preprocessing: str
     image_size: int | None
     batch_size: int
-    caches: tuple[str, ...]  # images of different sizes are kept as they are in the records
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """Programs that deliver the same images; for photographs, see photographs.py."""
-        return (PEER,) if "memory" in self.caches else ()
 
 
 CASES = {
-    "mnist_cnn": Case("mnist", data.mnist, "rescale", None, 64, CACHES),
-    "cifar10_tutorial": Case("cifar10", data.cifar10, "cifar10_tutorial", 24, 128, CACHES),
-    "inception_v3": Case("flowers", data.flowers, "inception", 299, 32, ("none",)),
+    "mnist_cnn": Case("mnist", data.mnist, "rescale", None, 64),
+    "cifar10_tutorial": Case("cifar10", data.cifar10, "cifar10_tutorial", 24, 128),
 }
 
 
@@ -65,14 +56,16 @@ def _rounds(model: str, case: Case, project: Path) -> dict[str, Any]:
     """Images a second of each round, and what follows from them."""
     measured: dict[str, list[dict[str, float]]] = {}
     for number in range(RUNS):
-        for what in ("model", *case.caches, *case.peers)[:: -1 if number % 2 else 1]:
-            asked = ("consume", model) if what == "model" else ("deliver", model, what)
-            command: tuple[str, ...] = (sys.executable, "-m", "benchmarks.rates", *asked)
-            if what == PEER:
-                command = peers.command("tfdata_small", projects.records(project), SECONDS, case.batch_size)
+        ours = (sys.executable, "-m", "benchmarks.rates")
+        commands = (
+            (*ours, "consume", model),
+            (*ours, "deliver", model, *CACHES),
+            peers.command("tfdata_small", projects.records(project), SECONDS, case.batch_size),
+        )
+        for command in commands[:: -1 if number % 2 else 1]:
             os.sync()
-            printed = run(command, project)
-            measured.setdefault(what, []).append(json.loads(printed.splitlines()[-1]))
+            for what, found in json.loads(run(command, project).splitlines()[-1]).items():
+                measured.setdefault(what, []).append(found)
     rates = {what: statistics.median(each["rate"] for each in runs) for what, runs in measured.items()}
     return {
         "measured": measured,
@@ -81,8 +74,7 @@ def _rounds(model: str, case: Case, project: Path) -> dict[str, Any]:
             what: statistics.median(
                 own["rate"] / theirs["rate"] for own, theirs in zip(measured[what], measured[PEER], strict=True)
             )
-            for what in case.caches
-            if case.peers
+            for what in CACHES
         },
         "median_ratios": {
             what: statistics.median(

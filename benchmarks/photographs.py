@@ -1,8 +1,10 @@
 """Processor time of an image of the training input on photographs, beside other programs in the same rounds.
 
-Every program is a process of its own: ours, benchmarks/rates.py, with everything that a training reads, and
-benchmarks/peers/*_photographs.py, which only decode and distort. Ours delivers bytes, distorted but for their
-colors, which the training step adds (`in the step`).
+Ours, benchmarks/rates.py, does everything that a training does. benchmarks/peers/*_photographs.py only decode
+and distort; those of tf.data share a process. Ours delivers bytes, distorted but for their colors, which the
+training step adds (`in the step`).
+
+`python -m benchmarks.photographs` writes the tables of docs/reference/training-benchmarks.md from the results.
 """
 
 import json
@@ -14,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import data, peers, projects
-from benchmarks.timing import RUNS, run
+from benchmarks.timing import ROOT, RUNS, SLOW_RUNS, run
 
-SECONDS = 1.0  # of each measurement, after the first batches
+SECONDS = 0.7  # of each measurement, after the first batches
 MAX_SIDE = 598  # to which `perennial start` reduces photographs for 299 pixels
 
 
@@ -46,17 +48,36 @@ PEERS = {
     "keras": tuple(CASES),
     "pillow": tuple(CASES),
 }
+TF_DATA = ("decode", "full", "crop", "keras")
 OF_LARGE = {"full": ("evaluation",), "crop": ("inception",)}
 LIMIT_OF_REDUCED = 1.5  # times small photographs
+PAGE = ROOT / "docs" / "reference" / "training-benchmarks.md"
+BEGIN, END = "<!-- photographs, from benchmarks/results/input.json -->", "<!-- end of photographs -->"
+ROWS = {
+    "inception": "`inception`, 299",
+    "slow": "the same, `fast: false`",
+    "vgg": "`vgg`, 224",
+    "standard": "`standard`, 224",
+    "plain": "`plain`, 224",
+    "evaluation": "evaluation of `inception`, 299",
+}
+SHOWN = (
+    ("tf.data, whole", "full"),
+    ("tf.data, part", "crop"),
+    ("Keras' layers", "keras"),
+    ("Pillow", "pillow"),
+)
+OF = {"crop": "part", "full": "whole", "decode": "`decode_jpeg`"}
 
 
 def measure(folder: Path) -> dict[str, Any]:
     """Measures every case on photographs of about 500 x 375 pixels, of 12 megapixels, and of these reduced."""
     large, reduced = data.large_photographs(), {"dataset.max_side": MAX_SIDE}
     some = ("inception", "evaluation")
+    few = min(RUNS, SLOW_RUNS)
     measured = {
         "small": _rounds(projects.converted(folder / "small", "flowers", data.flowers()), tuple(CASES), PEERS),
-        "12 megapixels": _rounds(projects.converted(folder / "large", "flowers", large), some, OF_LARGE),
+        "12 megapixels": _rounds(projects.converted(folder / "large", "flowers", large), some, OF_LARGE, few),
         "12 megapixels, reduced": _rounds(
             projects.converted(folder / "reduced", "flowers", large, reduced), some, {}
         ),
@@ -73,19 +94,23 @@ def measure(folder: Path) -> dict[str, Any]:
     return {**measured, "reduced_over_small": over}
 
 
-def _rounds(project: Path, cases: tuple[str, ...], programs: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def _rounds(
+    project: Path, cases: tuple[str, ...], programs: Mapping[str, tuple[str, ...]], runs: int = RUNS
+) -> dict[str, Any]:
     """Milliseconds of processor time an image in each round, their medians, and ratios to ours."""
     rounds: dict[str, list[dict[str, Any]]] = {}
     asked = {"perennial": cases, **programs}
-    for number in range(RUNS):
-        for program in list(asked)[:: -1 if number % 2 else 1]:
-            command = (sys.executable, "-m", "benchmarks.rates", "photographs", *cases)
-            if program != "perennial":
-                records = projects.records(project)
-                peer = ("pillow_photographs",) if program == "pillow" else ("tfdata_photographs", program)
-                command = peers.command(*peer, records, SECONDS, *asked[program])
+    commands = _commands(project, asked)
+    for number in range(runs):
+        for program in list(commands)[:: -1 if number % 2 else 1]:
             os.sync()
-            rounds.setdefault(program, []).append(json.loads(run(command, project).splitlines()[-1]))
+            printed = json.loads(run(commands[program], project).splitlines()[-1])
+            found: dict[str, dict[str, Any]] = {}
+            for name, measured in printed.items():
+                under, _, case = name.rpartition("/")
+                found.setdefault(under or program, {})[case] = measured
+            for each, measured in found.items():
+                rounds.setdefault(each, []).append(measured)
     milliseconds = {
         program: {case: [1000 * each[case]["processor_seconds"] for each in found] for case in asked[program]}
         for program, found in rounds.items()
@@ -117,6 +142,18 @@ def _rounds(project: Path, cases: tuple[str, ...], programs: Mapping[str, tuple[
     }
 
 
+def _commands(project: Path, asked: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The processes of a round."""
+    records = projects.records(project)
+    commands = {"perennial": (sys.executable, "-m", "benchmarks.rates", "photographs", *asked["perennial"])}
+    in_tf = [f"{program}/{case}" for program in TF_DATA for case in asked.get(program, ())]
+    if in_tf:
+        commands["tf.data"] = tuple(peers.command("tfdata_photographs", records, SECONDS, *in_tf))
+    if "pillow" in asked:
+        commands["pillow"] = tuple(peers.command("pillow_photographs", records, SECONDS, *asked["pillow"]))
+    return commands
+
+
 def _print(name: str, found: dict[str, Any]) -> None:
     medians = found["medians"]
     print(f"\nphotographs, {name}: ms of processor time an image\n{'':<12}", end="")
@@ -136,3 +173,55 @@ def _print(name: str, found: dict[str, Any]) -> None:
                 f"{ratio:>7.2f}{chosen.limit:>7}  of {' '.join(chosen.of)}; {with_step:.2f} with the step"
             )
         print(f"  {case:<10}{columns}", flush=True)
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """What the documentation shows of results/input.json."""
+    found = results["photographs"]
+    small, large, reduced = (found[name] for name in ("small", "12 megapixels", "12 megapixels, reduced"))
+    head = ["", "perennial", *(name for name, _ in SHOWN), "in the step", "images/s", "ratio", "with the step"]
+    lines = [f"Medians of {results['runs']} rounds, {results['machine']['processor']}:", "", *_head(head)]
+    for case, row in ROWS.items():
+        own, step = small["medians"]["perennial"][case], small["in_the_step"][case]
+        cells = [
+            row,
+            f"{own:.2f}",
+            *(f"{small['medians'][peer][case]:.2f}" if case in PEERS[peer] else "" for _, peer in SHOWN),
+        ]
+        cells += [f"{step:.2f}" if step else "", f"{small['images_per_second']['perennial'][case]:,.0f}"]
+        ratio, chosen = small["over_peer"].get(case), CASES[case]
+        if ratio is None or chosen.of is None:
+            cells += ["", ""]
+        else:
+            peer, of = chosen.of
+            cells += [
+                f"**{ratio:.2f}** of {OF[peer]}" + (f" of {ROWS[of]}" if of not in (case, "plain") else "")
+            ]
+            cells += [f"{ratio * (own + step) / own:.2f}" if step else ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    alone = small["medians"]["decode"]["plain"]
+    large_ones = f"Photographs of 12 megapixels, and reduced to {MAX_SIDE} pixels:"
+    lines += ["", f"`decode_jpeg` alone takes {alone:.2f} ms. {large_ones}", ""]
+    lines += _head(["", "small", "12 megapixels", "tf.data", "reduced", "reduced / small"])
+    for case in ("inception", "evaluation"):
+        peer = "crop" if case == "inception" else "full"
+        values = [part["medians"]["perennial"][case] for part in (small, large, reduced)]
+        values.insert(2, large["medians"][peer][case])
+        over = f"**{found['reduced_over_small'][case]:.2f}**"
+        lines.append(f"| {' | '.join([ROWS[case], *(f'{value:.2f}' for value in values), over])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _head(columns: list[str]) -> list[str]:
+    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+
+
+def documented(text: str, results: Mapping[str, Any]) -> str:
+    """The page of the documentation with the tables of these results."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{tables(results)}{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    measured = json.loads((ROOT / "benchmarks" / "results" / "input.json").read_text(encoding="utf-8"))
+    PAGE.write_text(documented(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")

@@ -12,7 +12,7 @@ import numpy as np
 
 import perennial
 
-SECONDS = 8.0  # of a measurement, whole passes over the photographs
+SECONDS = 4.0  # of a measurement, whole passes over the photographs
 BATCH = 32  # images that Keras gets at once, its default
 CLASSES = 5
 

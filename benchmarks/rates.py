@@ -23,9 +23,13 @@ from perennial.model.models import MODELS
 from perennial.model.training.input import Batch, Input
 
 
-def deliver(model: str, cache: str) -> None:
-    """Prints how fast batches come out of the records of this folder's project."""
+def deliver(model: str, *caches: str) -> None:
+    """Prints how fast batches come out of the records of this folder's project, with images cached as named."""
     tf.config.experimental.enable_op_determinism()  # as by default in a training
+    print(json.dumps({cache: _delivered(model, cache) for cache in caches}))
+
+
+def _delivered(model: str, cache: str) -> dict[str, float]:
     case, records = CASES[model], projects.records(Path())
     train = config.load(Path("params.yaml")).train
     train = train.model_copy(update={"cache": cache, "batch_size": case.batch_size})
@@ -41,13 +45,13 @@ def deliver(model: str, cache: str) -> None:
             seen += tf.shape(next(batches).labels)[0]
         return seen
 
-    _timed(lambda steps: int(several(tf.constant(steps))), started)
+    return _timed(lambda steps: int(several(tf.constant(steps))), started)
 
 
 def consume(model: str) -> None:
     """Prints how fast a model is trained on one batch, without averages and penalties.
 
-    Each step distorts the images again, as training does; for photographs, it changes only their colors.
+    Each step distorts the images again, as training does.
     """
     case, options, pixels = CASES[model], config.load(Path("params.yaml")).model, _pixels(model)
     started = time.monotonic()
@@ -62,8 +66,7 @@ def consume(model: str) -> None:
     @tf.function
     def several(steps: tf.Tensor) -> None:
         for step in tf.range(steps):
-            distorted = pixels.training if pixels.same_size else pixels.finished
-            inputs = distorted(images, drawn + step)
+            inputs = pixels.training(images, drawn + step)
             with tf.GradientTape() as tape:
                 logits = models.logits(net(inputs, training=True))
                 loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -74,7 +77,7 @@ def consume(model: str) -> None:
         return steps * case.batch_size
 
     optimizer.build(net.trainable_variables)
-    _timed(updates, started)
+    print(json.dumps({"model": _timed(updates, started)}))
 
 
 def photographs(*cases: str) -> None:
@@ -103,7 +106,7 @@ def photographs(*cases: str) -> None:
                 0, 0
             )
         images = iter(batches)
-        for _ in range(8):
+        for _ in range(6):
             batch = next(images)
         begun, used, count = time.monotonic(), time.process_time(), 0
         while time.monotonic() - begun < SECONDS_EACH:
@@ -128,7 +131,7 @@ def _in_step(pixels: ImageSpec, batch: Batch) -> float:
 
 def _pixels(model: str) -> ImageSpec:
     case = CASES[model]
-    side, channels = {"mnist": (28, 1), "cifar10": (32, 3), "flowers": (None, 3)}[case.dataset]
+    side, channels = {"mnist": (28, 1), "cifar10": (32, 3)}[case.dataset]
     return ImageSpec(
         preprocessing=case.preprocessing,
         height=side,
@@ -140,8 +143,8 @@ def _pixels(model: str) -> ImageSpec:
     )
 
 
-def _timed(several: Callable[[int], int], started: float) -> None:
-    """Prints images a second and processor seconds an image of several steps at a time, as a training asks."""
+def _timed(several: Callable[[int], int], started: float) -> dict[str, float]:
+    """Images a second and processor seconds an image of several steps at a time, as a training asks."""
     several(1)
     first_s = time.monotonic() - started
     several(4)  # what was ready before it was asked for
@@ -149,8 +152,7 @@ def _timed(several: Callable[[int], int], started: float) -> None:
     while time.monotonic() - begun < SECONDS:
         images += several(5)
     rate = images / (time.monotonic() - begun)
-    found = {"rate": rate, "processor_seconds": (time.process_time() - used) / images, "first_s": first_s}
-    print(json.dumps(found))
+    return {"rate": rate, "processor_seconds": (time.process_time() - used) / images, "first_s": first_s}
 
 
 if __name__ == "__main__":

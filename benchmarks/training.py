@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perennial.model.training.input import Input
     from perennial.model.training.loop import Evaluator, Loop
 
-SECONDS = 6.0  # of a measurement, after the first steps
+SECONDS = 4.0  # of a measurement, after the first steps
 PROFILED = range(20, 40)  # updates
 
 

@@ -7,8 +7,8 @@ from benchmarks import data, peers, projects, results
 from benchmarks.timing import PERENNIAL, Case, Program, compare
 
 # The side of a grey image that makes records of such a size, how many of them, and the MB/s to reach:
-# 1 and 2 GB, so that reading them takes several times as long as the start.
-RECORDS = {"800-byte records": (24, 1_250_000, 300), "3 KB records": (53, 650_000, 900)}
+# 0.5 and 1 GB, so that reading them takes several times as long as the start.
+RECORDS = {"800-byte records": (24, 625_000, 300), "3 KB records": (53, 325_000, 900)}
 ONE_PROCESS = {"compute.processes": 1}
 TFDV = "tensorflow-data-validation"
 

@@ -1,5 +1,6 @@
 """The documentation and its site compared with the code."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -15,6 +16,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from ruamel.yaml import YAML
 
+from benchmarks import photographs
 from perennial.base import config
 from perennial.base.config import choices, upgrade
 from perennial.base.config.release import PathsConfig
@@ -26,6 +28,7 @@ from perennial.data.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+INPUT_RESULTS = ROOT / "benchmarks" / "results" / "input.json"
 DATA, TRAINING, EXPORT, ARCHITECTURE, FILES, NETWORKS, PREPROCESSING, PROBLEM_CODES, EXIT_CODES = (
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
     for name in (
@@ -188,3 +191,9 @@ def test_the_site_requests_nothing_from_other_hosts(site: Path) -> None:
         assert not [url for url in requests.urls if re.match(r"(?:\w+:)?//", url)], page
     for style in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)[\s\"']*(?:\w+:)?//", style.read_text(encoding="utf-8")), style
+
+
+@pytest.mark.skipif(not INPUT_RESULTS.exists(), reason="the benchmark was not run yet")
+def test_the_tables_of_photographs_are_those_of_the_benchmark() -> None:
+    page = photographs.PAGE.read_text(encoding="utf-8")
+    assert photographs.documented(page, json.loads(INPUT_RESULTS.read_text(encoding="utf-8"))) == page

@@ -22,7 +22,7 @@ def measure(batches: Callable[[str, list[bytes]], Batches], arguments: list[str]
     files, found = photographs(Path(records)), {}
     for case in cases:
         images = batches(case, files)
-        for _ in range(8):
+        for _ in range(6):
             next(images)
         begun, used, count = time.monotonic(), processor_seconds(), 0
         while time.monotonic() - begun < float(seconds):

@@ -1,4 +1,4 @@
-"""The training input of photographs in tf.data: `tfdata_photographs PROGRAM RECORDS SECONDS CASE...`.
+"""The training input of photographs in tf.data: `tfdata_photographs RECORDS SECONDS PROGRAM/CASE...`.
 
 PROGRAM is one of
 
@@ -112,8 +112,9 @@ def keras_layers(case: str, size: int) -> Callable[..., object]:
     return lambda images: net(images, training=True)
 
 
-def batches(program: str, case: str, files: list[bytes]) -> Batches:
+def batches(asked: str, files: list[bytes]) -> Batches:
     """Batches of distorted images without end."""
+    program, _, case = asked.partition("/")
     fused, size = program == "crop", SIZES[case]
     cases: dict[str, Callable[..., tf.Tensor]] = {
         "inception": partial(inception, fused=fused),
@@ -137,4 +138,4 @@ def batches(program: str, case: str, files: list[bytes]) -> Batches:
 
 
 if __name__ == "__main__":
-    measure(partial(batches, sys.argv[1]), sys.argv[2:])
+    measure(batches, sys.argv[1:])

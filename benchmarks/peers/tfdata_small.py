@@ -46,7 +46,7 @@ def measure(records: str, seconds: float, batch_size: int) -> None:
         seen += int(several(tf.constant(5)))
     rate = seen / (time.monotonic() - begun)
     spent = (time.process_time() - used) / seen
-    print(json.dumps({"rate": rate, "processor_seconds": spent, "first_s": first_s}))
+    print(json.dumps({"tf.data": {"rate": rate, "processor_seconds": spent, "first_s": first_s}}))
 
 
 if __name__ == "__main__":
