@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,7 @@ def reproduced(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytes
 
     One process of pytest runs the stages; the others copy its checkout.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    base, shared = tmp_path_factory.getbasetemp(), of_all_processes(tmp_path_factory)
     checkout, finished = make_checkout("reproduced"), shared / "finished"
     with FileLock(shared / "finished.lock"):
         if finished.exists():
@@ -61,10 +62,21 @@ def reproduced(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytes
     return checkout
 
 
+def of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of pytest have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="module")  # a server takes a tenth of a core
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Prefect server on this machine, its database in a temporary folder."""
-    home = tmp_path_factory.mktemp("server")
+    """A Prefect server on this machine, its database in a temporary folder.
+
+    Making the tables takes most of a server's start, so the next servers begin with a copy of them.
+    """
+    home, new = tmp_path_factory.mktemp("server"), of_all_processes(tmp_path_factory) / "new.db"
+    if new.exists():
+        shutil.copy(new, home / "prefect.db")
     port = str(free_port())
     url = f"http://127.0.0.1:{port}/api"
     environment = {
@@ -72,6 +84,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",  # for all that these tests do
+        "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "20",  # of each schedule, instead of 100
         # SQLite lets one connection write at a time; on a busy machine the others wait longer than by default.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
         "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
@@ -81,4 +94,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
     ) as started:
         wait_until(lambda: responds(f"{url}/health"))
+        if not new.exists():
+            copy = tmp_path_factory.mktemp("tables") / new.name
+            with (
+                closing(sqlite3.connect(home / "prefect.db")) as tables,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                tables.backup(target)
+            copy.rename(new)
         yield Server(url, started)

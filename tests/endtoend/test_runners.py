@@ -106,7 +106,7 @@ def deployed(
         return Asked(done.returncode, run, home / "runs" / run["id"])
 
     # The worker's own code is this checkout's: what runs must come from the clone all the same.
-    environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="2")
+    environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="5")
     with Beside(worker, project.folder, environment) as started:
         with server.schedule("nightly", seconds=10):
             wait_until(lambda: server.runs("PENDING", "RUNNING"))
@@ -209,17 +209,24 @@ FAILURES = {
     "rebuild differs": ("weekly", f"StageFailed: rebuild ended with exit code 4: v0.0.2 different: {WORDS}"),
 }
 NEWS = ("promoted", "rejected", "retraining-started", "approval-expired")
+ALERTS = """
+import os
+from perennial.orchestration.server.runs import alert
+for kind, run in {ids!r}.items():
+    os.environ["PREFECT__RUNTIME__FLOW_RUN__ID"] = run
+    alert(kind, {words!r})
+"""
 LATER = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00:00:00Z"}}
 NEEDED = {"person": {"run": "none"}}  # parameters without a default, by deployment
 
 
 def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: Deployed) -> None:
     runs = {kind: failed(deployed.server, *how) for kind, how in FAILURES.items()}
-    for kind in NEWS:
-        runs[kind.replace("-", " ")] = run = scheduled(deployed.server, "on-demand")
-        ours = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "x", "PREFECT__RUNTIME__FLOW_RUN__ID": run["id"]}
-        script = f"from perennial.orchestration.server.runs import alert; alert({kind!r}, {WORDS!r})"
-        deployed.project.must(sys.executable, "-c", script, PREFECT_API_URL=deployed.server.url, **ours)
+    news = {kind: scheduled(deployed.server, "on-demand") for kind in NEWS}
+    ids = {kind: run["id"] for kind, run in news.items()}
+    ours = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "x", "PREFECT_API_URL": deployed.server.url}
+    deployed.project.must(sys.executable, "-c", ALERTS.format(ids=ids, words=WORDS), **ours)
+    runs |= {kind.replace("-", " "): run for kind, run in news.items()}
     for kind, run in runs.items():
         text = deployed.alert(f"{run['name']}: {kind}\n")
         assert text.endswith(f"{SHOWN}\n{deployed.server.url[:-4]}/runs/flow-run/{run['id']}")

@@ -102,7 +102,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 900) -> None:
     while not condition():
         assert time.monotonic() < deadline, "timed out"
         time.sleep(pause)
-        pause = min(1.2 * pause, 1)
+        pause = min(1.2 * pause, 2)
 
 
 @dataclass(frozen=True)

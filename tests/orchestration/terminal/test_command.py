@@ -149,9 +149,15 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prefect's folder of several commands: the first makes its database, which takes most of a start."""
+    return tmp_path_factory.mktemp("prefect")
+
+
 @pytest.mark.parametrize("ends", ["os.killpg(0, signal.SIGKILL)", "raise SystemExit(3)"])
 def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
-    tmp_path: Path, ends: str
+    tmp_path: Path, database: Path, ends: str
 ) -> None:
     (tmp_path / "program.py").write_text(
         "import os, signal, sys\n"
@@ -166,7 +172,7 @@ def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
         "print(server, os.getpgid(server) != os.getpgid(0), 'prefect.server' in sys.modules, flush=True)\n"
         f"{ends}\n"
     )
-    done = program(tmp_path)
+    done = program(tmp_path, database)
     server, apart, imported = done.stdout.split()
     assert (done.returncode, apart, imported) == (-signal.SIGKILL if "KILL" in ends else 3, "True", "False")
     wait_until(lambda: not Path("/proc", server).exists())
@@ -183,18 +189,18 @@ def test_a_temporary_server_that_cannot_start_ends_the_command_with_one_message(
         "except PerennialError as error:\n"
         "    print(error)\n"
     )
-    done = program(tmp_path)
+    done = program(tmp_path, tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("Prefect's temporary server ended with code ")
     assert str(tmp_path) in done.stdout
 
 
-def program(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run program.py of a folder, which is also Prefect's, in a session of its own."""
+def program(folder: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run program.py of a folder in a session of its own, with Prefect's files in another."""
     return subprocess.run(
         [sys.executable, "-m", "program"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PREFECT_HOME": str(folder)},
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PREFECT_HOME": str(home)},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

@@ -5,6 +5,7 @@ another project; what a person changed otherwise is said as it is changed back.
 """
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -12,14 +13,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest.mock import patch
 from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
-from prefect import get_client
+from prefect import cli, get_client
 from prefect.cli.deploy._models import DeploymentConfig
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
@@ -301,24 +304,25 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
         declared = {**plan[0].text, "deployments": [each.declared for each in plan]}
         file.write_text(json.dumps(declared, default=str), encoding="utf-8")
         # Not shown if all is well: it names commands that start workers without our supervisor.
-        command = [
-            sys.executable,
-            "-m",
-            "prefect",
-            "--no-prompt",
-            "deploy",
-            "--all",
-            "--prefect-file",
-            str(file),
-        ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            sys.stderr.write(done.stdout)
-            sys.exit(done.returncode)
+        code, printed = _prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(file))
+        if code:
+            sys.stderr.write(printed)
+            sys.exit(code)
     for each, before in known:
         schedules.bring(client, each.name, before.id, each.schedules)
         for line in changes(before, client.read_deployment(before.id)):
             sys.stdout.write(f"{each.name}: {line}\n")
+
+
+def _prefect(*command: str) -> tuple[int | str | None, str]:
+    """Run a command of Prefect in this process, which has imported it; its exit code and what it prints."""
+    printed, code = io.StringIO(), None
+    with redirect_stdout(printed), patch.object(sys, "argv", ["prefect", *command]):
+        try:
+            cli.app()
+        except SystemExit as end:
+            code = end.code
+    return code, printed.getvalue()
 
 
 def _remove_others(
