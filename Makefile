@@ -86,12 +86,12 @@ infra: install-dev .work/infra/installed
 # Known holes of the packages in the lock, by the database of PyPI.
 audit: .work/infra/installed
 	@if .work/infra/bin/python -c 'import urllib.request as u; u.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=20)' 2>/dev/null; \
-	then .work/infra/bin/pip-audit --progress-spinner off --strict --disable-pip --require-hashes -r requirements/s3.txt; \
+	then .work/infra/bin/pip-audit --progress-spinner off --strict --disable-pip --require-hashes -r requirements/base.txt; \
 	else echo "audit: skipped; pypi.org, whose database lists known holes of packages, cannot be reached"; fi
 
 # What an image holds, with versions and hashes, in CycloneDX' format.
 sbom: .work/infra/installed
-	@PYTHONWARNINGS=ignore .work/infra/bin/cyclonedx-py requirements requirements/s3.txt --pyproject pyproject.toml --output-reproducible -o .work/sbom.json
+	@PYTHONWARNINGS=ignore .work/infra/bin/cyclonedx-py requirements requirements/base.txt --pyproject pyproject.toml --output-reproducible -o .work/sbom.json
 	@echo "sbom: .work/sbom.json"
 
 # The site of docs/, in .work/site; a broken link is an error.
@@ -123,11 +123,10 @@ lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@mkdir -p .work && $(LOCK) $(UPGRADE) pyproject.toml --all-extras --group dev -o .work/all.txt
 	@$(LOCK) pyproject.toml --group build -c .work/all.txt -o requirements/base.txt
-	@$(LOCK) pyproject.toml --group build --extra s3 -c .work/all.txt -o requirements/s3.txt
-	@$(LOCK) pyproject.toml --group build --extra s3 --extra gpu -c .work/all.txt -o requirements/gpu.txt
+	@$(LOCK) pyproject.toml --group build --extra gpu -c .work/all.txt -o requirements/gpu.txt
 	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt
 	@$(LOCK) pyproject.toml --group build --extra onnx -c .work/all.txt -o requirements/onnx.txt
-	@$(LOCK) pyproject.toml --extra s3 --extra ray --extra onnx --group dev -c .work/all.txt -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra ray --extra onnx --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) tests/support/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt

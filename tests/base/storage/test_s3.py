@@ -2,8 +2,6 @@
 
 import hashlib
 import random
-import subprocess
-import sys
 
 import pytest
 from support import s3
@@ -319,20 +317,3 @@ def test_the_first_error_ends_the_others(failing, proxy):
     with pytest.raises(PerennialError):
         list(together(failing, work, range(1000)))
     assert len(proxy.asked) < 1000
-
-
-WITHOUT = """
-import sys
-sys.modules["boto3"] = None
-from perennial.base.errors import ConfigError
-from perennial.base.storage import open_store, together
-try:
-    open_store("s3://bucket/prefix")
-except ConfigError as error:
-    print(error)
-"""
-
-
-def test_without_boto3_the_error_says_what_to_install():
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
-    assert "pip install perennial[s3]" in done.stdout

@@ -101,6 +101,14 @@ def test_a_lock_file_that_the_revision_lacks_is_refused(checkout: Path, tmp_path
         python_for(tmp_path, checkout, print, {environment.REQUIREMENTS: "base,gpu"})
 
 
+@pytest.mark.parametrize("names", ["", "s3"])
+def test_older_revisions_have_a_lock_of_their_own_for_s3(checkout: Path, tmp_path: Path, names: str) -> None:
+    variables = {environment.REQUIREMENTS: names}
+    assert version(python_for(tmp_path, checkout, print, variables)) == "1.0"
+    (checkout / "requirements" / "s3.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
+    assert version(python_for(tmp_path, checkout, print, variables)) == "2.0"
+
+
 def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom perennial.operations.deployment.environment import python_for\n"

@@ -315,14 +315,9 @@ class S3Store:
 
 def _client(access: Access) -> tuple[Any, frozenset[str]]:
     """Return a boto3 client, and the secrets that must not appear in messages."""
-    try:
-        import boto3  # noqa: PLC0415 - optional
-        from botocore.config import Config  # noqa: PLC0415
-    except ImportError:
-        raise ConfigError(
-            "s3:// needs boto3, which is not installed; run `pip install perennial[s3]`, or in a checkout "
-            "`.venv/bin/pip install -r requirements/s3.txt`"
-        ) from None
+    import boto3  # noqa: PLC0415 - half a second that most commands do not need
+    from botocore.config import Config  # noqa: PLC0415
+
     settings: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": TRIES_INSIDE},
         "connect_timeout": CONNECT_S,

@@ -12,7 +12,8 @@ from pathlib import Path
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.runtime import locks
 
-REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `s3 onnx`: names of files in requirements/
+REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
+S3 = "s3"  # the lock of older revisions with the packages for S3, which base.txt has now
 READY = "perennial-ready"  # written last
 INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
 LINES = 5  # of an installer's message
@@ -35,7 +36,7 @@ def python_for(
         ConfigError: the checkout has no such lock file.
         PerennialError: the packages cannot be installed.
     """
-    files = _lock_files(checkout, variables.get(REQUIREMENTS) or "base")
+    files = _lock_files(checkout, variables.get(REQUIREMENTS) or S3)
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     installed = Path(sys.prefix, INSTALLED)
     if own and installed.is_file() and digests <= set(installed.read_text(encoding="utf-8").split()):
@@ -60,7 +61,10 @@ def python_for(
 
 
 def _lock_files(checkout: Path, names: str) -> list[Path]:
-    files = [checkout / "requirements" / f"{name}.txt" for name in sorted(set(names.replace(",", " ").split()))]
+    folder, wanted = checkout / "requirements", set(names.replace(",", " ").split())
+    if S3 in wanted and not (folder / f"{S3}.txt").is_file():
+        wanted = wanted - {S3} | {"base"}
+    files = [folder / f"{name}.txt" for name in sorted(wanted)]
     if missing := [file.name for file in files if not file.is_file()]:
         raise ConfigError(
             f"requirements/{missing[0]} is not in this revision, so its packages are unknown; choose another "

@@ -21,9 +21,8 @@ from perennial.base.project import dvc
 from perennial.base.project.git import Repository
 from perennial.base.runtime import process, processor
 from perennial.base.runtime.environment import pinned_versions
-from perennial.base.storage import is_s3
 from perennial.operations.deployment.checkout import prepare
-from perennial.operations.deployment.environment import REQUIREMENTS, python_for
+from perennial.operations.deployment.environment import python_for
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
@@ -193,7 +192,6 @@ def _add_remotes(file: Path) -> None:
 
 def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
     """Return this Python if it has exactly the packages of the revision's lock, else that of an environment."""
-    names = os.environ.get(REQUIREMENTS) or ("s3" if _needs_s3(checkout) else "base")
     base = checkout / "requirements" / "base.txt"
     own = Path(sys.executable)
     differing = [f"{base.name} is not in this revision"]
@@ -204,23 +202,13 @@ def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
             return own, packages
         log.info("this Python has other packages than the revision's lock: %s", "; ".join(differing[:5]))
     try:
-        python = python_for(
-            files.home(), checkout, lambda line: log.info("%s", line), {REQUIREMENTS: names}, own=False
-        )
+        python = python_for(files.home(), checkout, lambda line: log.info("%s", line), own=False)
     except PerennialError as error:
         shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
         raise type(error)(
             f"{error}; nothing was rebuilt; this Python differs from the lock: {shown}"
         ) from error
     return python, _packages(python)
-
-
-def _needs_s3(checkout: Path) -> bool:
-    text = (
-        (checkout / "params.yaml").read_text(encoding="utf-8") if (checkout / "params.yaml").is_file() else ""
-    )
-    urls = [value for key, value in dvc.configuration().items() if key.endswith(".url")]
-    return (checkout / "requirements" / "s3.txt").is_file() and (any(map(is_s3, urls)) or "s3://" in text)
 
 
 def _packages(python: Path) -> dict[str, str]:
