@@ -77,14 +77,27 @@ def test_a_stage_refuses_another_version_and_changes_nothing(load, package: str,
     assert [path.name for path in Path().iterdir() if path.name in ("data", ".work")] == []
 
 
-def test_a_version_that_is_installed_while_a_stage_starts_is_refused(load, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("sys.path.insert(0, 'other')", "nothing was changed"),
+        (
+            "def download(config): sys.path.insert(0, 'other')",
+            "changed while download ran, so its result",
+        ),
+    ],
+)
+def test_a_version_that_is_installed_while_a_stage_starts_or_runs_is_refused(
+    load, monkeypatch, code: str, outcome: str
+) -> None:
     load()
     change("numpy", version("numpy"))
     Path("other/numpy-1.0.dist-info").mkdir(parents=True)
     Path("other/numpy-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")
-    Path("slow_start.py").write_text("import sys\nsys.path.insert(0, 'other')\n")
+    Path("slow_start.py").write_text(f"import sys\n{code}\n")
+    monkeypatch.delitem(sys.modules, "slow_start", raising=False)
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
-    with pytest.raises(ConfigError, match=r"numpy is 1.0, expected .*nothing was changed"):
+    with pytest.raises(ConfigError, match=rf"numpy is 1.0, expected .*{outcome}"):
         run_stage("download", Path("params.yaml"), module="slow_start")
 
 

@@ -233,3 +233,14 @@ def test_a_repository_without_a_commit_is_refused_before_a_server_is_used(
         signal.signal(number, handler)
     assert (refused.value.code, temporary._servers) == (2, [])
     assert capsys.readouterr().err == "this git repository has no commit yet; commit the project first\n"
+
+
+def test_the_temporary_server_waits_for_its_database_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_TIMEOUT", "7")
+    server = temporary.TemporaryServer()
+    given = Path(f"/proc/{server._process.pid}/environ").read_text().split("\0")
+    server._process.kill()
+    server.stop()
+    assert {"PREFECT_SERVER_DATABASE_TIMEOUT=7", "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT=300"} <= set(given)

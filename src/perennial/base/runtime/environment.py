@@ -34,10 +34,10 @@ INSTALLED_ALWAYS, INSTALLED_MAYBE = "packages", ("cuda", "optional")  # keys of 
 Versions = Mapping[str, tuple[str, ...]]
 
 
-def require(stage: str, folder: Path = FOLDER) -> None:
+def require(stage: str, folder: Path = FOLDER, outcome: str = "nothing was changed") -> None:
     """Check that the installed packages have the versions that the files of a stage's environment name.
 
-    Nothing is required if there is no such file, such as outside a checkout.
+    Nothing is required if there is no such file, such as outside a checkout. `outcome`: for the message.
 
     Raises:
         ConfigError: names each package, its version, the one that the file names, and what to do.
@@ -51,7 +51,7 @@ def require(stage: str, folder: Path = FOLDER) -> None:
     if wrong:
         found = "; ".join(f"{', '.join(each)} in {file}" for file, each in wrong.items())
         raise ConfigError(
-            f"other packages are installed than this revision names: {found}; nothing was changed; install "
+            f"other packages are installed than this revision names: {found}; {outcome}; install "
             f"these versions with `make install`, or write yours into {' and '.join(wrong)} and commit that: "
             "the stages that depend on it then run again"
         )

@@ -29,6 +29,9 @@ HOST = "127.0.0.1"
 STOP_S = 5.0  # to end in order, before it is killed
 # As Prefect sets them for the server of a single process.
 PREFECT = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1", "PREFECT_UI_ENABLED": "0"}
+# SQLite lets one connection write at a time. On a busy machine the others wait longer than Prefect lets them,
+# and each that gives up prints a traceback.
+PATIENCE = {"PREFECT_SERVER_DATABASE_TIMEOUT": "300", "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300"}
 _servers: list["TemporaryServer"] = []  # of this process: none or one
 
 
@@ -40,13 +43,14 @@ class TemporaryServer:
     """
 
     def __init__(self) -> None:
-        settings, self.is_announced = get_current_settings(), False
+        given = get_current_settings().to_environment_variables(exclude_unset=True)
+        self.is_announced = False
         # It listens from now on: the first request waits for its answer, and no other program gets the port.
         with socket.create_server((HOST, 0)) as listener:
             self.address = f"http://{HOST}:{listener.getsockname()[1]}"
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(listener.fileno())],
-                env={**os.environ, **PREFECT, **settings.to_environment_variables(exclude_unset=True)},
+                env={**PATIENCE, **os.environ, **PREFECT, **given},
                 stdin=subprocess.PIPE,  # closes when this process ends, even after SIGKILL
                 pass_fds=[listener.fileno()],
                 start_new_session=True,
