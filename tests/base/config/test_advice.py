@@ -24,7 +24,7 @@ def advised(load):
         sizes = {"height": list(sides), "width": list(sides), "channels": [channels, channels]}
         report = {"ok": True, "examples": counts, "statistics": {"dataset": dataset, **sizes}}
         files.write_json(checked.paths.validation, report)
-        return [each.code for each in (*advice.of_splits(checked), *advice.of_images(checked))]
+        return [each.code for each in advice.of_data(checked)]
 
     return codes
 
@@ -59,10 +59,10 @@ def test_data_and_parameters_give_advice(advised, counts, options, codes):
 
 
 def test_a_report_that_is_missing_damaged_or_of_another_data_set_gives_none(load, advised):
-    assert [*advice.of_splits(load()), *advice.of_images(load())] == []
+    assert advice.of_data(load()) == []
     for content in (b"", b"[]", b"{}", b'{"ok": true, "statistics": 1}'):
         files.write_bytes(load().paths.validation, content)
-        assert [*advice.of_splits(load()), *advice.of_images(load())] == []
+        assert advice.of_data(load()) == []
     assert advised(SMALL, dataset="image_folder")
     assert advice.of_splits(load(**{"dataset.name": "mnist"})) == []
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -133,6 +134,27 @@ def test_a_server_of_another_version_is_named() -> None:
 def test_a_wrong_password_names_its_variable(status: int) -> None:
     with answering(lambda *_: (status, '{"detail": "Unauthorized"}')) as url:
         assert "look at PREFECT_API_AUTH_STRING" in refused(f"{url}/api", PREFECT_API_AUTH_STRING="a:hunter2")
+
+
+def test_a_wrong_password_is_refused_before_prefect_s_own_client_is_used() -> None:
+    with (
+        answering(lambda *_: (401, '{"exception_message": "Unauthorized"}')) as url,
+        server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+        pytest.raises(PerennialError, match=r"\(401\): Unauthorized; look at PREFECT_API_AUTH_STRING"),
+    ):
+        client.reach()
+
+
+def test_http_to_a_server_with_tls_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(4096)
+
+        Thread(target=hang_up, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        assert "If it speaks TLS, PREFECT_API_URL must start with https://" in refused(url)
 
 
 def test_https_to_a_server_without_tls_is_named() -> None:

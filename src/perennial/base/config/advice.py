@@ -54,6 +54,11 @@ class Advice:
         return printable(f"{self.message}; {self.remedy} [{self.code}]")
 
 
+def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
+    """All advice before a training: about the splits, the images and the network."""
+    return [*of_splits(config, accuracy), *of_images(config)]
+
+
 def of_splits(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
     """Advice about the splits, from the parameters and the validation report; almost none without a report.
 
@@ -89,8 +94,7 @@ def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) 
         *_chance(scores),
         *_copies(config),
         *_label_errors(config, scores),
-        *of_splits(config, accuracy),
-        *of_images(config),
+        *of_data(config, accuracy),
     ]
 
 

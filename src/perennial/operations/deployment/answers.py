@@ -18,6 +18,7 @@ from perennial.operations.deployment.settings import AUTH, CERTIFICATE, CSRF, EX
 BROKEN = 500  # status codes from here on may be temporary
 DETAIL = 500  # characters of a message
 DENIED, FORBIDDEN, PROXY_DENIED = 401, 403, 407
+REFUSED = {DENIED, FORBIDDEN, PROXY_DENIED}  # whatever is asked
 MISPLACED = {404, 405}
 TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
@@ -115,7 +116,8 @@ def parsed(answer: httpx.Response, url: str) -> Any:
 def detail(answer: httpx.Response) -> str:
     """The server's reason for refusing a request."""
     try:
-        reason = answer.json()["detail"]
+        found = answer.json()
+        reason = found["exception_message"] if "exception_message" in found else found["detail"]
     except (ValueError, LookupError, TypeError):
         reason = _title(answer)
     return " ".join(str(reason).split())[:DETAIL]
@@ -178,6 +180,8 @@ def require_fitting(error: httpx.TransportError, url: str) -> None:
 
 def described(error: httpx.TransportError, url: str) -> str:
     """A failure of the network, for a message."""
+    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http://"):
+        return f"{error} If it speaks TLS, {URL} must start with https://{_through(url)}"
     kind = "no answer in time" if isinstance(error, httpx.TimeoutException) else type(error).__name__
     return f"{kind}: {error}{_through(url)}" if str(error) else f"{kind}{_through(url)}"
 

@@ -10,7 +10,6 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -112,18 +111,23 @@ class PrefectServer:
 
         Raises:
             WrongServer: something else answers, or the settings do not fit the server.
+            ServerRefused: it wants another user, password or token.
             ServerAway: nothing answers.
         """
         if self._reached:
             return
-        with suppress(ServerRefused):  # of an old server or a proxy: the request itself will say more
+        version = None
+        try:
             version = self._request("GET", "admin/version", None, FIRST_S)
-            if isinstance(version, str) and version.partition(".")[0] not in {MAJOR, "0"}:
-                raise WrongServer(
-                    f"the server {redacted(self.url)} runs Prefect {version}, and this is a client of Prefect "
-                    f"{MAJOR}; start a server with `prefect server start` of this environment, or correct "
-                    f"{settings.URL}"
-                )
+        except ServerRefused as error:  # of an old server or a proxy: the request itself will say more
+            if error.status in answers.REFUSED:
+                raise
+        if isinstance(version, str) and version.partition(".")[0] not in {MAJOR, "0"}:
+            raise WrongServer(
+                f"the server {redacted(self.url)} runs Prefect {version}, and this is a client of Prefect "
+                f"{MAJOR}; start a server with `prefect server start` of this environment, or correct "
+                f"{settings.URL}"
+            )
         self._reached = True
 
     def request(self, method: str, path: str, body: object = None) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from perennial.base.errors import SIGNALS, ConfigError
+from perennial.base.errors import SIGNALS, PerennialError
 from perennial.operations.deployment.answers import ServerAway
 from perennial.operations.deployment.server import connect
 
@@ -99,7 +99,7 @@ def _server() -> str:
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
             server.reach()
-    except ConfigError as error:
+    except PerennialError as error:
         sys.stderr.write(f"perennial worker: {error}\n")
         raise SystemExit(error.exit_code) from None
     return server.url
