@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import forks
 
 from perennial.base.config import release
 from perennial.base.errors import ConfigError
@@ -131,10 +132,11 @@ def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, 
         accepted = False
     make = f"{shlex.quote(sys.executable)} -c \"open('{path}', 'w').write('x')\""
     (workspace / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: {json.dumps(make)}\n    outs: ['{path}']\n")
-    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
-        subprocess.run(command, check=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
+    dvc, environment = [forks.python(), "-m", "dvc"], {**os.environ, "DVC_NO_ANALYTICS": "1"}
+    for command in (["git", "init", "-q"], [*dvc, "init", "-q"]):
+        subprocess.run(command, check=True, env=environment)
     try:
-        done = subprocess.run(["dvc", "repro", "-q"], check=False, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
+        done = subprocess.run([*dvc, "repro", "-q"], check=False, env=environment)
     finally:
         Path(OUTSIDE, "perennial-test-out").unlink(missing_ok=True)
     assert accepted == (done.returncode == 0)

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support import forks
 
 from perennial.base.errors import PerennialError
 from perennial.base.runtime import locks
@@ -30,7 +31,7 @@ def checkout(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_STAGE", raising=False)
     if request.param == "dvc":
-        subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], check=True)
+        subprocess.run([forks.python(), "-m", "dvc", "init", "-q", "--no-scm"], check=True)
     return tmp_path
 
 
@@ -133,4 +134,4 @@ def test_a_dvc_that_was_killed_is_no_obstacle(checkout):
 def test_a_stage_that_dvc_started_leaves_dvcs_lock_alone(checkout, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train")
     with locks.stage(WORK, "train", timeout_s=0):
-        subprocess.run([sys.executable, "-m", "dvc", "status", "-q"], check=True)
+        subprocess.run([forks.python(), "-m", "dvc", "status", "-q"], check=True)

@@ -29,6 +29,15 @@ def require_installed(name: str) -> None:
         pytest.importorskip(package)
 
 
+def converted(export: Path, name: str) -> Path:
+    """The file of a format in an export, converted by the first test that needs it."""
+    require_installed(name)
+    file = export / export_layout.EXTRA / FORMATS[name].file
+    if not file.exists():
+        formats.write(export, [name], lambda: (image for _, image in IMAGES))
+    return file
+
+
 def exported(folder: Path, pixels: object = GREY, world: World | None = None) -> Path:
     world = world or scoring.world(20)
     folder.mkdir()
@@ -55,30 +64,27 @@ def test_the_formats_are_those_that_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_is_within_its_bounds_and_reproducible(export: Path, name: str) -> None:
-    require_installed(name)
-    file = export / export_layout.EXTRA / FORMATS[name].file
-    contents = []
-    for _ in range(2):
-        formats.write(export, [name], lambda: (image for _, image in IMAGES))
-        contents.append(file.read_bytes())
+    file = converted(export, name)
+    contents = [file.read_bytes()]
+    formats.write(export, [name], lambda: (image for _, image in IMAGES))
+    contents.append(file.read_bytes())
     # Of one process; tf2onnx counts its names on, and so gives equal files to new processes alone.
     assert contents[0] == contents[1] or name == "onnx"
-    whole, _, converted = parity.backends(export, [name])
-    (expected, most), (classes, probabilities) = whole.outputs(IMAGES), converted.outputs(IMAGES)
-    assert (converted.name, converted.bytes, converted.difference) == (
+    whole, _, other = parity.backends(export, [name])
+    (expected, most), (classes, probabilities) = whole.outputs(IMAGES), other.outputs(IMAGES)
+    assert (other.name, other.bytes, other.difference) == (
         name,
         len(contents[1]),
         FORMATS[name].difference,
     )
-    assert np.abs(probabilities - most).max() <= (0.3 if name == "tflite_int8" else converted.difference)
-    assert (classes == expected).mean() >= min(converted.agreement, 0.9)
+    assert np.abs(probabilities - most).max() <= (0.3 if name == "tflite_int8" else other.difference)
+    assert (classes == expected).mean() >= min(other.agreement, 0.9)
     assert (classes.dtype, probabilities.dtype) == (np.int64, np.float32)
 
 
 @pytest.mark.parametrize("name", ["tflite_float32", "tflite_int8", "onnx"])
 def test_a_runtime_refuses_another_type_than_uint8(export: Path, name: str) -> None:
-    require_installed(name)
-    formats.write(export, [name], lambda: (image for _, image in IMAGES))
+    converted(export, name)
     predict = parity.backends(export, [name])[-1].predict
     for kind in (np.float32, np.float64, np.int32, np.int64):
         with pytest.raises(Exception, match=r"(?i)type"):
@@ -96,18 +102,14 @@ def test_an_image_of_any_contrast_is_standardized_before_int8(normalized: Path) 
 
 @pytest.mark.parametrize(("name", "share"), [("tflite_float16", 0.6), ("tflite_int8", 0.4)])
 def test_lower_precision_makes_smaller_files(export: Path, name: str, share: float) -> None:
-    formats.write(export, ["tflite_float32", name], lambda: (image for _, image in IMAGES))
-    sizes = [
-        (export / export_layout.EXTRA / FORMATS[each].file).stat().st_size for each in ("tflite_float32", name)
-    ]
+    sizes = [converted(export, each).stat().st_size for each in ("tflite_float32", name)]
     assert sizes[1] < share * sizes[0]
 
 
 def test_a_frozen_graph_has_no_variables_and_the_nodes_that_old_programs_name(export: Path) -> None:
-    formats.write(export, ["frozen_graph", "text_graph"], lambda: ())
-    folder = export / export_layout.EXTRA
-    binary = tf.compat.v1.GraphDef.FromString((folder / "frozen_graph.pb").read_bytes())
-    assert text_format.Parse((folder / "graph.pbtxt").read_text(), tf.compat.v1.GraphDef()) == binary
+    frozen, text = (converted(export, name) for name in ("frozen_graph", "text_graph"))
+    binary = tf.compat.v1.GraphDef.FromString(frozen.read_bytes())
+    assert text_format.Parse(text.read_text(), tf.compat.v1.GraphDef()) == binary
     assert {"image", "classes", "probabilities"} <= {node.name for node in binary.node}
     assert not [node.op for node in binary.node if "Var" in node.op]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

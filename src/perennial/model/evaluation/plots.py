@@ -303,7 +303,9 @@ def _draw_cell(axes: Axes, row: int, column: int, count: int, share: float, font
     right = row == column
     strength = 0.08 + 0.92 * (share if right else share**0.5)  # the root makes rare mistakes visible
     color = COLORS["accent" if right else "bad"]
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, alpha=strength, lw=0))
+    # Not part of the layout, which would measure each: cells lie within the axes.
+    place = (column - 0.5, row - 0.5)
+    axes.add_artist(Rectangle(place, 1, 1, facecolor=color, alpha=strength, lw=0, in_layout=False))
     on = "ink" if strength < 0.55 else "on-middle" if strength < 0.88 else "on-colour"
     text = f"{count}" if count < 10_000 else EngFormatter(places=0, sep="")(count)
-    axes.text(column, row, text, ha="center", va="center", fontsize=fontsize, color=COLORS[on])
+    axes.text(column, row, text, ha="center", va="center", fontsize=fontsize, color=COLORS[on], in_layout=False)
