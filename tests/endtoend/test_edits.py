@@ -111,8 +111,8 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
         "src/perennial/data/downloads/new.py (added)",
     ),
     "a pin": (
-        lambda it: replaced(it, "source.json", "null", '"s3://bucket"'),
-        "source.json (written or replaced)",
+        lambda it: replaced(it, "pins/source.json", "null", '"s3://bucket"'),
+        "pins/source.json (written or replaced)",
     ),
     "your own data": (lambda it: (it.folder / "own" / "new.png").touch(), "own/new.png (added)"),
     "the version of a package": (
@@ -165,7 +165,7 @@ def test_run_again_the_stage_runs_with_the_new_value(project: Checkout, source: 
     assert not (project.folder / ".work" / "kept").exists()
 
 
-SAME = (CODE, "source.json")
+SAME = (CODE, "pins/source.json")
 LOCKED = "schema: '2.0'\nstages:\n  download:\n    cmd: python -m perennial download\n"
 UNREAD: dict[str, Callable[[Checkout], object]] = {
     "a key that it does not read": lambda it: it.set("train", epochs=9),
@@ -173,7 +173,7 @@ UNREAD: dict[str, Callable[[Checkout], object]] = {
     "code that it does not run": lambda it: replaced(
         it, "src/perennial/model/models/layers.py", "\n\n", "\n#\n\n"
     ),
-    "another pin": lambda it: replaced(it, "champion.json", "null", '"v0.0.1"'),
+    "another pin": lambda it: replaced(it, "pins/champion.json", "null", '"v0.0.1"'),
     "an open editor": lambda it: (it.folder / "src/perennial/data/downloads/.http.py.swp").touch(),
     "its code and a pin, saved again unchanged": lambda it: [(it.folder / name).touch() for name in SAME],
     "its code and a pin, removed and put back": lambda it: [
@@ -185,7 +185,7 @@ UNREAD: dict[str, Callable[[Checkout], object]] = {
         it.must("git", "checkout", "-q", "params.yaml"),
     ],
     "a further dependency": lambda it: replaced(
-        it, "dvc.yaml", "- source.json\n", "- source.json\n      - own\n"
+        it, "dvc.yaml", "- pins/source.json\n", "- pins/source.json\n      - own\n"
     ),
     "another entry in dvc.lock": lambda it: (it.folder / "dvc.lock").write_text(LOCKED),
 }

@@ -15,7 +15,7 @@ from perennial.orchestration.work.failures import StageFailed
 from tasks import stages
 
 STAGES = ("download", "convert", "validate")
-PINS = ("dvc.lock", "source.json", "baseline.json")
+PINS = ("dvc.lock", "pins/source.json", "pins/baseline.json")
 
 
 class Nights:
@@ -89,7 +89,7 @@ def test_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
     assert nights.run() == ["results:", "ran", "ran", "ran"]
     fetched, others = nights.requests()
     assert (len(fetched), others) == (36, 2)  # listed by the pin and by the stage
-    assert nights.json("baseline.json") == {"dataset": None, "statistics": None}
+    assert nights.json("pins/baseline.json") == {"dataset": None, "statistics": None}
     nights.commit()
     before = nights.json("data/validation.json")["statistics"]
 
@@ -99,7 +99,7 @@ def test_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
     assert nights.run() == ["results:", "ran", "ran", "ran"]
     assert nights.requests() == ([f"cat/{file.name}" for file in new], 2)
     found = nights.json("data/validation.json")["statistics"]
-    assert nights.json("baseline.json")["statistics"]["manifest"] == before["manifest"]
+    assert nights.json("pins/baseline.json")["statistics"]["manifest"] == before["manifest"]
     assert found["drift"]["since"] == before["manifest"] != found["manifest"]
     assert "up to date" in nights.checkout.dvc("status", *STAGES)
     nights.commit()

@@ -178,12 +178,12 @@ def test_machines_at_once_each_have_the_right_opponent(nights: Nights, tmp_path:
     for before, version in pairwise([None, *versions]):
         revision = f"classifier@{version}"
         nights.clone_is_clean(tmp_path / version, revision)
-        opponent = json.loads((tmp_path / version / "champion.json").read_text())["version"]
+        opponent = json.loads((tmp_path / version / "pins/champion.json").read_text())["version"]
         decision = json.loads((tmp_path / version / "metrics" / "decision.json").read_text())
         assert (opponent, decision["promote"]) == (before, True)
     assert len(versions) > 1
     for epochs in (3, 6, 20):
-        opponent = json.loads((tmp_path / f"{epochs} epochs" / "champion.json").read_text())["version"]
+        opponent = json.loads((tmp_path / f"{epochs} epochs" / "pins/champion.json").read_text())["version"]
         assert opponent in versions
 
 

@@ -240,7 +240,7 @@ def test_one_command_starts_from_other_weights_and_pins_nothing(again) -> None:
     for weight, other in zip(before.weights, after.weights, strict=True):
         np.testing.assert_allclose(weight, other, rtol=0, atol=1e-25)
     assert Path("params.yaml").read_bytes() == params
-    assert not Path("weights.json").exists()
+    assert not Path("pins/weights.json").exists()
     assert not Path("data/initial_weights").exists()
 
 

@@ -28,7 +28,7 @@ stages:
     cmd: {python} gate.py
     deps: [metrics/metrics.json, gate.py]
     params:
-      - champion.json: [version]
+      - pins/champion.json: [version]
     outs: [metrics/decision.json]
 artifacts:
   classifier:
@@ -51,7 +51,7 @@ pathlib.Path("metrics/metrics.json").write_text(json.dumps(found))
 GATE = """\
 import json, pathlib
 found = json.loads(pathlib.Path("metrics/metrics.json").read_text())
-opponent = json.loads(pathlib.Path("champion.json").read_text())["version"]
+opponent = json.loads(pathlib.Path("pins/champion.json").read_text())["version"]
 promote = found["accuracy"] >= 0.5
 decision = {"promote": promote, "reasons": [f"compared with {opponent}"], "candidate": found, "champion": None}
 pathlib.Path("metrics/decision.json").write_text(json.dumps(decision))
@@ -145,12 +145,12 @@ def make(base: Path, *, bare: bool = True) -> Project:
     """A project whose first run is reproduced but not recorded, with a remote, in a path with a space."""
     project = Project(base / "the project", base / "home")
     project.home.mkdir(parents=True)
-    project.folder.mkdir()
+    (project.folder / "pins").mkdir(parents=True)
     for name in ("params.yaml", ".gitattributes"):
         shutil.copy(ROOT / name, project.folder)
     texts = {"dvc.yaml": PIPELINE.replace("{python}", "python"), "train.py": TRAIN, "gate.py": GATE,
              "data.txt": "0.8 first\n", ".gitignore": "/models/\n/metrics/\n/runs/\n/.work/\n",
-             "champion.json": '{\n  "commit": null,\n  "version": null\n}\n'}  # fmt: skip
+             "pins/champion.json": '{\n  "commit": null,\n  "version": null\n}\n'}  # fmt: skip
     for name, text in texts.items():
         (project.folder / name).write_text(text)
     project.git("init", "-q", "-b", "main")

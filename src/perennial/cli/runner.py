@@ -138,7 +138,7 @@ def _with_values(params: Path, values: Mapping[str, object]) -> Path:
 
 
 def weights_are_pinned(params: Path) -> bool:
-    """Whether a training starts from the weights that weights.json pins, which `--set` can replace.
+    """Whether a training starts from the weights that pins/weights.json pins, which `--set` can replace.
 
     Weights that are published by name are fetched for it.
     """

@@ -31,7 +31,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     """Put the data set's source files into the raw folder, each from the first mirror that has a valid copy.
 
     Verified, partial and manually added files are kept in `<work>/downloads/<data set>/`. A data set of your
-    own is collected from `dataset.url`, as source.json pins it, or from `dataset.path`.
+    own is collected from `dataset.url`, as pins/source.json pins it, or from `dataset.path`.
 
     Raises:
         DataError: no mirror has a valid copy; the message lists each failure, and where to put files by hand.

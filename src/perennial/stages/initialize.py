@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def initialize(config: Config) -> None:
-    """Copy the weights that weights.json pins into a folder.
+    """Copy the weights that pins/weights.json pins into a folder.
 
     It stays empty if training starts from random weights.
 

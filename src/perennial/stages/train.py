@@ -54,8 +54,8 @@ def train(
     """Train until a stop rule on validation or the last step; write the model, curves and a record.
 
     Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
-    `clean` removes them. Starts from the weights that weights.json pins, or, without `pinned`, from where the
-    parameters say. The record holds `inputs`, the parameters and code as dvc.lock has them.
+    `clean` removes them. Starts from the weights that pins/weights.json names, or, without `pinned`, from where
+    the parameters say. The record holds `inputs`, the parameters and code as dvc.lock has them.
 
     Raises:
         DataError: the records are invalid or were not validated; nothing was trained.

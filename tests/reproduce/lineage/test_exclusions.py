@@ -83,7 +83,7 @@ def test_an_image_is_left_out_by_the_digest_of_what_the_records_hold_of_it(pictu
     exclude(*map(digest, held))
     caplog.set_level("INFO", "perennial")
     assert examples(pictures) == before - 2
-    assert "left out 2 examples that exclusions.json lists" in caplog.text
+    assert "left out 2 examples that pins/exclusions.json lists" in caplog.text
 
 
 def test_records_of_ones_own_are_converted_as_if_they_were_cut_out(load, tmp_path):
@@ -128,6 +128,7 @@ def test_an_emptied_class_is_an_error_and_nothing_is_written(pictures):
 
 def test_a_damaged_file_is_an_error_that_names_it(workspace):
     unsorted = json.dumps({"digests": ["b" * 64, "a" * 64]})
+    exclusions.FILE.parent.mkdir()
     for text in ('{"digests": ["12"]}', unsorted, '{"digests": {}}', "[]", "{"):
         exclusions.FILE.write_text(text)
         with pytest.raises(DataError, match=r"exclusions\.json .*restores it"):

@@ -21,7 +21,7 @@ stages:
     outs: [data/raw]
   initialize:
     cmd: python weights.py
-    deps: [weights.json, weights.py]
+    deps: [pins/weights.json, weights.py]
     params: [train.warm_start.path]
     outs: [data/initial_weights]
   train:
@@ -36,7 +36,7 @@ stages:
     cmd: python champion.py
     deps: [champion.py]
     params:
-      - champion.json:
+      - pins/champion.json:
     outs: [metrics/champion]
   gate:
     cmd: python gate.py
@@ -56,7 +56,7 @@ with tarfile.open(raw / "images.tar", "w") as tar:
 """
 WEIGHTS = """\
 import hashlib, json, pathlib, shutil, sys
-pinned = json.loads(pathlib.Path("weights.json").read_text())["warm_start"]["sha256"]
+pinned = json.loads(pathlib.Path("pins/weights.json").read_text())["warm_start"]["sha256"]
 if hashlib.sha256(pathlib.Path("start/weights").read_bytes()).hexdigest() != pinned:
     sys.exit("start/weights was replaced")
 shutil.copytree("start", "data/initial_weights")
@@ -76,7 +76,7 @@ for name in ("weights", "export"):
 """
 CHAMPION = """\
 import json, pathlib, subprocess, sys
-pinned = json.loads(pathlib.Path("champion.json").read_text())["commit"]
+pinned = json.loads(pathlib.Path("pins/champion.json").read_text())["commit"]
 if pinned is None:
     pathlib.Path("metrics/champion").mkdir(parents=True)
 else:
@@ -119,7 +119,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
     write(project, **{
         "dvc.yaml": PIPELINE, "fetch.py": FETCH, "weights.py": WEIGHTS, "train.py": TRAIN, "gate.py": GATE,
         "champion.py": CHAMPION, "src/perennial.txt": "code\n", "start/weights": "start",
-        "weights.json": json.dumps(weights), "champion.json": json.dumps({"commit": None, "version": None}),
+        "pins/weights.json": json.dumps(weights),
+        "pins/champion.json": json.dumps({"commit": None, "version": None}),
         "environment/train.yaml": f'packages:\n  numpy: "{NUMPY}"\n',
         "requirements/base.txt": f"numpy=={NUMPY}\n",
         ".gitignore": "/data/\n/models/\n/metrics/\n/photos/\n/start/\n/.work/\n/runs/\n",

@@ -17,7 +17,7 @@ from perennial.reproduce.rebuild.workspace import Workspace
 
 TRAIN = LockedStage(
     command="train",
-    deps={"data/records/labels.txt": "a1", "src/code": "b2.dir", "weights.json": "c3"},
+    deps={"data/records/labels.txt": "a1", "src/code": "b2.dir", "pins/weights.json": "c3"},
     params={
         ("params.yaml", "train.epochs"): 3,
         ("params.yaml", "train.seed"): 1,
@@ -38,10 +38,17 @@ def value(file: str, key: str) -> LockedStage:
     return replace(TRAIN, params={**TRAIN.params, (file, key): "other"})
 
 
+OLD = {**TRAIN.deps, "weights.json": "c3"}
+del OLD["pins/weights.json"]
 CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
     "nothing": (TRAIN, []),
     "code": (dep("src/code"), [("code", "src/code")]),
-    "weights": (dep("weights.json"), [("weights", "weights.json")]),
+    "weights": (dep("pins/weights.json"), [("weights", "pins/weights.json")]),
+    "the name that pins had": (replace(TRAIN, deps=OLD), []),
+    "weights under the name that pins had": (
+        replace(TRAIN, deps={**OLD, "weights.json": "other"}),
+        [("weights", "pins/weights.json")],
+    ),
     "a command": (replace(TRAIN, command="other"), [("code", "cmd in dvc.yaml")]),
     "an output of another stage": (dep("data/records/labels.txt"), []),
     "a value of another stage": (value("data/report.json", "ok"), []),

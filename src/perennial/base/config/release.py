@@ -13,11 +13,12 @@ from perennial.base.config.fields import AnyPath, Count, Devices, Section, optio
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
 SOURCES = {
     "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "environment", "docs", "own",
-    "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
-    ".dockerignore", ".pre-commit-config.yaml", ".proselintrc.json", "params.yaml", "champion.json",
-    "source.json", "weights.json", "exclusions.json", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml",
-    "mkdocs.yml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
+    "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes",
+    ".dvcignore", ".dockerignore", ".pre-commit-config.yaml", ".proselintrc.json", "params.yaml", "pins",
+    "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml", "mkdocs.yml", "Makefile", "README.md",
+    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
 }  # fmt: skip
+BASELINE = Path("pins/baseline.json")
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
 WITHOUT_DVC = {"report", "runs", "work", "digests", "baseline"}
 # A link that DVC made, to an object in its cache. The object may be gone, so its name has to say it.
@@ -179,9 +180,7 @@ class PathsConfig(Section):
     runs: AnyPath = option(Path("runs"), "records of runs; not versioned")
     work: AnyPath = option(Path(".work"), "checkpoints, partial downloads and locks; not versioned")
     digests: AnyPath = option(Path("digests.json"), "recorded digests of downloads; kept in git")
-    baseline: AnyPath = option(
-        Path("baseline.json"), "statistics of the previous version of the data; kept in git"
-    )
+    baseline: AnyPath = option(BASELINE, "statistics of the previous version of the data; kept in git")
 
     @model_validator(mode="after")
     def _safe_to_replace(self) -> Self:
@@ -195,7 +194,8 @@ class PathsConfig(Section):
             system = not real.is_relative_to(here) and any(real.is_relative_to(folder) for folder in SYSTEM)
             if system or home.is_relative_to(real):
                 raise ValueError(f"paths.{name} must not be a system folder or your home, got {path}")
-            if real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
+            own = name == "baseline" and real == here / BASELINE
+            if not own and real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
                 raise ValueError(f"paths.{name} must not lie in {top}, got {path}")
             above = {real, *real.parents}
             for other, folder in resolved.items():

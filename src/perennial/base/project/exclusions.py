@@ -1,14 +1,14 @@
-"""Images that must not be in any records: exclusions.json in git lists their digests, with reasons."""
+"""Images that must not be in any records: pins/exclusions.json in git lists their digests, with reasons."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from perennial.base import documents
+from perennial.base.project import pins
 
-FILE = Path("exclusions.json")
+FILE = pins.FOLDER / "exclusions.json"
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -21,7 +21,7 @@ class Reason(documents.JsonFile):
 
 
 class Exclusions(documents.JsonFile):
-    """The content of exclusions.json.
+    """The content of pins/exclusions.json.
 
     Only `digests` is a DVC parameter, so reasons do not make a stage stale.
     """
@@ -40,9 +40,10 @@ class Exclusions(documents.JsonFile):
         """Read the project's file; without one, nothing is excluded.
 
         Raises:
+            ConfigError: it is where older revisions have it.
             DataError: the file is not valid.
         """
-        if not FILE.exists():
+        if not pins.exists(FILE):
             return cls()
         return documents.read_checked(
             FILE, cls, f"`git checkout {FILE}` restores it, `perennial forget` adds to it"

@@ -1,15 +1,20 @@
-"""Pins: small files in git that name the version of each changing input that a run uses.
+"""Pins: small files in `pins/`, in git, that name the version of each changing input that a run uses.
 
 DVC hashes dependencies again after a stage's command, so an input that may change in the meantime is never a
 dependency; its pin is. The flow writes pins before the stages, which verify what they fetch against them.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from pydantic import model_validator
 
 from perennial.base import documents, files
+from perennial.base.errors import ConfigError
+
+FOLDER = Path("pins")
+T = TypeVar("T")
 
 
 class Pin(documents.JsonFile):
@@ -22,9 +27,10 @@ class Pin(documents.JsonFile):
         """Read the pin; a missing file pins nothing.
 
         Raises:
+            ConfigError: it is where older revisions have it.
             DataError: the file is not valid.
         """
-        if not cls.FILE.exists():
+        if not exists(cls.FILE):
             return cls()
         return documents.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
 
@@ -36,7 +42,7 @@ class Pin(documents.JsonFile):
 class ChampionPin(Pin):
     """The version that a run's model is compared with; both None if there was no champion."""
 
-    FILE = Path("champion.json")
+    FILE = FOLDER / "champion.json"
 
     commit: str | None = None  # SHA of its commit
     version: str | None = None  # such as v0.0.3
@@ -51,7 +57,7 @@ class ChampionPin(Pin):
 class SourcePin(Pin):
     """The content of `dataset.url`, by a digest of names, sizes and ETags; all None without `dataset.url`."""
 
-    FILE = Path("source.json")
+    FILE = FOLDER / "source.json"
 
     url: str | None = None
     objects: int | None = None
@@ -74,10 +80,38 @@ class PinnedWeights(documents.JsonFile):
 class WeightsPin(Pin):
     """The start weights of a training; None where the option is null."""
 
-    FILE = Path("weights.json")
+    FILE = FOLDER / "weights.json"
 
     imagenet: PinnedWeights | None = None
     warm_start: PinnedWeights | None = None
 
 
 FILES = (ChampionPin.FILE, SourcePin.FILE, WeightsPin.FILE)
+
+
+def old_name(file: Path) -> Path:
+    """Where revisions before 0.1.0 have a file of `pins/`: at the root of the project."""
+    return Path(file.name)
+
+
+def exists(file: Path) -> bool:
+    """Whether a file of `pins/` exists.
+
+    Raises:
+        ConfigError: it is where older revisions have it, so what it says would be overlooked.
+    """
+    if not file.exists() and (old := old_name(file)).exists():
+        raise ConfigError(f"{old} belongs into {file.parent}/ now; move it: git mv {old} {file}")
+    return file.exists()
+
+
+def of_revision(read: Callable[[Path], T | None], file: Path) -> T | None:
+    """Read a file of `pins/` of any revision with `read`, which returns None if there is no such file."""
+    found = read(file)
+    return read(old_name(file)) if found is None else found
+
+
+def current_name(path: str) -> str:
+    """What a path in dvc.lock is called now: revisions before 0.1.0 name pins without their folder."""
+    known = {old_name(file).as_posix(): file.as_posix() for file in (*FILES, FOLDER / "exclusions.json")}
+    return known.get(path, path)

@@ -32,7 +32,7 @@ class SourceChanged(PerennialError):
 
 
 def pin(config: Config) -> SourcePin:
-    """List `dataset.url` and record its content in source.json, which is written only if it changes.
+    """List `dataset.url` and record its content in pins/source.json, which is written only if it changes.
 
     Raises:
         ConfigError: the URL cannot be a source of the data set, or access is denied.
@@ -48,7 +48,7 @@ def pin(config: Config) -> SourcePin:
 
 
 def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
-    """Put the objects of `dataset.url` into the raw folder: exactly those that source.json pins.
+    """Put the objects of `dataset.url` into the raw folder: exactly those that pins/source.json pins.
 
     Equal bytes give equal raw files, whatever their ETags. Objects that the last run fetched are reused.
 

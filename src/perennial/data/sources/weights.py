@@ -1,8 +1,8 @@
 """Initial weights of a training: pinned by digest, copied into an output, and read from there.
 
 `model.weights` and `train.warm_start.path` can name files that git and DVC do not track, or that a
-training replaces. weights.json in git records their content when a run started. The initialize stage copies
-exactly that content, DVC stores the copy, and the training reads it: the original path does not matter.
+training replaces. pins/weights.json in git records their content when a run started. The initialize stage
+copies exactly that content, DVC stores the copy, and the training reads it: the original path does not matter.
 Published weights, `model.weights: imagenet`, are pinned by file name.
 """
 
@@ -43,7 +43,7 @@ def options(config: Config) -> dict[str, str | None]:
 
 
 def pin(config: Config) -> WeightsPin:
-    """Write the digests of the weights that the options name to weights.json, only if they change.
+    """Write the digests of the weights that the options name to pins/weights.json, only if they change.
 
     A path that no longer exists keeps its pin, because DVC's cache may have the initialize stage.
 
@@ -78,7 +78,7 @@ def by_name(config: Config) -> PublishedWeights | None:
 
 
 def copy(config: Config, folder: Path, fetched: Path | None) -> None:
-    """Copy the weights that weights.json pins into a folder; `fetched` is the file of published weights.
+    """Copy the weights that pins/weights.json pins into a folder; `fetched` is the file of published weights.
 
     Raises:
         ConfigError: the options name other paths than the pin.
@@ -129,7 +129,7 @@ def located(config: Config) -> Mapping[str, Path]:
 
 
 def is_pinned(config: Config) -> bool:
-    """Whether weights.json pins what the options name."""
+    """Whether pins/weights.json pins what the options name."""
     try:
         _pinned(config)
     except ConfigError:

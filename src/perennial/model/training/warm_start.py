@@ -51,7 +51,7 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
     `train.warm_start.path` is a model folder, an export, a checkpoint, or a run folder, whose newest valid
     checkpoint is read. From a checkpoint come the weights of its last step, neither averages nor the best ones.
 
-    `pinned`: read the copies that weights.json pins, instead of the paths.
+    `pinned`: read the copies that pins/weights.json pins, instead of the paths.
 
     Raises:
         ConfigError: the options name other paths than the pin does, or a folder without weights.

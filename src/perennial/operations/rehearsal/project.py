@@ -15,7 +15,7 @@ from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.config.upgrade import set_values
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import dvc, dvc_lock, git, outputs
+from perennial.base.project import dvc, dvc_lock, git, outputs, pins
 from perennial.base.project.stages import STAGES
 from perennial.data.records import manifest, random_access
 from perennial.operations.rehearsal.programs import MARK, Ended, Program
@@ -161,8 +161,8 @@ def make(checked: Config, base: Path, address: str) -> Project:
     _remove_outputs(checked, checkout)
     change = set_values(original, _values(checked, f"{address}/{ARCHIVE}"))
     params.write_text(change.text, encoding="utf-8")
-    for name in ("source.json", "champion.json", "baseline.json", "weights.json"):
-        _empty(checkout / name)
+    for file in (*pins.FILES, checked.paths.baseline):
+        _empty(checkout / file)
     _commit(project)
     log.info("%s images of each of %d classes in %s", _span(per_class), len(per_class), base)
     return project

@@ -19,15 +19,15 @@ from perennial.release.registry.versions import read
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
 PARAMS = Path("params.yaml")
+PINNED = (exclusions.FILE, *pins.FILES, pins.FOLDER / "baseline.json")
 # Files of a revision that determine a model: results by digest, parameters, pins, packages.
 MATERIALS = (
     dvc_lock.FILE,
     Path("dvc.yaml"),
     PARAMS,
-    exclusions.FILE,
-    *pins.FILES,
+    *PINNED,
+    *map(pins.old_name, PINNED),
     Path("digests.json"),
-    Path("baseline.json"),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
     *(Path("requirements", f"{name}.txt") for name in ("base", "s3", "gpu", "ray", "onnx")),
 )
@@ -47,7 +47,7 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
     ]
     if commit is not None:
         materials.insert(0, {"name": "git", "digest": {"gitCommit": commit}})
-    source = documents.json_object(found.get(pins.SourcePin.FILE.as_posix()) or b"")
+    source = documents.json_object(pins.of_revision(read_file, pins.SourcePin.FILE) or b"")
     if source.get("url"):
         digest = {"sha256": source.get("listing_sha256")}
         counts = {"objects": source.get("objects"), "bytes": source.get("bytes")}

@@ -12,7 +12,7 @@ from perennial.data.validation import image_index
 
 
 def forget(repository: Repository, digests: Sequence[str], because: str) -> tuple[Exclusions, list[str]]:
-    """Add digests to exclusions.json; returns its content and the newly added digests.
+    """Add digests to pins/exclusions.json; returns its content and the newly added digests.
 
     Raises:
         DataError: the file is not valid.

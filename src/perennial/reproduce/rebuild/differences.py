@@ -9,7 +9,7 @@ from typing import Any, Literal
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.base.project.dvc_lock import LockedStage, maker_of
-from perennial.base.project.pins import ChampionPin, WeightsPin
+from perennial.base.project.pins import ChampionPin, WeightsPin, current_name
 from perennial.base.runtime import processor
 from perennial.release.registry import runs
 from perennial.release.registry.versions import Version
@@ -48,12 +48,19 @@ def differing_inputs(
     if recorded.command != rebuilt.command:
         yield Difference("code", stage, "cmd in dvc.yaml", recorded.command, rebuilt.command)
     makers = dict.fromkeys(made, "")
-    for path in sorted(recorded.deps.keys() | rebuilt.deps.keys()):
-        a, b = recorded.deps.get(path), rebuilt.deps.get(path)
+    before, after = (
+        {current_name(path): digest for path, digest in each.deps.items()} for each in (recorded, rebuilt)
+    )
+    for path in sorted(before.keys() | after.keys()):
+        a, b = before.get(path), after.get(path)
         if a != b and maker_of(path, makers) is None:
             yield Difference(_kind_of_file(path), stage, path, a, b)
-    for file, key in sorted(recorded.params.keys() | rebuilt.params.keys()):
-        was, now = recorded.params.get((file, key)), rebuilt.params.get((file, key))
+    then, here = (
+        {(current_name(file), key): value for (file, key), value in each.params.items()}
+        for each in (recorded, rebuilt)
+    )
+    for file, key in sorted(then.keys() | here.keys()):
+        was, now = then.get((file, key)), here.get((file, key))
         if was != now and maker_of(file, makers) is None:
             what = key if file == PARAMS else f"{key} in {file}"
             yield Difference(_kind_of_value(file, key), stage, what, was, now)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from perennial.base.errors import ConfigError, PerennialError, listed, printable
 from perennial.base.project import dvc_lock
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository, repository
-from perennial.base.project.pins import ChampionPin, SourcePin
+from perennial.base.project.pins import ChampionPin, SourcePin, of_revision
 from perennial.base.runtime import processor
 from perennial.release.audit import sides
 from perennial.release.audit.compare import commit_of
@@ -315,7 +316,7 @@ class _Building:
 
     def _opponent(self) -> str | None:
         try:
-            text = self._git.read(self._commit, ChampionPin.FILE)
+            text = of_revision(partial(self._git.read, self._commit), ChampionPin.FILE)
             return ChampionPin.model_validate_json(text).commit if text else None
         except ValueError:
             return None
