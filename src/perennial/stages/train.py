@@ -133,7 +133,7 @@ def _image_spec(config: Config) -> ImageSpec:
     file = config.paths.validation
     report: dict[str, Any] = documents.read_json(file) if file.is_file() else {"ok": False}
     digest = manifest.digest(config.paths.records)
-    advice.log(log, advice.of_images(config))  # advice comes before any error
+    advice.log(log, advice.of_training(config))  # advice comes before any error
     if not report["ok"] or report["statistics"]["manifest"] != digest:
         raise DataError(
             f"{file} does not report the records with manifest {digest} as valid; run `dvc repro validate`"

@@ -71,7 +71,7 @@ def test_validate_and_train_each_give_their_own_advice(advised, load):
     advised(SMALL, **TRAINED)
     config = load()
     assert [each.code for each in advice.of_splits(config)] == ["small_split", "small_split"]  # in validate
-    assert [each.code for each in advice.of_images(config)] == ["no_pretrained_weights"]  # in train
+    assert [each.code for each in advice.of_training(config)] == ["no_pretrained_weights"]  # in train
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])

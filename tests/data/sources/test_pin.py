@@ -155,7 +155,7 @@ def test_a_source_that_is_not_as_pinned_is_refused(request, where, change, photo
         photos.put(name, PICTURE)
         files.write_bytes(photos.folder / name, PICTURE)
     with pytest.raises(
-        SourceChanged, match=r"differs from its pin in source\.json.*`perennial pin source`"
+        SourceChanged, match=r"differs from its pin in pins/source\.json.*`perennial pin source`"
     ) as caught:
         download(config)
     assert (caught.value.exit_code, files.digests(config.paths.raw)) == (1, before)
@@ -271,6 +271,7 @@ def test_a_folder_on_a_web_server_is_a_configuration_error(load, name):
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"objects": "many"}'])
 def test_a_damaged_pin_is_reported_with_its_remedy(remote, content):
+    SourcePin.FILE.parent.mkdir()
     SourcePin.FILE.write_bytes(content)
     with pytest.raises(DataError, match=r"`perennial pin source` writes it"):
         download(remote)

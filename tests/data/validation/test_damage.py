@@ -133,12 +133,12 @@ BASELINES = {
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_damaged_baseline_causes_no_unexpected_error(valid, name):
-    valid.paths.baseline.write_bytes(BASELINES[name])
+    files.write_bytes(valid.paths.baseline, BASELINES[name])
     assert escaped(valid) is None
 
 
 def test_a_damaged_baseline_is_reported_with_its_remedy(valid):
-    valid.paths.baseline.write_bytes(b"{")
+    files.write_bytes(valid.paths.baseline, b"{")
     with pytest.raises(DataError, match="`perennial pin baseline`"):
         validate(valid)
 

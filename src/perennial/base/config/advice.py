@@ -55,30 +55,30 @@ class Advice:
 
 
 def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """All advice before a training: about the splits, the images and the network."""
-    return [*of_splits(config, accuracy), *of_images(config)]
+    """All advice before a training."""
+    return [*of_splits(config, accuracy), *of_training(config)]
 
 
 def of_splits(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice about the splits, from the parameters and the validation report; almost none without a report.
+    """Advice about the sizes of the splits; none without a validation report.
 
     `accuracy`: by split, 0..1, if known; otherwise the gate's minimum or the worst case is assumed.
     """
+    try:
+        found = _validated(config)
+        return list(_small_splits(config, found["examples"], accuracy or {})) if found else []
+    except UNREADABLE:
+        return []
+
+
+def of_training(config: Config) -> list[Advice]:
+    """Advice about a training, its images and its network; almost none without a validation report."""
     refit = list(_no_validation(config))
     try:
         found = _validated(config)
-        return [*refit, *_small_splits(config, found["examples"], accuracy or {})] if found else refit
+        return [*refit, *_images(config, found["statistics"], found)] if found else refit
     except UNREADABLE:
         return refit
-
-
-def of_images(config: Config) -> list[Advice]:
-    """Advice about the images, the network and its training; none without a validation report."""
-    try:
-        found = _validated(config)
-        return list(_images(config, found["statistics"], found)) if found else []
-    except UNREADABLE:
-        return []
 
 
 def _validated(config: Config) -> dict[str, Any] | None:
