@@ -5,7 +5,7 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from perennial.orchestration.guard.guard import require_worth_starting
+from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.approval import announce, final_state, run_name, wait_for_answer
 from perennial.orchestration.work.dvc import restore
 from perennial.orchestration.work.parameters import check_parameters

@@ -4,7 +4,7 @@ from typing import Any
 
 from prefect import flow
 
-from perennial.orchestration.guard.guard import require_worth_starting
+from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.monitor import run_name
 from perennial.orchestration.terminal.command import run_plain
 from perennial.orchestration.work.parameters import check_parameters

@@ -11,7 +11,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic import Field
 
-from perennial.orchestration.guard.guard import one_at_a_time
+from perennial.orchestration.guard.one_at_a_time import one_at_a_time
 from perennial.orchestration.steps.record import raise_lost_races
 from perennial.orchestration.steps.summary import completed, run_name
 from perennial.orchestration.terminal.command import run

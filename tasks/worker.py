@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perennial.orchestration.deployments import worker
+from perennial.orchestration.provisioning import worker
 
 if __name__ == "__main__":
     worker.main(Path(__file__).parents[1])

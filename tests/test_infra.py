@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 
 from perennial.base.errors import STARTED_AGAIN
-from perennial.orchestration.deployments import worker
+from perennial.orchestration.provisioning import worker
 from perennial.orchestration.work import dvc
 
 INFRA = ROOT / "infra"

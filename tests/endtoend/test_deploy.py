@@ -28,7 +28,7 @@ from perennial.base.config import load
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.deployment import flow_run, project, start, status
 from perennial.operations.deployment import server as api
-from perennial.orchestration.deployments import automations, deploy
+from perennial.orchestration.provisioning import automations, deploy
 from perennial.orchestration.server import dead_runs
 from perennial.orchestration.server.runs import Ours
 from perennial.orchestration.steps import monitor

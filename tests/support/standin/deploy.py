@@ -9,7 +9,7 @@ from prefect import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.workers.process import ProcessWorker
 
-from perennial.orchestration.deployments import automations
+from perennial.orchestration.provisioning import automations
 
 ROOT = Path(__file__).parents[3]
 REPOSITORY = os.environ["PERENNIAL_REPOSITORY"]

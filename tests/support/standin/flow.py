@@ -4,7 +4,7 @@ from typing import Literal
 
 from prefect import flow, get_run_logger
 
-from perennial.orchestration.guard.guard import one_at_a_time
+from perennial.orchestration.guard.one_at_a_time import one_at_a_time
 from perennial.orchestration.terminal import command
 from perennial.orchestration.work.dvc import reproduce
 from tasks.policy import retried

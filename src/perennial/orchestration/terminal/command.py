@@ -23,7 +23,7 @@ from rich.table import Column, Table
 from perennial.base.errors import SIGNALS, PerennialError
 from perennial.operations.deployment.project import require_commit
 from perennial.operations.deployment.server import SHORT_S, connect
-from perennial.orchestration.guard.guard import Stopped, require_idle
+from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
 from perennial.orchestration.server import temporary
 from perennial.orchestration.server.runs import is_real, tags_by_hand
 from perennial.orchestration.terminal.view import live_view

@@ -16,7 +16,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from perennial.base import files
 from perennial.base.errors import ConfigError
 from perennial.orchestration.guard.fence import Held, Holder, fence, repositories
-from perennial.orchestration.guard.guard import Stopped, require_idle
+from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
 from perennial.orchestration.server.runs import place_in_line
 from perennial.orchestration.work.failures import StageFailed
 

@@ -53,8 +53,8 @@ from perennial.operations.deployment.project import (
     require_no_password,
 )
 from perennial.operations.deployment.server import SHORT_S, connect
-from perennial.orchestration.deployments import automations, schedules
-from perennial.orchestration.deployments.changes import changes
+from perennial.orchestration.provisioning import automations, schedules
+from perennial.orchestration.provisioning.changes import changes
 from perennial.orchestration.work.failures import ExitCode
 
 FILE = Path("prefect.yaml")

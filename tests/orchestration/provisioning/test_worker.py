@@ -34,7 +34,7 @@ subprocess.run([sys.executable, "-c", {RUN!r}], process_group=0)
 """
 SUPERVISOR = f"""
 import signal, sys
-from perennial.orchestration.deployments import worker
+from perennial.orchestration.provisioning import worker
 worker.LIBC.prctl(worker.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 one = worker.SupervisedProcess([sys.executable, "-c", {WORKER!r}])
 one.keep_alive()
