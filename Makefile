@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom docs bench lock deploy clean
+.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release docs bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -94,6 +94,16 @@ sbom: .work/infra/installed
 	@PYTHONWARNINGS=ignore .work/infra/bin/cyclonedx-py requirements requirements/base.txt --pyproject pyproject.toml --output-reproducible -o .work/sbom.json
 	@echo "sbom: .work/sbom.json"
 
+# The wheel and the source archive, in .work/dist, installed and used once with a list of all packages and licences.
+wheel: install .work/infra/installed
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(RUN) .venv/bin/python infra/release.py --check
+
+# The same of a tested revision, and its tag.
+release: lint test
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(RUN) .venv/bin/python infra/release.py
+
 # The site of docs/, in .work/site; a broken link is an error.
 docs: install-dev
 	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
@@ -121,7 +131,8 @@ deploy: install
 LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-strip-extras --python-version 3.11
 lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@mkdir -p .work && $(LOCK) $(UPGRADE) pyproject.toml --all-extras --group dev -o .work/all.txt
+	@mkdir -p .work && cat requirements/dev.txt requirements/gpu.txt >.work/all.txt # uv keeps the versions that it finds there
+	@$(LOCK) $(UPGRADE) pyproject.toml --all-extras --group dev -o .work/all.txt
 	@$(LOCK) pyproject.toml --group build -c .work/all.txt -o requirements/base.txt
 	@$(LOCK) pyproject.toml --group build --extra gpu -c .work/all.txt -o requirements/gpu.txt
 	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt

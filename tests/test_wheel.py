@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -56,3 +57,25 @@ def test_every_file_of_the_package_is_in_the_wheel(installed: Path) -> None:
         for folder in (ROOT / "src" / "perennial", package)
     ]
     assert names[0] == names[1]
+
+
+def test_a_release_is_refused_until_all_is_committed_and_dated(tmp_path: Path) -> None:
+    (tmp_path / "infra").mkdir()
+    shutil.copy(ROOT / "infra" / "release.py", tmp_path / "infra")
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text("## 0.1.0 (unreleased)\n")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    run(*git, "init", "-q", cwd=tmp_path)
+    run(sys.executable, "-m", "dvc", "init", "-q", cwd=tmp_path)
+    run(*git, "commit", "-qm", "start", cwd=tmp_path)
+    run(*git, "tag", "-am", "before", "perennial-0.1.0", cwd=tmp_path)
+    command = [sys.executable, tmp_path / "infra" / "release.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    reasons = [line.partition(":")[0] for line in done.stderr.splitlines()]
+    assert reasons == [
+        "release",
+        "- files are not committed",
+        "- the tag perennial-0.1.0 exists",
+        "- CHANGELOG.md needs the heading `## 0.1.0 (YYYY-MM-DD)`, and has '## 0.1.0 (unreleased)'",
+    ]
