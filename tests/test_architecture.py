@@ -110,10 +110,10 @@ def test_what_does_the_work_and_what_orders_it_stay_apart(folders: tuple[str, ..
 
 
 def test_runs_start_all_work_as_commands() -> None:
-    """What orders the work imports, of what does it, only errors, files and what knows the server."""
+    """What orders the work imports, of what does it, only errors, files, processes and the server's client."""
     files = python_files("flows", "tasks", "src/perennial/orchestration")
     uses = {package(module) for file in files for module in imported(file) if module.startswith("perennial.")}
-    known = {"base", "base.errors", "base.files", "operations.deployment"}
+    known = {"base", "base.errors", "base.files", "base.runtime", "operations.deployment"}
     assert {use for use in uses if not use.startswith("orchestration")} <= known
 
 

@@ -16,15 +16,15 @@ from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 
 from perennial.base.errors import STARTED_AGAIN
+from perennial.base.runtime import repro
 from perennial.orchestration.provisioning import worker
-from perennial.orchestration.work import dvc
 
 INFRA = ROOT / "infra"
 KUBERNETES = sorted((INFRA / "kubernetes").glob("*.yaml"))
 UNITS = sorted((INFRA / "systemd").iterdir())
 COMPOSE = YAML(typ="safe").load(INFRA / "compose.yaml")
 WORKER_S = worker.SAVE_S + 2 * worker.REPORT_S  # from SIGTERM until no process of it is left, at most
-FLOW_S = dvc.GRACE_S + 10  # of a flow alone, with time to report
+FLOW_S = repro.GRACE_S + 10  # of a flow alone, with time to report
 SECONDS = {"perennial-worker": WORKER_S, "perennial-retrain": FLOW_S, "training": FLOW_S}
 
 

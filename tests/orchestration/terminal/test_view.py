@@ -100,7 +100,7 @@ def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
     ("message", "name", "shown"),
     [
         ("the server is away", "prefect.flow_runs", True),
-        ("stopping the stage", "perennial.orchestration.work.dvc", True),
+        ("stopping the stage", "perennial.base.runtime.repro", True),
         ("Finished in state Failed()", "prefect.flow_runs", False),
         ("something of a library", "dvc.rwlock", False),
     ],
@@ -154,7 +154,7 @@ with command._exit_codes(), live_view(["train"], Path()) as file:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     except BaseException as error:
-        log = logging.getLogger("perennial.orchestration.work.dvc")
+        log = logging.getLogger("perennial.base.runtime.repro")
         log.warning("stopping the stage after %s", type(error).__name__)
         raise
 """

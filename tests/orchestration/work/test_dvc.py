@@ -13,8 +13,7 @@ import pytest
 from support.checkout import processes_under, wait_until
 from support.tasks import write_pipeline
 
-from perennial.base.runtime import locks, process
-from perennial.orchestration.work import dvc
+from perennial.base.runtime import locks, process, repro
 from perennial.orchestration.work.dvc import reproduce
 from perennial.orchestration.work.failures import InputsChanged, NotStarted, StageFailed
 
@@ -108,7 +107,7 @@ def test_a_stage_that_does_not_end_is_killed(write: Write, caplog: pytest.LogCap
 
 
 def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_long() -> None:
-    assert min(dvc.GRACE_S, locks.WAIT_S) > process.GRACE_S + 2 * process.POLL_S
+    assert min(repro.GRACE_S, locks.WAIT_S) > process.GRACE_S + 2 * process.POLL_S
 
 
 def test_a_failure_has_the_message_of_the_stage(write: Write) -> None:

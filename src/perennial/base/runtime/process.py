@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
@@ -200,14 +202,17 @@ def _watch(parent: int, starters: set[int], number: signal.Signals) -> None:
 def is_alive(process: int) -> bool:
     """Whether a process has not ended."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        # A zombie counts as gone: its parent may be waiting for this very process.
+        return psutil.Process(process).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    except (psutil.NoSuchProcess, ValueError):  # or no number of a process, in a damaged file
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="latin-1")
-    except OSError:
-        return True  # there is no /proc here
-    # A zombie counts as gone: its parent may be waiting for this very process.
-    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def children(process: int, *, all_below: bool = False) -> list[int]:
+    """The processes that a process started and that have not ended; or all below it, the deepest first."""
+    with suppress(psutil.NoSuchProcess):
+        found = psutil.Process(process).children(recursive=all_below)
+        return [child.pid for child in reversed(found) if is_alive(child.pid)]
+    return []

@@ -1,15 +1,14 @@
 """Checkouts in which processes work; what they need is never garbage."""
 
-import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC = Path("/proc")
+import psutil
+
 ADDRESS = re.compile(r"^\s*(?:dir|url)\s*=\s*(.+?)\s*$", re.MULTILINE)  # in DVC's configuration
-STARTED, PARENT = 19, 1  # fields of /proc/PID/stat after the name: start in ticks since boot, parent
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,9 @@ class Process:
 
 def processes() -> list[Process]:
     """The readable Python processes, except this one and its ancestors."""
-    own = set(_ancestors(os.getpid()))
-    ids = [int(each.name) for each in PROC.iterdir() if each.name.isdigit()] if PROC.is_dir() else []
-    return [found for each in ids if each not in own and (found := _process(each)) is not None]
+    this = psutil.Process()
+    own = {this, *this.parents()}
+    return [each for found in psutil.process_iter() if found not in own and (each := _process(found))]
 
 
 def in_folder(folder: Path, found: list[Process]) -> list[Process]:
@@ -57,30 +56,11 @@ def shares(checkout: Path, places: Collection[str]) -> bool:
     return not own.isdisjoint(places)
 
 
-def _process(number: int) -> Process | None:
-    with suppress(OSError, ValueError):
-        here = PROC / str(number)
-        if "python" not in (here / "exe").readlink().name:
+def _process(found: psutil.Process) -> Process | None:
+    with suppress(psutil.Error, OSError), found.oneshot():
+        if "python" not in Path(found.exe()).name:
             return None
-        folder = (here / "cwd").readlink()
-        ticks = int(_stat(number)[STARTED])
-        text = (here / "cmdline").read_bytes() + b"\0" + (here / "environ").read_bytes()
-        return Process(number, folder, _boot() + ticks / os.sysconf("SC_CLK_TCK"), text)
+        words = [*found.cmdline(), *(f"{name}={value}" for name, value in found.environ().items())]
+        text = "\0".join(words).encode("utf-8", "surrogateescape")
+        return Process(found.pid, Path(found.cwd()), found.create_time(), text)
     return None
-
-
-def _ancestors(number: int) -> Iterator[int]:
-    with suppress(OSError, ValueError):
-        while number:
-            yield number
-            number = int(_stat(number)[PARENT])
-
-
-def _stat(number: int) -> list[str]:
-    # The name of a program may hold spaces and parentheses.
-    return (PROC / str(number) / "stat").read_text(encoding="latin-1").rpartition(")")[2].split()
-
-
-def _boot() -> float:
-    rows = (PROC / "stat").read_text(encoding="latin-1").splitlines()
-    return next(float(row.split()[1]) for row in rows if row.startswith("btime"))

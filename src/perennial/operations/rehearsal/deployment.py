@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
+
+import psutil
 
 from perennial.base.errors import PerennialError
 from perennial.base.runtime.process import is_alive
@@ -104,8 +105,8 @@ class Deployment:
         """A process of a run: `prefect.engine` is its flow, `perennial STAGE` a stage."""
         place = self.folder / "home" / "runs" / run
         for number, line in programs.marked(self.folder).items():
-            with suppress(OSError):
-                if Path(f"/proc/{number}/cwd").readlink() == place and tuple(line[2 : 2 + len(words)]) == words:
+            with suppress(psutil.Error):
+                if psutil.Process(number).cwd() == str(place) and tuple(line[2 : 2 + len(words)]) == words:
                     return number
         return None
 

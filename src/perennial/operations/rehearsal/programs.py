@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from perennial.base.errors import PerennialError
 from perennial.base.runtime.child import python_path
 
@@ -105,15 +107,12 @@ class Program:
 
 def marked(folder: Path) -> dict[int, list[str]]:
     """The command lines of the running processes of a trial and of those below it, by process ID."""
-    mark = f"{MARK}={folder}".encode()
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
-            variables = (process / "environ").read_bytes().split(b"\0")
-            words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-            # A zombie has no command line.
-            if words and any(each == mark or each.startswith(mark + b"/") for each in variables):
-                found[int(process.name)] = words
+    mark, found = str(folder), {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or is another user's
+            place = process.environ().get(MARK, "")
+            if place == mark or place.startswith(mark + os.sep):
+                found[process.pid] = process.cmdline()
     found.pop(os.getpid(), None)
     return found
 

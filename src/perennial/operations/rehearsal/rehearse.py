@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import psutil
+
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.rehearsal import project, trial
@@ -227,7 +229,7 @@ def _used(base: Path) -> dict[str, Usage]:
 
 def _use(process: int) -> Usage:
     memory = files = 0
-    with suppress(OSError):  # it has ended
-        memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
-        files = len(list(Path(f"/proc/{process}/fd").iterdir()))
-    return {"memory_mb": round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), "open_files": files}
+    with suppress(psutil.Error):  # it has ended
+        measured = psutil.Process(process)
+        memory, files = measured.memory_info().rss, measured.num_fds()
+    return {"memory_mb": round(memory / MB, 1), "open_files": files}

@@ -5,9 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from perennial.base.runtime import gpus
 
-MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 GB = 1e9
 # Multiply-adds per second: of a 2 GHz core with mobilenet_v2, and of a laptop GPU.
@@ -47,14 +48,11 @@ def this() -> Machine:
 
 
 def _memory_bytes() -> int:
-    """Return the memory that this process may use; 0 if unknown."""
-    limits = []
-    with suppress(OSError, ValueError, StopIteration):
-        lines = MEMINFO.read_text(encoding="ascii").splitlines()
-        limits.append(1024 * int(next(line.split()[1] for line in lines if line.startswith("MemTotal:"))))
+    """Return the memory that this process may use."""
+    limits = [int(psutil.virtual_memory().total)]
     with suppress(OSError, ValueError):
         limits.append(int(CGROUP_LIMIT.read_text(encoding="ascii")))  # `max` where there is no limit
-    return min(limits, default=0)
+    return min(limits)
 
 
 def _count(number: int, name: str) -> str:

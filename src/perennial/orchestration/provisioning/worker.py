@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from perennial.base.errors import SIGNALS, PerennialError
+from perennial.base.runtime.process import children
 from perennial.operations.deployment.answers import ServerAway
 from perennial.operations.deployment.server import connect
 
@@ -120,7 +121,7 @@ def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
         for run in set(runs) - signalled:
             # The run passes the signal on. When DVC ends, its stage becomes a child of this process, but is not
             # a run.
-            signalled |= {run, *_descendants(run)}
+            signalled |= {run, *children(run, all_below=True)}
             _signal(run, signal.SIGTERM)
         if had_runs and not runs:
             deadline = min(deadline, time.monotonic() + REPORT_S)
@@ -133,7 +134,7 @@ def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
     while time.monotonic() < deadline and any(process.returncode is None for process in started):
         _reap(workers)
         time.sleep(POLL_S)
-    for left in _descendants(os.getpid()):
+    for left in children(os.getpid(), all_below=True):
         _signal(left, signal.SIGKILL)
     log.info("stopped")
 
@@ -141,26 +142,8 @@ def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
 def _runs(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[int]:
     """Processes of runs: children of the workers, and those that killed workers left to this process."""
     started = {worker.pid for worker in workers}
-    for process in _children(os.getpid()):
-        yield from _children(process) if process in started else [process]
-
-
-def _descendants(process: int) -> Iterator[int]:
-    for child in _children(process):
-        yield from _descendants(child)
-        yield child
-
-
-def _children(process: int) -> list[int]:
-    """The children of a process that have not ended."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            _, _, fields = file.read_text().rpartition(")")  # the name before it may hold anything
-            state, parent = fields.split()[:2]
-            if int(parent) == process and state not in "ZX":
-                found.append(int(file.parent.name))
-    return found
+    for process in children(os.getpid()):
+        yield from children(process) if process in started else [process]
 
 
 def _signal(process: int, number: int) -> None:

@@ -23,7 +23,7 @@ STATES = (
     "Crash detected",
 )  # Prefect's messages, which the rows and the end of the command show already
 COMMANDS = ("Running stage", "> ")  # DVC's lines before the first line of a stage
-OURS = ("prefect.", "perennial.orchestration.")  # loggers whose warnings are for the person at the terminal
+OURS = ("prefect.", "perennial.")  # loggers whose warnings are for the person at the terminal
 MOST = 110  # columns of a row
 ECHO = 2  # columns left free after it, where the terminal shows ^C
 WIDE, BAR, SHORT_BAR = 100, 20, 6  # columns of a terminal with room for a longer bar, and of the bars

@@ -6,7 +6,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perennial.orchestration.work.dvc import GRACE_S, environment
+from perennial.base.runtime.repro import GRACE_S
+from perennial.orchestration.work.dvc import environment
 from perennial.orchestration.work.failures import StageFailed
 
 

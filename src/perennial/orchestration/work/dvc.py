@@ -6,13 +6,10 @@ import json
 import logging
 import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,13 +21,11 @@ from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
 
+from perennial.base.runtime import repro
+from perennial.base.runtime.process import is_alive
 from perennial.orchestration.work.failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
 Result = Literal["ran", "restored", "up to date"]
-# Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
-GRACE_S = 20
-KEPT_LINES = 50  # of the output, for the message of a failure
-RUNNING, RESTORED = "Running stage", "is cached - skipping run"
 PASSING = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 OF_A_FILE = re.compile(r"\[Errno (\d+)\] [^:]+: b?'([^']+)'")  # an OSError in DVC's output
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
@@ -39,7 +34,7 @@ ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto s
           "dvc config core.autostage", "Use `dvc push`", "Updating lock", "Generating lock")  # fmt: skip
 
 
-def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_S) -> Result:
+def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = repro.GRACE_S) -> Result:
     """Run a stage if DVC finds it stale, and pass each line of its output to `log`.
 
     No process of the stage is left when this returns or raises. After an interruption it has `grace_s` to save.
@@ -48,48 +43,32 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
         StageFailed: the stage failed, or DVC could not run it.
     """
     with _failures_of(stage), _repo() as repo:
-        failure = work_folder() / "failure.json"
-        failure.unlink(missing_ok=True)
+        work = work_folder()
         # Call DVC in this process: starting `dvc` just to learn that nothing changed costs a second per stage.
         changes, results = repo.status([stage]), Path(repo.stage_cache.cache_dir)
     if not changes:
         return "up to date"
     _require_dependencies(stage, changes)
     with _recorded_as_read(stage, results):
-        return _run(stage, failure, log, grace_s)
+        return _run(stage, work, log, grace_s)
 
 
-def _run(stage: str, failure: Path, log: Callable[[str], None], grace_s: float) -> Result:
-    result: Result = "up to date"
-    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-    command = [sys.executable, "-m", "dvc", "repro", "--single-item", stage]
-    # A separate session: one signal reaches DVC, its shell and the stage.
-    with subprocess.Popen(
-        command,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            for line in process.stdout or ():
-                if line.startswith(RUNNING):
-                    result = "ran"
-                elif RESTORED in line:
-                    result = "restored"
-                if text := line.strip():
-                    last_lines.append(text)
-                    if not text.startswith(ADVICE):
-                        log(text)
-            code = process.wait()
-        except BaseException:
-            _stop(process, log, grace_s)
-            raise
-    if code:
-        raise _failure(stage, failure, last_lines, started=result != "up to date")
-    return result
+def _run(stage: str, work: Path, log: Callable[[str], None], grace_s: float) -> Result:
+    def log_line(line: str) -> None:
+        if not line.startswith(ADVICE):
+            log(line)
+
+    try:
+        ended = repro.run(
+            Path(sys.executable), "repro", "--single-item", stage, folder=Path(), variables=environment(),
+            work=work, to=log_line, grace_s=grace_s,
+        )  # fmt: skip
+    except BaseException:
+        _release_locks_of_the_dead()
+        raise
+    if ended.code:
+        raise _failure(stage, ended)
+    return "ran" if ended.ran else "restored" if ended.restored else "up to date"
 
 
 @contextmanager
@@ -177,19 +156,8 @@ def work_folder() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a stage: this Python's programs first on the PATH, and the code of this checkout."""
-    bin_folder = str(Path(sys.executable).parent)
-    return {
-        # For `dvc pull`: servers other than Amazon's may reject the checksums of newer S3 clients.
-        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
-        "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
-        **os.environ,
-        "PATH": os.pathsep.join((bin_folder, os.environ.get("PATH", os.defpath))),
-        "PYTHONPATH": str(Path.cwd() / "src"),
-        "PYTHONUNBUFFERED": "1",
-        "PERENNIAL_STARTED_BY": str(os.getpid()),
-        "PERENNIAL_RUN": flow_run.id or "",
-    }
+    """The variables of a stage or command that a flow starts in its checkout."""
+    return {**repro.environment(Path(sys.executable), Path.cwd()), "PERENNIAL_RUN": flow_run.id or ""}
 
 
 def load() -> None:
@@ -288,27 +256,6 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
         )
 
 
-def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: float) -> None:
-    """Stop a stage with all its processes: first SIGTERM, so that it can save its state, then SIGKILL."""
-    with _sigterm_ignored():
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        logger = logging.getLogger(__name__)
-        logger.warning("stopping the stage")
-        # DVC ends at once. The pipe stays open until the last process that DVC started has ended.
-        try:
-            output, _ = process.communicate(timeout=grace_s)
-            for line in output.splitlines():
-                log(line)
-        except subprocess.TimeoutExpired:
-            text = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"
-            logger.warning(text, grace_s)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _release_locks_of_the_dead()
-
-
 def _release_locks_of_the_dead() -> None:
     """Remove the locks of stopped DVC processes; each later DVC command would warn about every one."""
     with suppress(DvcException, OSError), _repo() as repo:
@@ -318,40 +265,23 @@ def _release_locks_of_the_dead() -> None:
         hardlink = repo.config["core"].get("hardlink_lock", False)
         with rwlock._edit_rwlock(repo.tmp_dir, repo.fs, hardlink) as locks:  # noqa: SLF001 - DVC offers no other way
             for path, readers in list(locks["read"].items()):
-                locks["read"][path] = [reader for reader in readers if _exists(reader["pid"])]
+                locks["read"][path] = [reader for reader in readers if is_alive(reader["pid"])]
                 if not locks["read"][path]:
                     del locks["read"][path]
             for path, writer in list(locks["write"].items()):
-                if not _exists(writer["pid"]):
+                if not is_alive(writer["pid"]):
                     del locks["write"][path]
 
 
-def _exists(process: int) -> bool:
-    return Path("/proc", str(process)).exists()
-
-
-@contextmanager
-def _sigterm_ignored() -> Iterator[None]:
-    """Ignore SIGTERM in the block: several processes may send it, and a second one would abort the clean-up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
-
-
-def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> StageFailed:
-    """Build the error from failure.json or else from the last lines; DVC's exit code is always 255."""
-    if file.exists():
-        failure = json.loads(file.read_text(encoding="utf-8"))
-        kind = InputsChanged if failure.get("changed") else StageFailed
-        return kind(stage, failure["code"], failure["message"])
+def _failure(stage: str, ended: repro.Ended) -> StageFailed:
+    """Build the error from what the stage wrote or else from the last lines; DVC's exit code is always 255."""
+    if said := ended.failure:
+        kind = InputsChanged if said.get("changed") else StageFailed
+        return kind(stage, said["code"], said["message"])
+    lines, started = ended.lines, bool(ended.ran | ended.restored)
     starts = (f"perennial {stage}: ", "ERROR: ")
     first = next((n for start in starts for n, line in enumerate(lines) if line.startswith(start)), 0)
-    message = "\n".join(list(lines)[first:])
+    message = "\n".join(lines[first:])
     if message.startswith("ERROR: ") and (found := OF_A_FILE.search(message)):
         kept = "; the stage has ended, but DVC could not record it" if started else ""
         line = f"{message.splitlines()[0].removeprefix('ERROR: ')}{kept}; {_remedy(found[2])}"

@@ -5,12 +5,10 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +17,14 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project import dvc
 from perennial.base.project.git import Repository
-from perennial.base.runtime import process, processor
+from perennial.base.runtime import process, processor, repro
 from perennial.base.runtime.environment import pinned_versions
 from perennial.operations.deployment.checkout import prepare
 from perennial.operations.deployment.environment import python_for
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
-KEPT_LINES = 30  # of a stage's output, for the message of its failure
-RUNNING = re.compile(r"^Running stage '(.+)':$")  # of DVC; it has no such line where a cache has the outputs
-GRACE_S = 30  # between SIGTERM and SIGKILL
+DROPPED = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 PRINT_PACKAGES = (
     "import json, re; from importlib import metadata; print(json.dumps({re.sub('[-_.]+', '-', "
     "each.metadata['Name']).lower(): each.version for each in metadata.distributions()}))"
@@ -82,55 +78,32 @@ class Workspace:
         Raises:
             DvcFailed: with the stage's own message.
         """
-        failure = self.folder / str(self.values().get("paths", {}).get("work", ".work")) / "failure.json"
-        failure.unlink(missing_ok=True)
-        try:
-            return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
-        except DvcFailed as error:
-            if failure.is_file():
-                raise DvcFailed(str(documents.read_json(failure).get("message"))) from error
-            raise
+        return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
 
     def dvc(self, *arguments: str) -> set[str]:
         """Run a DVC command and log each line of its output; returns the stages that it ran.
 
         Raises:
-            DvcFailed: with the last lines.
+            DvcFailed: with the message of the stage that failed, or else the last lines.
         """
-        lines, ran = deque[str](maxlen=KEPT_LINES), set[str]()
-        # A separate session: one signal reaches DVC, its shell and the stage.
-        with subprocess.Popen(
-            [str(self.python), "-m", "dvc", *arguments], cwd=self.folder, env=self._environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True,
-        ) as running:  # fmt: skip
-            try:
-                for line in filter(str.strip, running.stdout or ()):
-                    lines.append(line.strip())
-                    ran.update(RUNNING.findall(line))
-                    log.info(redacted(line.strip()))
-                code = running.wait()
-            finally:
-                _end(running)
-        if code:
-            errors = [line for line in lines if line.startswith("ERROR: ")] or list(lines)[-3:]
-            raise DvcFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {code}")
-        return ran
+        ended = repro.run(
+            self.python, *arguments, folder=self.folder, variables=self._environment(),
+            work=self.folder / str(self.values().get("paths", {}).get("work", ".work")),
+            to=lambda line: log.info("%s", redacted(line)),
+        )  # fmt: skip
+        if ended.failure:
+            raise DvcFailed(str(ended.failure.get("message")))
+        if ended.code:
+            errors = [line for line in ended.lines if line.startswith("ERROR: ")] or ended.lines[-3:]
+            raise DvcFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {ended.code}")
+        return ended.ran
 
     def _environment(self) -> dict[str, str]:
-        dropped = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-        kept = {name: value for name, value in os.environ.items() if name not in dropped}
-        threads = {} if self.threads is None else {processor.THREADS: str(self.threads)}
-        return {
-            **threads,
-            **dvc.S3_CHECKSUMS,
-            **kept,
-            "PATH": os.pathsep.join((str(self.python.parent), os.environ.get("PATH", os.defpath))),
-            "PYTHONPATH": str(self.folder / "src"),
-            "PYTHONUNBUFFERED": "1",
-            "DVC_NO_ANALYTICS": "1",
-            process.STARTED_BY: str(os.getpid()),
-        }
+        found = repro.environment(self.python, self.folder)
+        kept = {name: value for name, value in found.items() if name not in DROPPED}
+        if self.threads is not None:
+            kept.setdefault(processor.THREADS, str(self.threads))
+        return kept
 
 
 def _yaml(file: Path) -> dict[str, Any]:
@@ -225,15 +198,3 @@ def _differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
     for name, versions in pinned_versions(lock).items():
         if name in packages and packages[name] not in versions:
             yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
-
-
-def _end(running: "subprocess.Popen[str]") -> None:
-    """Stop DVC and its stage, first with SIGTERM so that nothing half-written stays in a shared folder."""
-    if running.poll() is not None:
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        running.wait(GRACE_S)
-    with suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)
