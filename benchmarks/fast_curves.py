@@ -1,7 +1,7 @@
 """Draw how fast the preset fast_cifar10 learns beside cifar10_tutorial: `python -m benchmarks.fast_curves`.
 
 It reads fast.json and race.json in benchmarks/results, which `make bench SUBJECTS=fast` writes, and writes the
-picture of docs/reference/training-benchmarks.md.
+picture of docs/reference/measurements.md.
 """
 
 import json

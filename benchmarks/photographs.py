@@ -3,8 +3,6 @@
 Ours, benchmarks/rates.py, does everything that a training does. benchmarks/peers/*_photographs.py only decode
 and distort; those of tf.data share a process. Ours delivers bytes, distorted but for their colors, which the
 training step adds (`in the step`).
-
-`python -m benchmarks.photographs` writes the tables of docs/reference/training-benchmarks.md from the results.
 """
 
 import json
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import data, peers, projects
-from benchmarks.timing import ROOT, RUNS, SLOW_RUNS, run
+from benchmarks.timing import RUNS, SLOW_RUNS, run
 
 SECONDS = 0.7  # of each measurement, after the first batches
 MAX_SIDE = 598  # to which `perennial start` reduces photographs for 299 pixels
@@ -51,23 +49,6 @@ PEERS = {
 TF_DATA = ("decode", "full", "crop", "keras")
 OF_LARGE = {"full": ("evaluation",), "crop": ("inception",)}
 LIMIT_OF_REDUCED = 1.5  # times small photographs
-PAGE = ROOT / "docs" / "reference" / "training-benchmarks.md"
-BEGIN, END = "<!-- photographs, from benchmarks/results/input.json -->", "<!-- end of photographs -->"
-ROWS = {
-    "inception": "`inception`, 299",
-    "slow": "the same, `fast: false`",
-    "vgg": "`vgg`, 224",
-    "standard": "`standard`, 224",
-    "plain": "`plain`, 224",
-    "evaluation": "evaluation of `inception`, 299",
-}
-SHOWN = (
-    ("tf.data, whole", "full"),
-    ("tf.data, part", "crop"),
-    ("Keras' layers", "keras"),
-    ("Pillow", "pillow"),
-)
-OF = {"crop": "part", "full": "whole", "decode": "`decode_jpeg`"}
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -173,55 +154,3 @@ def _print(name: str, found: dict[str, Any]) -> None:
                 f"{ratio:>7.2f}{chosen.limit:>7}  of {' '.join(chosen.of)}; {with_step:.2f} with the step"
             )
         print(f"  {case:<10}{columns}", flush=True)
-
-
-def tables(results: Mapping[str, Any]) -> str:
-    """What the documentation shows of results/input.json."""
-    found = results["photographs"]
-    small, large, reduced = (found[name] for name in ("small", "12 megapixels", "12 megapixels, reduced"))
-    head = ["", "perennial", *(name for name, _ in SHOWN), "in the step", "images/s", "ratio", "with the step"]
-    lines = [f"Medians of {results['runs']} rounds, {results['machine']['processor']}:", "", *_head(head)]
-    for case, row in ROWS.items():
-        own, step = small["medians"]["perennial"][case], small["in_the_step"][case]
-        cells = [
-            row,
-            f"{own:.2f}",
-            *(f"{small['medians'][peer][case]:.2f}" if case in PEERS[peer] else "" for _, peer in SHOWN),
-        ]
-        cells += [f"{step:.2f}" if step else "", f"{small['images_per_second']['perennial'][case]:,.0f}"]
-        ratio, chosen = small["over_peer"].get(case), CASES[case]
-        if ratio is None or chosen.of is None:
-            cells += ["", ""]
-        else:
-            peer, of = chosen.of
-            cells += [
-                f"**{ratio:.2f}** of {OF[peer]}" + (f" of {ROWS[of]}" if of not in (case, "plain") else "")
-            ]
-            cells += [f"{ratio * (own + step) / own:.2f}" if step else ""]
-        lines.append(f"| {' | '.join(cells)} |")
-    alone = small["medians"]["decode"]["plain"]
-    large_ones = f"Photographs of 12 megapixels, and reduced to {MAX_SIDE} pixels:"
-    lines += ["", f"`decode_jpeg` alone takes {alone:.2f} ms. {large_ones}", ""]
-    lines += _head(["", "small", "12 megapixels", "tf.data", "reduced", "reduced / small"])
-    for case in ("inception", "evaluation"):
-        peer = "crop" if case == "inception" else "full"
-        values = [part["medians"]["perennial"][case] for part in (small, large, reduced)]
-        values.insert(2, large["medians"][peer][case])
-        over = f"**{found['reduced_over_small'][case]:.2f}**"
-        lines.append(f"| {' | '.join([ROWS[case], *(f'{value:.2f}' for value in values), over])} |")
-    return "\n".join(lines) + "\n"
-
-
-def _head(columns: list[str]) -> list[str]:
-    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-
-
-def documented(text: str, results: Mapping[str, Any]) -> str:
-    """The page of the documentation with the tables of these results."""
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{tables(results)}{END}{rest.split(END)[1]}"
-
-
-if __name__ == "__main__":
-    measured = json.loads((ROOT / "benchmarks" / "results" / "input.json").read_text(encoding="utf-8"))
-    PAGE.write_text(documented(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")

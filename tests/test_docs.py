@@ -1,6 +1,5 @@
 """The documentation and its site compared with the code."""
 
-import json
 import re
 import runpy
 import subprocess
@@ -16,7 +15,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from ruamel.yaml import YAML
 
-from benchmarks import photographs
+from docs import measurements
 from perennial.base import config
 from perennial.base.config import choices, upgrade
 from perennial.base.config.release import PathsConfig
@@ -28,7 +27,7 @@ from perennial.data.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-INPUT_RESULTS = ROOT / "benchmarks" / "results" / "input.json"
+LISTS = ("commands", "flags", "measurements", "options", "problem-codes")  # made from code and tables
 DATA, TRAINING, EXPORT, ARCHITECTURE, FILES, NETWORKS, PREPROCESSING, PROBLEM_CODES, EXIT_CODES = (
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
     for name in (
@@ -193,7 +192,21 @@ def test_the_site_requests_nothing_from_other_hosts(site: Path) -> None:
         assert not re.search(r"(?:url\(|@import)[\s\"']*(?:\w+:)?//", style.read_text(encoding="utf-8")), style
 
 
-@pytest.mark.skipif(not INPUT_RESULTS.exists(), reason="the benchmark was not run yet")
-def test_the_tables_of_photographs_are_those_of_the_benchmark() -> None:
-    page = photographs.PAGE.read_text(encoding="utf-8")
-    assert photographs.documented(page, json.loads(INPUT_RESULTS.read_text(encoding="utf-8"))) == page
+@pytest.mark.parametrize("page", measurements.PAGES, ids=lambda page: page.name)
+def test_the_measurements_are_those_of_the_benchmarks(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert measurements.documented(text) == text
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) - {f"reference/{name}.md" for name in LISTS}))
+def test_a_page_written_by_hand_has_at_most_900_words(page: str) -> None:
+    assert len((DOCS / page).read_text(encoding="utf-8").split()) <= 900
+
+
+def test_the_readme_and_the_guide_for_contributors_stay_short() -> None:
+    words = {
+        name: len((ROOT / f"{name}.md").read_text(encoding="utf-8").split())
+        for name in ("README", "CONTRIBUTING")
+    }
+    assert words["README"] <= 1000  # with the output of a run
+    assert words["CONTRIBUTING"] <= 900

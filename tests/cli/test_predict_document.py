@@ -1,4 +1,4 @@
-"""What docs/how-to/predict.md says, kept true."""
+"""What docs/how-to/predict.md and tensorflow.md say, kept true."""
 
 import re
 import shutil
@@ -18,7 +18,8 @@ from perennial.cli.predict import CSV_HEADER
 from perennial.model.inference.classifier import Classifier
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "how-to" / "predict.md").read_text(encoding="utf-8")
+PAGES = ("predict", "tensorflow")
+TEXT = "\n".join((ROOT / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES)
 
 
 def section(name: str) -> str:

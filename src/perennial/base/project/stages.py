@@ -60,7 +60,7 @@ STAGES: Mapping[str, Stage] = {
         written=("validation", "validation_page", "index/"),
         environment=("data",),
         example="validate.severity.near_duplicate=ignore",
-        page="data",
+        page="validate",
     ),
     "initialize": Stage(
         about="Copy the weights from which training starts.",

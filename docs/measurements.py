@@ -1,0 +1,424 @@
+"""Write the tables of docs/reference/measurements.md and README.md from benchmarks/results.
+
+`python -m docs.measurements` replaces what stands between the markers `<!-- SUBJECT -->` and `<!-- end -->` by
+what the results say. A subject whose results are missing keeps its text.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from benchmarks import photographs
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = (ROOT / "docs" / "reference" / "measurements.md", ROOT / "README.md")
+BLOCK = re.compile(r"(<!-- (?P<subject>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PEERS = {"TFDS": "TensorFlow Datasets", "TFDV": "TensorFlow Data Validation"}
+Results = Mapping[str, Any]
+
+
+def main() -> None:
+    """Write both pages."""
+    for page in PAGES:
+        page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def documented(text: str) -> str:
+    """A page with the tables of the results that there are."""
+
+    def written(block: re.Match[str]) -> str:
+        name, table = SUBJECTS[block["subject"]]
+        file = RESULTS / f"{name}.json"
+        if not file.exists():
+            return block[0]
+        measured = json.loads(file.read_text(encoding="utf-8"))
+        return f"{block[1]}\n{table(measured).rstrip()}\n\n{block[3]}"
+
+    return BLOCK.sub(written, text)
+
+
+def _origin(results: Results, of: str = "Medians of {runs} rounds") -> str:
+    """Where and with what code the results were measured."""
+    commit = results["revision"].removesuffix("-dirty")
+    code = "" if commit == "unknown" else f", code of commit `{commit[:10]}`"
+    measured = f"{of.format(runs=results['runs'])}, {_machine(results)}"
+    return f"{measured}, TensorFlow {results['versions']['tensorflow']}{code}.\n"
+
+
+def _machine(results: Results) -> str:
+    machine = results["machine"]
+    return f"{machine['cores']} cores ({machine['processor'].replace('(R)', '').removesuffix(' Processor')})"
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)) + "\n"
+
+
+def _convert(results: Results) -> str:
+    names = {
+        "mnist": "MNIST, 70,000 images",
+        "cifar10": "CIFAR-10, 60,000 images",
+        "flowers": "flowers, 3,670 photographs",
+    }
+    rows = []
+    for name, shown in names.items():
+        case = results["cases"][f"convert {name}"]
+        times = case["medians"]
+        peers = [
+            f"{PEERS.get(peer, peer)} {seconds:.1f} s ({case['median_ratios'][peer]:.1f})"
+            for peer, seconds in times.items()
+            if peer != "perennial"
+        ]
+        rows.append([shown, f"{times['perennial']:.1f} s", "; ".join(peers)])
+    return _origin(results) + "\n" + _table(["convert", "perennial", "peers (times as long)"], rows)
+
+
+def _validate(results: Results) -> str:
+    rows = []
+    for name, case in results["cases"].items():
+        if "megabytes_per_second_past_start" in case:
+            unit, of = " MB/s", case["megabytes_per_second"]
+            own = (
+                f"{of['perennial']:.0f}{unit}, {case['megabytes_per_second_past_start']:.0f} without its start"
+            )
+        else:
+            unit, of = " s", case["medians"]
+            own = f"{of['perennial']:.1f}{unit}"
+        peers = [
+            f"{PEERS.get(peer, peer)} {value:.{0 if 'MB' in unit else 1}f}{unit}"
+            for peer, value in of.items()
+            if not peer.startswith("perennial")
+        ]
+        rows.append([name.removeprefix("validate "), own, ", ".join(peers)])
+    return _origin(results) + "\n" + _table(["validate, on one core", "perennial", "peers"], rows)
+
+
+def _memory(results: Results) -> str:
+    rows = [
+        [stage, *(f"{peak:.0f} MB" for peak in peaks.values())] for stage, peaks in results["medians"].items()
+    ]
+    counts = next(iter(results["medians"].values()))
+    return (
+        _origin(results)
+        + "\n"
+        + _table(["peak of all processes", *(f"{count} images" for count in counts)], rows)
+    )
+
+
+def _train(results: Results) -> str:
+    batches = {"mnist_cnn": 100, "cifar10_tutorial": 128}
+    rows, notes = [], []
+    for network, case in results["cases"].items():
+        rates, measured = case["examples_per_second"], case["measured"]
+        for ours in ("perennial", "perennial, not deterministic"):
+            ratios = [
+                theirs["seconds_per_step"] / own["seconds_per_step"]
+                for own, theirs in zip(measured[ours], measured["Keras fit"], strict=False)
+            ]
+            rows.append(
+                [
+                    f"`{network}`, batches of {batches[network]}"
+                    if ours == "perennial"
+                    else "the same, `deterministic: false`",
+                    f"{rates[ours]:,.0f}",
+                    f"{rates['Keras fit']:,.0f}",
+                    f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                    f"{case['median_processor_ratios'][ours]['Keras fit']:.2f}",
+                ]
+            )
+        waits, held = (
+            median(run[key] for run in measured["perennial"]) for key in ("input_wait", "checkpoint_holds_s")
+        )
+        notes.append(
+            f"- `{network}`: {_percent(case['profile']['matmul_share'])} of a step on one thread are matrix "
+            f"products and convolutions. Steps wait {_percent(waits, 1)} of their time for input; "
+            f"a checkpoint holds them for {held:.2f} s."
+        )
+    head = [
+        "network",
+        "perennial, examples/s",
+        "Keras `fit`, examples/s",
+        "speed-up by rounds (range)",
+        "CPU time, Keras / perennial",
+    ]
+    return _origin(results) + "\n" + _table(head, rows) + "\n" + "\n".join(notes) + "\n"
+
+
+PHOTOGRAPHS = {
+    "inception": "`inception`, 299",
+    "slow": "the same, `fast: false`",
+    "vgg": "`vgg`, 224",
+    "standard": "`standard`, 224",
+    "plain": "`plain`, 224",
+    "evaluation": "evaluation of `inception`, 299",
+}
+PROGRAMS = {"full": "tf.data, whole", "crop": "tf.data, part", "keras": "Keras' layers", "pillow": "Pillow"}
+COMPARED = {"crop": "part", "full": "whole", "decode": "`decode_jpeg`"}
+
+
+def _photographs(results: Results) -> str:
+    measured = results["photographs"]
+    small, large, reduced = (measured[name] for name in ("small", "12 megapixels", "12 megapixels, reduced"))
+    rows = []
+    for case, name in PHOTOGRAPHS.items():
+        own, step, medians = small["medians"]["perennial"][case], small["in_the_step"][case], small["medians"]
+        ratio, of = small["over_peer"].get(case), photographs.CASES[case].of
+        rows.append(
+            [
+                name,
+                f"{own:.2f}",
+                *(f"{medians[peer][case]:.2f}" if case in photographs.PEERS[peer] else "" for peer in PROGRAMS),
+                f"{step:.2f}" if step else "",
+                f"{small['images_per_second']['perennial'][case]:,.0f}",
+                *(("", "") if ratio is None or of is None else _ratios(ratio, own, step, case, of)),
+            ]
+        )
+    head = ["", "perennial", *PROGRAMS.values(), "in the step", "images/s", "ratio", "with the step"]
+    reductions = [
+        [
+            PHOTOGRAPHS[case],
+            *(f"{part['medians']['perennial'][case]:.2f}" for part in (small, large)),
+            f"{large['medians'][peer][case]:.2f}",
+            f"{reduced['medians']['perennial'][case]:.2f}",
+            f"{measured['reduced_over_small'][case]:.2f}",
+        ]
+        for case, peer in (("inception", "crop"), ("evaluation", "full"))
+    ]
+    alone = f"`decode_jpeg` alone takes {small['medians']['decode']['plain']:.2f} ms."
+    between = f"{alone} Photographs of 12 megapixels, and reduced to {photographs.MAX_SIDE} pixels:"
+    return "\n".join(
+        (
+            _origin(results),
+            _table(head, rows),
+            between,
+            "",
+            _table(["", "small", "12 megapixels", "tf.data", "reduced", "reduced / small"], reductions),
+        )
+    )
+
+
+def _ratios(ratio: float, own: float, step: float, case: str, of: tuple[str, str]) -> tuple[str, str]:
+    """Ours over a peer, without and with what the training step takes."""
+    peer, peers_case = of
+    other = "" if peers_case in (case, "plain") else f" of {PHOTOGRAPHS[peers_case]}"
+    return f"{ratio:.2f} of {COMPARED[peer]}{other}", f"{ratio * (own + step) / own:.2f}" if step else ""
+
+
+def _input(results: Results) -> str:
+    rows = []
+    for network, case in results["cases"].items():
+        rates, over = case["images_per_second"], case["over_peer"]
+        rows.append(
+            [
+                f"`{network}`",
+                *(f"{rates[cache]:,.0f}" for cache in ("memory", "disk", "none")),
+                f"{rates['tf.data']:,.0f}",
+                f"{over['memory']:.1f}",
+            ]
+        )
+    head = ["images/s for", "cache in memory", "on disk", "no cache", "tf.data", "memory / tf.data"]
+    return _origin(results) + "\n" + _table(head, rows)
+
+
+def _head(results: Results) -> str:
+    names = {"20 classes x 200": "4,000 of 96 pixels", "120 photographs": "120 photographs of 224 pixels"}
+    rows = []
+    for name, shown in names.items():
+        case = results["cases"][name]
+        ours, keras = (
+            f"{median(run['seconds'] for run in case['measured'][program]):.1f} s"
+            for program in ("perennial", "Keras fit")
+        )
+        rows.append([shown, ours, keras, f"{case['ratio']:.1f}", f"{case['ratio_with_decoding']:.1f}"])
+    return (
+        _origin(results)
+        + "\n"
+        + _table(["images", "perennial", "Keras `fit`", "speed-up", "with decoding"], rows)
+    )
+
+
+def _transfer(results: Results) -> str:
+    rows = [
+        [start, f"{_percent(mean(scores), 1)} ± {100 * stdev(scores):.1f}"]
+        for start, scores in results["then"].items()
+    ]
+    measured = f"Mean and standard deviation of {results['seeds']} seeds"
+    return _origin(results, measured) + "\n" + _table(["start", "test accuracy"], rows)
+
+
+def _fast(results: Results) -> str:
+    runs = results["trainings"]
+    rows = [
+        [
+            str(run["seed"]),
+            f"{run['images']:,}",
+            _percent(run["test_accuracy"], 2),
+            f"{run['processor_seconds']:.0f} s",
+        ]
+        for run in runs
+    ]
+    scores = [100 * run["test_accuracy"] for run in runs]
+    table = _table(["seed", "images seen", "test accuracy", "CPU time of the training run"], rows)
+    end = f"The mean is {mean(scores):.2f} %, the standard deviation {stdev(scores):.2f} points.\n"
+    return _origin(results, "{runs} seeds") + "\n" + table + "\n" + end
+
+
+def _race(results: Results) -> str:
+    rows = []
+    for preset, race in results["races"].items():
+        evaluations = race["evaluations"]
+        seconds, processor, images, _ = next(each for each in evaluations if each[3] >= results["reached"])
+        name = f"`{preset}`" + (", shortened" if preset == "fast_cifar10" else "")
+        rows.append([name, f"{images:,}", f"{seconds:.0f} s", f"{processor:,.0f} s"])
+    measured = f"One run of each until {_percent(results['reached'])} of the validation images were right"
+    return _origin(results, measured) + "\n" + _table(["preset", "images seen", "time", "CPU time"], rows)
+
+
+def _predict(results: Results) -> str:
+    rows = []
+    for name, case in results["cases"].items():
+        ours, keras = (
+            f"{median(run['images_per_second'] for run in case['measured'][program]):.0f}"
+            for program in ("perennial", "Keras predict")
+        )
+        first = median(run["first_answer_s"] for run in case["measured"]["perennial"])
+        rows.append(
+            [
+                f"{name.split()[-1]} x {name.split()[-1]}",
+                ours,
+                keras,
+                f"{case['median_ratio']:.2f} ({min(case['ratios']):.2f} to {max(case['ratios']):.2f})",
+                f"{case['median_processor_ratio']:.2f}",
+                f"{first:.1f} s",
+                f"{median(case['command_s']):.1f} s",
+            ]
+        )
+    head = [
+        "images",
+        "perennial, images/s",
+        "Keras `predict`, images/s",
+        "speed-up by rounds (range)",
+        "CPU time, perennial / Keras",
+        "first prediction after the import of TensorFlow",
+        "the whole command",
+    ]
+    return _origin(results) + "\n" + _table(head, rows)
+
+
+def _serve(results: Results) -> str:
+    changing = results["changing"]
+    rows = [_served(f"`perennial serve`, {results['switches']} new versions", changing)]
+    names = {
+        "perennial serve": "`perennial serve`",
+        "FastAPI and the signature": "FastAPI, and the exported signature for each request",
+        "FastAPI and Keras": "FastAPI, and Keras' `predict` for each request",
+        "Keras alone": f"Keras' `predict` from {results['clients']} threads, without HTTP",
+    }
+    rows += [
+        _served(shown, results["compared"][name][0])
+        for name, shown in names.items()
+        if name in results["compared"]
+    ]
+    first = sum(changing["answers"].values())
+    asked = f"{first:,} requests of the first row, {results['requests']:,} of each other one"
+    peak = f"The server took at most {changing['server_peak_mb']:.0f} MB.\n"
+    table = _table(["server", "requests/s", "median", "99 % within"], rows)
+    return _origin(results, f"{results['clients']} clients, {asked}") + "\n" + table + "\n" + peak
+
+
+def _served(name: str, run: Results) -> list[str]:
+    times = run["milliseconds"]
+    return [name, f"{run['requests_per_second']:,.0f}", f"{times['p50']:,.0f} ms", f"{times['p99']:,.0f} ms"]
+
+
+def _gate(results: Results) -> str:
+    names = {
+        "digits": "the digits of `params.yaml`, 359 test examples",
+        "unsettled": "training runs that end before they have converged, 10,000 test examples",
+    }
+    rows = []
+    for name, shown in names.items():
+        scores = results["retrainings"][name]["accuracies"]
+        promoted = [
+            f"{results['retrainings'][name][of]['promoted']} of {len(scores) - 1}"
+            for of in ("champion", "model before")
+        ]
+        rows.append([shown, f"{mean(scores):.3f} ± {stdev(scores):.3f}", *promoted])
+    head = [
+        "equally good models",
+        "test accuracy and its standard deviation",
+        "promoted, compared with the champion",
+        "promoted, compared with the previous run",
+    ]
+    gains = results["gains"]
+    power = _table(
+        [
+            "examples that only one of the models classifies correctly",
+            *(_percent(float(share)) for share in gains),
+        ],
+        [["a model that is better by 1 point is promoted", *(_percent(rate) for rate in gains.values())]],
+    )
+    return (
+        _origin(results, "201 training runs that differ only in their seed")
+        + "\n"
+        + _table(head, rows)
+        + "\n"
+        + power
+    )
+
+
+def _main_job(results: Results) -> str:
+    rows = [
+        [
+            name,
+            *(
+                f"{times[stage]:.1f}" if stage in times else ""
+                for stage in ("start", "train", "export", "total")
+            ),
+        ]
+        for name, times in results["medians"].items()
+    ]
+    head = ["seconds", "before the first stage", "train", "export", "total"]
+    return _origin(results) + "\n" + _table(head, rows)
+
+
+def _run_times(results: Results) -> str:
+    first, second = (
+        sorted(run["total"] for run in results["seconds"][f"flow, {which}"]) for which in ("first", "second")
+    )
+    shown = [f"{median(times):.0f} s ({times[0]:.0f} to {times[-1]:.0f})" for times in (first, second)]
+    return (
+        f"On {_machine(results)} without a GPU, with the packages installed, this takes {shown[0]}. "
+        f"A second run takes {shown[1]}, because every stage is up to date\n"
+        f"(median and range of {results['runs']} runs; `make bench SUBJECTS=main_job`)."
+    )
+
+
+SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
+    "convert": ("convert", _convert),
+    "validate": ("validate", _validate),
+    "memory": ("memory", _memory),
+    "train": ("train", _train),
+    "input": ("input", _input),
+    "photographs": ("input", _photographs),
+    "head": ("head", _head),
+    "transfer": ("transfer", _transfer),
+    "fast": ("fast", _fast),
+    "race": ("race", _race),
+    "predict": ("predict", _predict),
+    "serve": ("serve", _serve),
+    "gate": ("gate", _gate),
+    "main-job": ("main_job", _main_job),
+    "run-times": ("main_job", _run_times),
+}
+
+if __name__ == "__main__":
+    main()
