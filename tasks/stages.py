@@ -101,7 +101,7 @@ def gate() -> Result:
 
 @retried(timeout_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
 def publish(to: str | None = None) -> Result | Literal["refused"]:
-    """Publish the promoted model, by default to publish.url; a refusal is a result, not a failure."""
+    """Publish a model that passed the gate, by default to publish.url; a refusal is a result, not a failure."""
     log = get_run_logger()
     try:
         published = json.loads(perennial("publish", "--json", *(["--to", to] if to else [])))

@@ -272,7 +272,7 @@ def test_report_prints_a_summary_and_writes_the_page(gated):
         False,
         "",
     )
-    assert "<h1>Promoted</h1>" in Path("report.html").read_text(encoding="utf-8")
+    assert "<h1>Passed the gate</h1>" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_report_before_the_first_run_is_a_data_error(workspace):

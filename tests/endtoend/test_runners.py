@@ -348,7 +348,7 @@ def test_summary_and_pictures_are_artifacts_in_the_server(deployed: Deployed) ->
 
 def test_the_flow_leaves_a_report_of_its_run(deployed: Deployed) -> None:
     page = (deployed.checkout / "report.html").read_text(encoding="utf-8")
-    assert "<h1>Promoted</h1>" in page
+    assert "<h1>Passed the gate</h1>" in page
     assert "Not there" not in page
     assert "No time is known" not in page
     assert "Every tracked file that a run reads is as in this revision" in page

@@ -134,7 +134,7 @@ def _verify(
     output({**dataclasses.asdict(done), "ok": not done.problems}, lines, as_json=as_json)
     if done.problems:
         first = listed(done.problems, 1)
-        raise DataError(f"{done.place} is not what was promoted: {first}; do not use it; publish it again")
+        raise DataError(f"{done.place} is not what git records: {first}; do not use it; publish it again")
 
 
 @command(app, "rehearse", "Run the pipeline under faults, and check its guarantees.")

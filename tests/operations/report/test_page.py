@@ -106,7 +106,7 @@ def test_class_names_are_text_and_not_markup(load):
 def test_the_decision_and_its_reasons_come_first(config):
     head, *_ = text(undrawn(config)).split(" Training ")
     assert "test accuracy" in head
-    assert "mnist_cnn on pets Promoted good better 2026-01-02 03:04 UTC" in head
+    assert "mnist_cnn on pets Passed the gate good better 2026-01-02 03:04 UTC" in head
 
 
 def test_a_rejection_names_its_reasons_and_the_model_in_use(config):

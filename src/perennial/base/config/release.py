@@ -96,7 +96,7 @@ class GateConfig(Section):
 
 
 class PublishConfig(Section):
-    """Where promoted models are published."""
+    """Where models that passed the gate are published."""
 
     url: str | None = option(None, "folder of versions, or s3://bucket/prefix; null: none")
 
