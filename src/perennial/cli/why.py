@@ -56,9 +56,9 @@ def _champion(checked: Config) -> str:
 def _lines(done: dict[str, Any]) -> Iterator[str]:
     """Format the result as lines of text."""
     for side in ("a", "b"):
-        each = done[side]
-        scored = "no score" if each["accuracy"] is None else f"accuracy {each['accuracy']:.4f}"
-        yield f"{side.upper()}  {each['name']}, commit {each['commit'][:10]}: {scored}"
+        revision = done[side]
+        scored = "no score" if revision["accuracy"] is None else f"accuracy {revision['accuracy']:.4f}"
+        yield f"{side.upper()}  {revision['name']}, commit {revision['commit'][:10]}: {scored}"
     yield from _differences(done["differences"])
     yield from _effect(done["effect"])
     if done["bisect"]:
@@ -68,15 +68,16 @@ def _lines(done: dict[str, Any]) -> Iterator[str]:
     yield _cause(done)
 
 
-def _differences(found: list[dict[str, Any]]) -> Iterator[str]:
+def _differences(differences: list[dict[str, Any]]) -> Iterator[str]:
     for decides, head in ((True, "differences:"), (False, "differences that cannot change the score:")):
-        rows = [each for each in found if each["decides"] == decides]
+        rows = [difference for difference in differences if difference["decides"] == decides]
         if rows:
             yield head
-        for each in rows:
-            lines = f" ({each['changes']})" if each["changes"] else ""
-            yield f"  {each['kind']:<10} {each['what']}: {_shown(each['a'])} -> {_shown(each['b'])}{lines}"
-    if not found:
+        for difference in rows:
+            lines = f" ({difference['changes']})" if difference["changes"] else ""
+            values = f"{_shown(difference['a'])} -> {_shown(difference['b'])}"
+            yield f"  {difference['kind']:<10} {difference['what']}: {values}{lines}"
+    if not differences:
         yield "nothing differs"
 
 
@@ -90,9 +91,9 @@ def _effect(effect: dict[str, Any]) -> Iterator[str]:
             f"test examples: {examples['only_a']} right in A alone, {examples['only_b']} in B alone, of "
             f"{examples['compared']} that both have (p = {examples['p_value']:.2g})"
         )
-    for each in effect["classes"][:SHOWN]:
-        a, b = ("no examples" if each[side] is None else f"{each[side]:.4f}" for side in ("a", "b"))
-        yield f"  recall of {each['class']}: {a} -> {b}"
+    for row in effect["classes"][:SHOWN]:
+        a, b = ("no examples" if row[side] is None else f"{row[side]:.4f}" for side in ("a", "b"))
+        yield f"  recall of {row['class']}: {a} -> {b}"
     if (more := len(effect["classes"]) - SHOWN) > 0:
         yield f"  and {more} more classes"
 
@@ -105,11 +106,11 @@ def _search(search: dict[str, Any]) -> Iterator[str]:
             f"{noise['change']:+.4f}); changes up to {noise['limit']:.4f} are within it"
         )
     yield f"{search['changes']} changes, {search['trainings']} training runs, {search['seconds']:.0f} s:"
-    for each in search["states"]:
-        if each["accuracy"] is not None:
-            yield f"  {each['accuracy']:.4f}  {each['name']}"
-        elif each["problem"]:
-            yield f"  {each['problem']}"
+    for state in search["states"]:
+        if state["accuracy"] is not None:
+            yield f"  {state['accuracy']:.4f}  {state['name']}"
+        elif state["problem"]:
+            yield f"  {state['problem']}"
 
 
 def _cause(done: dict[str, Any]) -> str:

@@ -65,28 +65,28 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
 def _candidate(config: Config) -> Candidate:
     paths = config.paths
     metrics = documents.read_checked(paths.metrics, MainMetrics, ADVICE)
-    found = predictions.read_top(paths.predictions)
-    if (found.model, found.data) != (metrics.model, metrics.data):
+    top = predictions.read_top(paths.predictions)
+    if (top.model, top.data) != (metrics.model, metrics.data):
         raise DataError(
-            f"{paths.predictions} is of model {found.model} and data {found.data}, {paths.metrics} of model "
+            f"{paths.predictions} is of model {top.model} and data {top.data}, {paths.metrics} of model "
             f"{metrics.model} and data {metrics.data}; {ADVICE}"
         )
-    finite = bool(np.isfinite(found.p).all() and np.isfinite(found.p_true).all())
+    finite = bool(np.isfinite(top.p).all() and np.isfinite(top.p_true).all())
     latency = None
     if config.gate.max_latency_ms is not None:
         latency = float(child.call(LATENCY, {"export": str(paths.export)}, paths.work / LOG))
     return Candidate(
         metrics=metrics,
-        predictions=found,
-        scores=_scores(found, bins=config.evaluate.calibration_bins) if finite else None,
+        predictions=top,
+        scores=_scores(top, bins=config.evaluate.calibration_bins) if finite else None,
         model_bytes=_bytes(paths.export),
         latency_ms=latency,
     )
 
 
-def _scores(found: TopPredictions, *, bins: int) -> Scores:
-    right = found.predicted == found.labels
-    return champions.scores(found.labels, right, found.p, found.p_true, classes=len(found.classes), bins=bins)
+def _scores(top: TopPredictions, *, bins: int) -> Scores:
+    right = top.predicted == top.labels
+    return champions.scores(top.labels, right, top.p, top.p_true, classes=len(top.classes), bins=bins)
 
 
 def _bytes(export: Path) -> int:
@@ -111,8 +111,8 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         )
         comparison = champions.compare(candidate.predictions, champion)
     judged = list(_checks(candidate, champion, comparison, limits))
-    failed = [each.reason for each in judged if not each.check.passed]
-    kept = [each.reason for each in judged]
+    failed = [rule.reason for rule in judged if not rule.check.passed]
+    kept = [rule.reason for rule in judged]
     if champion is None:
         kept.append("compared with no champion")
     return Decision(
@@ -120,7 +120,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         reasons=failed or kept,
         candidate=_recorded(candidate),
         champion=None if champion is None else _recorded_champion(champion, theirs),
-        checks=[each.check for each in judged],
+        checks=[rule.check for rule in judged],
         comparison=None if comparison is None else asdict(comparison),
     )
 
@@ -161,24 +161,24 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
     The reason says if the difference may be chance; that is no ground for rejection, since a first model of few
     images could not pass.
     """
-    found, accuracy = candidate.predictions, candidate.metrics.accuracy
-    counts = np.bincount(found.labels)
+    top, accuracy = candidate.predictions, candidate.metrics.accuracy
+    counts = np.bincount(top.labels)
     largest, share = int(counts.argmax()), float(counts.max() / counts.sum())
     passed = accuracy > share
     reason = (
         f"test accuracy {accuracy:.4g} is {'' if passed else 'not '}above {share:.4g}, that of always "
-        f"predicting the largest class, {printable(found.classes[largest])}"
+        f"predicting the largest class, {printable(top.classes[largest])}"
     )
-    right, simple = found.predicted == found.labels, found.labels == largest
+    right, simple = top.predicted == top.labels, top.labels == largest
     p_value = champions.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))
     if passed and limits.significance is not None and p_value > limits.significance:
-        reason += f", which may be chance on {len(found.labels)} test examples (p-value {p_value:.2g})"
+        reason += f", which may be chance on {len(top.labels)} test examples (p-value {p_value:.2g})"
     return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)
 
 
-def _not_finite(found: TopPredictions) -> Judged:
-    count = int((~np.isfinite(found.p) | ~np.isfinite(found.p_true)).sum())
-    reason = f"predictions of {count} of {len(found.labels)} test examples are not finite numbers"
+def _not_finite(top: TopPredictions) -> Judged:
+    count = int((~np.isfinite(top.p) | ~np.isfinite(top.p_true)).sum())
+    reason = f"predictions of {count} of {len(top.labels)} test examples are not finite numbers"
     return Judged(Check(name="finite", value=count, limit=0, passed=False), reason)
 
 
@@ -197,8 +197,8 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
         else:
             lowest = int(scores.recall.argmin())
             what = f"lowest recall, of class {printable(names[lowest])},"
-            found = float(scores.recall[lowest])
-            yield _compared("min_class_recall", what, found, limits.min_class_recall, least=True)
+            recall = float(scores.recall[lowest])
+            yield _compared("min_class_recall", what, recall, limits.min_class_recall, least=True)
     for name, what, value, limit in (
         ("max_calibration_error", "calibration error", scores.calibration_error, limits.max_calibration_error),
         ("max_model_mb", "size of the export in MB", candidate.model_bytes / MB, limits.max_model_mb),
@@ -208,32 +208,38 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
             yield _compared(name, what, value, limit)
 
 
-def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterator[Judged]:
+def _better(champion: Champion, comparison: Comparison, limits: GateConfig) -> Iterator[Judged]:
     """Check the rules of the comparison with the champion."""
-    missing = ", ".join(map(printable, found.missing_classes))
+    missing = ", ".join(map(printable, comparison.missing_classes))
     yield Judged(
-        Check(name="missing_classes", value=len(found.missing_classes), limit=0, passed=not missing),
+        Check(name="missing_classes", value=len(comparison.missing_classes), limit=0, passed=not missing),
         f"classes of the champion {champion.version} are missing: {missing}"
         if missing
         else f"every class of the champion {champion.version} is known",
     )
-    new = f" (it does not know {', '.join(map(printable, found.new_classes))})" if found.new_classes else ""
-    won = f"{found.won} won and {found.lost} lost of {found.examples} test examples{new}"
-    between = f"(95 %: {found.gain_low:.3g} to {found.gain_high:.3g})"
+    new = (
+        f" (it does not know {', '.join(map(printable, comparison.new_classes))})"
+        if comparison.new_classes
+        else ""
+    )
+    won = f"{comparison.won} won and {comparison.lost} lost of {comparison.examples} test examples{new}"
+    between = f"(95 %: {comparison.gain_low:.3g} to {comparison.gain_high:.3g})"
     what = f"gain in accuracy over {champion.version} {between}, {won},"
-    gain = _compared("min_gain", what, found.gain, limits.min_gain, least=True)
-    if found.gain == 0:  # also where gate.min_gain is 0
+    gain = _compared("min_gain", what, comparison.gain, limits.min_gain, least=True)
+    if comparison.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} does not pass: {won}"
         gain = Judged(Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False), tie)
     yield gain
     if limits.significance is not None:
-        yield _compared("significance", "p-value of the gain", found.p_value, limits.significance)
+        yield _compared("significance", "p-value of the gain", comparison.p_value, limits.significance)
     if limits.max_class_drop is not None:
-        where = f", of class {printable(found.dropped_class)}," if found.dropped_class is not None else ""
+        where = (
+            f", of class {printable(comparison.dropped_class)}," if comparison.dropped_class is not None else ""
+        )
         what = f"largest drop of a recall{where}"
-        judged = _compared("max_class_drop", what, found.class_drop, limits.max_class_drop)
-        chance = f" (by chance, {100 * found.drop_p_value:.2g} % of equally good models drop that much)"
-        yield judged._replace(reason=judged.reason + chance) if found.class_drop else judged
+        judged = _compared("max_class_drop", what, comparison.class_drop, limits.max_class_drop)
+        chance = f" (by chance, {100 * comparison.drop_p_value:.2g} % of equally good models drop that much)"
+        yield judged._replace(reason=judged.reason + chance) if comparison.class_drop else judged
 
 
 def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Judged:

@@ -54,19 +54,19 @@ class Key(NamedTuple):
 def nearest(key: str, known: Sequence[str]) -> str | None:
     """The key that an unknown one may mean, such as train.learning_rate for train.lr."""
     section, _, name = key.rpartition(".")
-    every = {each.rpartition(".")[2]: each for each in reversed(known)}  # the first of equal names
-    beside = {each.removeprefix(f"{section}."): each for each in known if each.rpartition(".")[0] == section}
-    if section and not any(each.startswith(f"{section}.") for each in known):  # the section may be misspelt
+    every = {full.rpartition(".")[2]: full for full in reversed(known)}  # the first of equal names
+    beside = {full.removeprefix(f"{section}."): full for full in known if full.rpartition(".")[0] == section}
+    if section and not any(full.startswith(f"{section}.") for full in known):  # the section may be misspelt
         return _nearest(key, known) or every.get(name)
     if name in ALIASES or name in every:
         return ALIASES.get(name) or every[name]
     typed = _nearest(name, list(beside))
-    found = (
-        next((each for short, each in beside.items() if _stands_for(name, short)), None),
+    meant = (
+        next((full for short, full in beside.items() if _stands_for(name, short)), None),
         beside[typed] if typed else None,
-        next((every[each] for each in reversed(every) if _stands_for(name, each)), None),
+        next((every[full] for full in reversed(every) if _stands_for(name, full)), None),
     )
-    return next(filter(None, found), None) or _nearest(key, known)
+    return next(filter(None, meant), None) or _nearest(key, known)
 
 
 def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
@@ -84,8 +84,8 @@ def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
     near = nearest(inside if has_section else name, known) if name else None
     if not near:
         return []
-    last, found = name.rpartition(".")[2], near.rpartition(".")[2]
-    like = last in ALIASES or _stands_for(last, found) or _nearest(last, [found])  # not only the section
+    last, close = name.rpartition(".")[2], near.rpartition(".")[2]
+    like = last in ALIASES or _stands_for(last, close) or _nearest(last, [close])  # not only the section
     return [near] if like else []
 
 
@@ -100,31 +100,31 @@ def _stands_for(short: str, name: str) -> bool:
     )
 
 
-def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
+def lines(config: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
     """Format one line per wrong key: its full path, the rule, the value, and the nearest valid key or choice.
 
     A misspelt key, whose right key is missing too, is one error; so is a value that fits none of several types.
     """
-    keys = [(_key(config, each), each) for each in found]
-    unknown = [key for key, each in keys if each["type"] == "extra_forbidden"]
+    keys = [(_key(config, error), error) for error in errors]
+    unknown = [key for key, error in keys if error["type"] == "extra_forbidden"]
     meant = {RENAMED.get(str(key)) or key.nearest for key in unknown}
-    reported = [(key, each) for key, each in keys if each["type"] != "missing" or str(key) not in meant]
-    by_path = groupby(reported, lambda each: each[0])
-    return [_line(key, [each for _, each in same]) for key, same in by_path]
+    reported = [(key, error) for key, error in keys if error["type"] != "missing" or str(key) not in meant]
+    by_path = groupby(reported, lambda pair: pair[0])
+    return [_line(key, [error for _, error in same]) for key, same in by_path]
 
 
 def missing(
     section: type[BaseModel], values: Mapping[Any, Any], above: tuple[str, ...] = ()
 ) -> list[ErrorDetails]:
     """List an error for each missing key: the models' defaults are for new files only."""
-    found: list[ErrorDetails] = []
+    errors: list[ErrorDetails] = []
     for key, field in by_key(section).items():
         inner, place = inner_section(field), (*above, key)
         if key not in values:
-            found.append({"type": "missing", "loc": place, "msg": "", "input": values})
+            errors.append({"type": "missing", "loc": place, "msg": "", "input": values})
         elif inner is not None and isinstance(values[key], Mapping):
-            found += missing(inner, values[key], place)
-    return found
+            errors += missing(inner, values[key], place)
+    return errors
 
 
 def by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -159,7 +159,7 @@ def _key(config: type[BaseModel], details: ErrorDetails) -> Key:
 def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
     """All errors of one key in one line."""
     # An error of a list's element is more precise than the errors of other types that the value does not match.
-    first = max(same, key=lambda each: len(each["loc"]))
+    first = max(same, key=lambda error: len(error["loc"]))
     if first["type"] == "extra_forbidden":
         if (removed := REMOVED.get(str(key))) is not None:
             return f"{key} was removed: {removed} (`perennial config --upgrade` does)"

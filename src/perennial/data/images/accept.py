@@ -71,11 +71,11 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
             return image
         if png_file.is_plain(image.encoded):
             return image
-        found = png_file.check(image.encoded)
-        opened = _opened_png(image.encoded, found)
+        parsed = png_file.check(image.encoded)
+        opened = _opened_png(image.encoded, parsed)
         opened.load()
         white = transparency == "white" and alpha.is_transparent(opened)
-        if found.window and not white:
+        if parsed.window and not white:
             hidden = alpha.holds_the_picture(opened, np.asarray(plain(opened)))
             return image._replace(hidden=hidden)
         pixels = np.asarray(plain(opened, transparency))
@@ -97,14 +97,14 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
         encoded = smaller(image.encoded, max_side)
     except PILLOW_ERRORS as error:
         return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
-    found, notes = header.header(encoded), image.annotations
-    if found is None:
+    head, notes = header.header(encoded), image.annotations
+    if head is None:
         return BadImage(filename=image.filename or "an image without a name", reason="it cannot be reduced")
     if notes is not None and notes.areas is not None:
-        scale = found.height * found.width / (image.height * image.width)
+        scale = head.height * head.width / (image.height * image.width)
         notes = notes._replace(areas=tuple(area * scale for area in notes.areas))
     return image._replace(
-        encoded=encoded, height=found.height, width=found.width, annotations=notes, original=False
+        encoded=encoded, height=head.height, width=head.width, annotations=notes, original=False
     )
 
 
@@ -117,18 +117,18 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
     Raises:
         ValueError: it is damaged; or one of PILLOW_ERRORS.
     """
-    found = header.header(encoded)
-    if found is None or max(found.width, found.height) <= max_side:
+    head = header.header(encoded)
+    if head is None or max(head.width, head.height) <= max_side:
         return encoded
     width, height = (
-        max(1, round(side * max_side / max(found.width, found.height))) for side in (found.width, found.height)
+        max(1, round(side * max_side / max(head.width, head.height))) for side in (head.width, head.height)
     )
     image = decode.opened(encoded)
-    if found.format == "jpg":
+    if head.format == "jpg":
         image.draft(image.mode, (2 * width, 2 * height))
     image.load()
     reduced = plain(image).resize((width, height), PIL.Image.Resampling.LANCZOS)
-    if found.format == "png":
+    if head.format == "png":
         return png.encode(decode.array(reduced))
     stream = io.BytesIO()
     reduced.save(stream, "JPEG", quality=REDUCED_QUALITY, subsampling="4:2:0")
@@ -145,8 +145,8 @@ def is_kept(content: bytes) -> bool:
         return png_file.check(content).kept
     if not content.startswith(jpeg.START):
         return False
-    found = jpeg.read(content)
-    return _is_plain(found) and found.orientation == orientation.UPRIGHT
+    parsed = jpeg.read(content)
+    return _is_plain(parsed) and parsed.orientation == orientation.UPRIGHT
 
 
 def size(content: bytes) -> tuple[int, int] | None:
@@ -155,9 +155,9 @@ def size(content: bytes) -> tuple[int, int] | None:
     Raises:
         Refused: the header is damaged, or there are too many pixels.
     """
-    found = header.header(content)
-    if found is not None:
-        width, height = found.width, found.height
+    head = header.header(content)
+    if head is not None:
+        width, height = head.width, head.height
     elif content.startswith(formats.GIF):
         (width, height), _ = formats.single_gif(content)
     elif content.startswith(b"BM"):
@@ -178,8 +178,8 @@ def format_name(content: bytes) -> str:
 
 def _readable(image: Image) -> Image:
     """Reject an image whose header the checks of records cannot read."""
-    found = header.header(image.encoded)
-    if found is None or (found.format, found.height, found.width) != (image.format, image.height, image.width):
+    head = header.header(image.encoded)
+    if head is None or (head.format, head.height, head.width) != (image.format, image.height, image.width):
         raise Refused("it is damaged: its header cannot be read")
     return image
 
@@ -207,19 +207,19 @@ def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
     return _converted(opened, filename, orientation.of_image(opened), transparency)
 
 
-def _is_plain(found: jpeg.Jpeg) -> bool:
-    return found.trained_on and len(found.factors) in COMPONENTS
+def _is_plain(parsed: jpeg.Jpeg) -> bool:
+    return parsed.trained_on and len(parsed.factors) in COMPONENTS
 
 
 def _jpeg(content: bytes, filename: str) -> Image:
-    found = jpeg.read(content)
-    if _is_plain(found) and found.orientation == orientation.UPRIGHT:
-        decode.check_coefficients(content, found)
-        return Image(content, "jpg", found.height, found.width, filename, original=True)
-    image = JpegImageFile(io.BytesIO(found.for_decoder(content)))
-    if _is_plain(found):
-        return _upright_jpeg(image, filename, found.orientation)
-    return _converted(image, filename, found.orientation)
+    parsed = jpeg.read(content)
+    if _is_plain(parsed) and parsed.orientation == orientation.UPRIGHT:
+        decode.check_coefficients(content, parsed)
+        return Image(content, "jpg", parsed.height, parsed.width, filename, original=True)
+    image = JpegImageFile(io.BytesIO(parsed.for_decoder(content)))
+    if _is_plain(parsed):
+        return _upright_jpeg(image, filename, parsed.orientation)
+    return _converted(image, filename, parsed.orientation)
 
 
 def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
@@ -239,20 +239,20 @@ def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
 
 
 def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
-    found = png_file.check(content)  # of every byte and line, so that any decoder reads a plain file
-    if not found.plain:
-        return _converted(_opened_png(content, found), filename, found.orientation, transparency)
-    encoded = content if found.kept else found.for_decoder(content)
+    parsed = png_file.check(content)  # of every byte and line, so that any decoder reads a plain file
+    if not parsed.plain:
+        return _converted(_opened_png(content, parsed), filename, parsed.orientation, transparency)
+    encoded = content if parsed.kept else parsed.for_decoder(content)
     return Image(
-        encoded=encoded, format="png", height=found.height, width=found.width, filename=filename,
-        original=found.kept,
+        encoded=encoded, format="png", height=parsed.height, width=parsed.width, filename=filename,
+        original=parsed.kept,
     )  # fmt: skip
 
 
-def _opened_png(content: bytes, found: png_file.Png) -> PngImageFile:
-    image = PngImageFile(io.BytesIO(found.for_decoder(content)))
-    if found.transparent:
-        alpha.correct_key(image, found.bits, found.key(content))
+def _opened_png(content: bytes, parsed: png_file.Png) -> PngImageFile:
+    image = PngImageFile(io.BytesIO(parsed.for_decoder(content)))
+    if parsed.transparent:
+        alpha.correct_key(image, parsed.bits, parsed.key(content))
     return image
 
 

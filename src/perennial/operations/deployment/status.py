@@ -39,7 +39,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     return {
         "pipeline": opened.registry.artifact,
         "champion": _champion(opened.registry, now),
-        "runs": [_recorded(each) for each in runs.listing(config, LAST)],
+        "runs": [_recorded(record) for record in runs.listing(config, LAST)],
         "server": server,
         "problems": problems,
     }
@@ -59,22 +59,22 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     if server is None:
         yield "No server is asked: PREFECT_API_URL is not set"
     else:
-        for each in server["deployments"]:
-            yield f"{each['name']:<20} {each['schedule'] or 'no schedule':<20} {_next(each)}"
-            yield from (f"    at work: {_row(run)}" for run in each["at_work"])
-            yield from (f"    last: {_row(run)}" for run in [each["last_run"]] if run)
-        for each in server["workers"]:
-            yield f"worker {printable(each['name'])} of pool {each['pool']}: {each['status'].lower()}"
+        for deployment in server["deployments"]:
+            yield f"{deployment['name']:<20} {deployment['schedule'] or 'no schedule':<20} {_next(deployment)}"
+            yield from (f"    at work: {_row(run)}" for run in deployment["at_work"])
+            yield from (f"    last: {_row(run)}" for run in [deployment["last_run"]] if run)
+        for worker in server["workers"]:
+            yield f"worker {printable(worker['name'])} of pool {worker['pool']}: {worker['status'].lower()}"
     if status["runs"]:
         yield "Last runs, here and in git:"
-        yield from (f"    {_row(each)}" for each in status["runs"])
-    yield from (f"Look at: {printable(each)}" for each in status["problems"])
+        yield from (f"    {_row(run)}" for run in status["runs"])
+    yield from (f"Look at: {printable(problem)}" for problem in status["problems"])
 
 
 def _champion(registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
     if registry.champion is None:
         return None
-    facts = next(each for each in versions.listing(registry) if each["champion"])
+    facts = next(version for version in versions.listing(registry) if version["champion"])
     return {**facts, "age_s": max(0, round(now.timestamp()) - registry.champion.date)}
 
 
@@ -94,51 +94,55 @@ def _server(environment: Mapping[str, str], project: Project, now: datetime) -> 
 
     `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
     """
-    found: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
+    state: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
     with connect(environment, pauses=()) as server:
         try:
             listed = list(_listed(server))
-            own = [each for each in listed if project.owns(_owner(each))]
-            deployments = [_deployment(server, each, now) for each in own]
-            workers = list(_workers(server, {each["pool"] for each in deployments}))
-            others = sorted({str(_owner(each)) for each in listed if each not in own})
-            busy = {(each["pool"], each["queue"]) for each in deployments if each["active"] or each["at_work"]}
-            obstacles = [text for each in sorted(busy, key=str) for text in hindrances(server, *each)]
+            own = [deployment for deployment in listed if project.owns(_owner(deployment))]
+            deployments = [_deployment(server, deployment, now) for deployment in own]
+            workers = list(_workers(server, {deployment["pool"] for deployment in deployments}))
+            others = sorted({str(_owner(deployment)) for deployment in listed if deployment not in own})
+            busy = {
+                (deployment["pool"], deployment["queue"])
+                for deployment in deployments
+                if deployment["active"] or deployment["at_work"]
+            }
+            obstacles = [text for place in sorted(busy, key=str) for text in hindrances(server, *place)]
         except PerennialError as error:
-            found |= {"error": str(error)}
+            state |= {"error": str(error)}
         else:
-            found |= {"deployments": deployments, "workers": workers, "others": others}
-            found["obstacles"] = list(dict.fromkeys(obstacles))
-    return {"url": redacted(server.url), **found}
+            state |= {"deployments": deployments, "workers": workers, "others": others}
+            state["obstacles"] = list(dict.fromkeys(obstacles))
+    return {"url": redacted(server.url), **state}
 
 
 def _listed(server: PrefectServer) -> Iterator[dict[str, Any]]:
     """The deployments of flows with our names, each with the name of its `flow`."""
     named = {"flows": {"name": {"any_": list(FLOWS)}}}
-    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", named)}
-    for each in server.request("POST", "deployments/filter", {**named, "sort": "NAME_ASC"}):
-        if flows.get(each["flow_id"]) in FLOWS:
-            yield {**each, "flow": flows[each["flow_id"]]}
+    flows = {flow["id"]: flow["name"] for flow in server.request("POST", "flows/filter", named)}
+    for deployment in server.request("POST", "deployments/filter", {**named, "sort": "NAME_ASC"}):
+        if flows.get(deployment["flow_id"]) in FLOWS:
+            yield {**deployment, "flow": flows[deployment["flow_id"]]}
 
 
 def _owner(deployment: Mapping[str, Any]) -> Owner:
     return owner(deployment.get("job_variables"), deployment.get("parameters"))
 
 
-def _deployment(server: PrefectServer, found: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _deployment(server: PrefectServer, deployment: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """A deployment with its schedule, its next, last, active and late runs."""
-    waiting = _runs(server, found["id"], ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
-    ended = _runs(server, found["id"], ENDED, "END_TIME_DESC", limit=1)
+    waiting = _runs(server, deployment["id"], ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
+    ended = _runs(server, deployment["id"], ENDED, "END_TIME_DESC", limit=1)
     late = [run for run in waiting if _time(run) < now]
     return {
-        "name": f"{found['flow']}/{found['name']}",
-        "pool": found["work_pool_name"],
-        "queue": found.get("work_queue_name"),
-        "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in found["schedules"]) or None,
-        "active": not found["paused"] and any(schedule["active"] for schedule in found["schedules"]),
+        "name": f"{deployment['flow']}/{deployment['name']}",
+        "pool": deployment["work_pool_name"],
+        "queue": deployment.get("work_queue_name"),
+        "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in deployment["schedules"]) or None,
+        "active": not deployment["paused"] and any(schedule["active"] for schedule in deployment["schedules"]),
         "next_run": next((run["start"] for run in waiting if _time(run) >= now), None),
         "last_run": ended[0] if ended else None,
-        "at_work": [*_runs(server, found["id"], STARTED, "START_TIME_ASC"), *late],
+        "at_work": [*_runs(server, deployment["id"], STARTED, "START_TIME_ASC"), *late],
     }
 
 
@@ -153,14 +157,14 @@ def _runs(
     }
     return [
         {
-            "name": each["name"],
-            "id": each["id"],
-            "start": _utc(_start(each)),
-            "state": each["state"]["name"],
-            "type": each["state"]["type"],
-            "message": said(each["state"]),
+            "name": run["name"],
+            "id": run["id"],
+            "start": _utc(_start(run)),
+            "state": run["state"]["name"],
+            "type": run["state"]["type"],
+            "message": said(run["state"]),
         }
-        for each in server.request("POST", "flow_runs/filter", wanted)
+        for run in server.request("POST", "flow_runs/filter", wanted)
     ]
 
 
@@ -186,9 +190,9 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
 
 def _workers(server: PrefectServer, pools: set[str | None]) -> Iterator[dict[str, Any]]:
     for pool in sorted(filter(None, pools)):
-        for each in server.request("POST", f"work_pools/{pool}/workers/filter", {}):
-            seen = each["last_heartbeat_time"]
-            yield {"name": each["name"], "pool": pool, "status": each["status"], "last_seen": seen}
+        for worker in server.request("POST", f"work_pools/{pool}/workers/filter", {}):
+            seen = worker["last_heartbeat_time"]
+            yield {"name": worker["name"], "pool": pool, "status": worker["status"], "last_seen": seen}
 
 
 def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> Iterator[str]:
@@ -199,22 +203,22 @@ def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> It
     """
     if pool is None:
         return
-    found = _existing(server, f"work_pools/{pool}")
-    if found is None:
+    work_pool = _existing(server, f"work_pools/{pool}")
+    if work_pool is None:
         yield f"the server has no pool {pool}; `make deploy` creates the pools"
         return
-    if found["is_paused"]:
+    if work_pool["is_paused"]:
         yield f"pool {pool} is paused; `prefect work-pool resume {pool}` lets its runs start"
-    elif found["concurrency_limit"] == 0:
+    elif work_pool["concurrency_limit"] == 0:
         yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it to 1"
-    found = _existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
-    if found is None:
+    work_queue = _existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
+    if work_queue is None:
         yield f"pool {pool} has no queue {queue}; `make deploy` puts the deployment into one that exists"
-    elif found.get("is_paused"):
+    elif work_queue.get("is_paused"):
         yield f"queue {queue} of pool {pool} is paused; `prefect work-queue resume {queue} --pool {pool}`"
-    elif found.get("concurrency_limit") == 0:
+    elif work_queue.get("concurrency_limit") == 0:
         yield f"queue {queue} of pool {pool} has the concurrency limit 0, so no run starts"
-    if all(each["status"] != "ONLINE" for each in _workers(server, {pool})):
+    if all(worker["status"] != "ONLINE" for worker in _workers(server, {pool})):
         yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
 
 
@@ -235,19 +239,20 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
     elif not deployments:
         others = f"; it has those of {', '.join(server['others'])}" if server["others"] else ""
         yield f"the server has no deployment of this project{others}; `make deploy` registers them"
-    elif not any(each["active"] for each in deployments):
+    elif not any(deployment["active"] for deployment in deployments):
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
     yield from server["obstacles"]
-    for each in deployments:
-        last = each["last_run"]
+    for deployment in deployments:
+        last = deployment["last_run"]
         if last and last["type"] in {"FAILED", "CRASHED"}:
-            yield f"the last run of {each['name']}, {last['name']}: {last['state']}: {last['message']}"
-        if each["active"] and each["next_run"] is None:
-            yield f"the schedule of {each['name']} is active, but the server has created no run for it yet"
-        for run in each["at_work"]:
-            if line := _held_up(run, each["name"], now):
-                no_pool = f"; {each['name']} has no work pool: `make deploy` gives it one"
-                yield line + (no_pool if each["pool"] is None and run["type"] == "SCHEDULED" else "")
+            yield f"the last run of {deployment['name']}, {last['name']}: {last['state']}: {last['message']}"
+        if deployment["active"] and deployment["next_run"] is None:
+            name = deployment["name"]
+            yield f"the schedule of {name} is active, but the server has created no run for it yet"
+        for run in deployment["at_work"]:
+            if line := _held_up(run, deployment["name"], now):
+                no_pool = f"; {deployment['name']} has no work pool: `make deploy` gives it one"
+                yield line + (no_pool if deployment["pool"] is None and run["type"] == "SCHEDULED" else "")
 
 
 def _held_up(run: Mapping[str, Any], deployment: str, now: datetime) -> str | None:

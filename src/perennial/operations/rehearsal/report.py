@@ -25,14 +25,16 @@ def document(result: Rehearsal) -> dict[str, Any]:
         "faults": [
             {
                 "name": name,
-                "tries": sum(each.fault == name for each in result.tried),
-                "held": sum(each.fault == name and not each.broken for each in result.tried),
+                "tries": sum(trial.fault == name for trial in result.tried),
+                "held": sum(trial.fault == name and not trial.broken for trial in result.tried),
                 "skipped": result.skipped.get(name),
-                "promises": {each: {"held": held, "tries": tries} for each, (held, tries) in row.items()},
+                "promises": {
+                    guarantee: {"held": held, "tries": tries} for guarantee, (held, tries) in row.items()
+                },
             }
             for name, row in rows.items()
         ],
-        "failures": [_failure(each) for each in result.broken],
+        "failures": [_failure(trial) for trial in result.broken],
         "seed": result.seed,
         "seconds": round(result.seconds, 1),
         "unbroken_s": round(result.unbroken_s, 1),
@@ -44,13 +46,15 @@ def document(result: Rehearsal) -> dict[str, Any]:
 def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
     """Count for each fault in how many trials each guarantee held; omits guarantees that were not checked."""
     rows: dict[str, dict[str, Count]] = {
-        name: {} for name in NAMES if name in result.skipped or any(each.fault == name for each in result.tried)
+        name: {}
+        for name in NAMES
+        if name in result.skipped or any(trial.fault == name for trial in result.tried)
     }
-    for each in result.tried:
-        row = rows[each.fault]
-        for guarantee in dict.fromkeys(check.guarantee for check in each.checks):
+    for trial in result.tried:
+        row = rows[trial.fault]
+        for guarantee in dict.fromkeys(check.guarantee for check in trial.checks):
             held, tries = row.get(guarantee, (0, 0))
-            broken = any(check.guarantee == guarantee for check in each.broken)
+            broken = any(check.guarantee == guarantee for check in trial.broken)
             row[guarantee] = (held + (not broken), tries + 1)
     return rows
 
@@ -62,21 +66,21 @@ def lines(result: Rehearsal) -> Iterator[str]:
     widths = [len(name) for name in guarantees]
     yield f"{'':<22} {'tries':>5}  {'  '.join(guarantees)}".rstrip()
     for name, row in rows.items():
-        tries = sum(each.fault == name for each in result.tried)
+        tries = sum(trial.fault == name for trial in result.tried)
         if not tries:
             yield f"{name:<22} {'-':>5}  skipped: {result.skipped[name]}"
             continue
         cells = (
-            f"{'{}/{}'.format(*row[each]) if each in row else '':>{width}}"
-            for each, width in zip(guarantees, widths, strict=True)
+            f"{'{}/{}'.format(*row[guarantee]) if guarantee in row else '':>{width}}"
+            for guarantee, width in zip(guarantees, widths, strict=True)
         )
         yield f"{name:<22} {tries:>5}  {'  '.join(cells)}".rstrip()
-    total = ("{}/{}".format(*_sum(rows, each)) for each in guarantees)
-    cells = (f"{each:>{width}}" for each, width in zip(total, widths, strict=True))
+    total = ("{}/{}".format(*_sum(rows, guarantee)) for guarantee in guarantees)
+    cells = (f"{cell:>{width}}" for cell, width in zip(total, widths, strict=True))
     yield f"{'all':<22} {len(result.tried):>5}  {'  '.join(cells)}".rstrip()
-    for each in result.broken:
-        yield f"\n{each.fault} ({', '.join(each.notes)}), in {each.folder}"
-        yield from (f"  {check.guarantee}: {check.broken}" for check in each.broken)
+    for trial in result.broken:
+        yield f"\n{trial.fault} ({', '.join(trial.notes)}), in {trial.folder}"
+        yield from (f"  {check.guarantee}: {check.broken}" for check in trial.broken)
 
 
 def page(result: Rehearsal, pipeline: str, made: datetime | None = None) -> str:
@@ -96,18 +100,18 @@ def _failure(tried: Tried) -> dict[str, Any]:
         "fault": tried.fault,
         "trial": tried.number,
         "did": list(tried.notes),
-        "broken": [{"promise": each.guarantee, "seen": each.broken} for each in tried.broken],
+        "broken": [{"promise": check.guarantee, "seen": check.broken} for check in tried.broken],
         "folder": str(tried.folder),
     }
 
 
 def _used(result: Rehearsal) -> dict[str, dict[str, dict[str, float]]]:
     """Memory and open files of each long-running program: first, last and maximum values."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for name in dict.fromkeys(name for each in result.used for name in each):
-        uses = [each[name] for each in result.used if name in each]
+    used: dict[str, dict[str, dict[str, float]]] = {}
+    for name in dict.fromkeys(name for sample in result.used for name in sample):
+        uses = [sample[name] for sample in result.used if name in sample]
         most = {what: max(use[what] for use in uses) for what in uses[0]}
-        found[name] = {
+        used[name] = {
             what: {"first": uses[0][what], "last": uses[-1][what], "most": most[what]} for what in most
         }
-    return found
+    return used

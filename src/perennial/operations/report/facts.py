@@ -103,34 +103,34 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
 
 
 def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
-    found = predictions.read_top(file)
-    if (found.data, found.model) != (scores.data, scores.model):
+    top = predictions.read_top(file)
+    if (top.data, top.model) != (scores.data, scores.model):
         raise DataError(
             f"{file} is of another model or other data than the metrics; `dvc repro evaluate` makes it"
         )
-    confusion = diagnostics.confusion(found.labels, found.predicted, len(found.classes))
+    confusion = diagnostics.confusion(top.labels, top.predicted, len(top.classes))
     return TestPredictions(
-        predictions=found,
+        predictions=top,
         confusion=confusion,
-        matrix=diagnostics.matrix(confusion, found.classes),
-        reliability=diagnostics.reliability(found.p, found.predicted == found.labels, bins=bins),
+        matrix=diagnostics.matrix(confusion, top.classes),
+        reliability=diagnostics.reliability(top.p, top.predicted == top.labels, bins=bins),
     )
 
 
 def _champion(folder: Path, decision: Decision) -> Champion | None:
-    found = champion.read(folder)
-    if found is None or decision.champion is None or found.version != decision.champion.version:
+    opponent = champion.read(folder)
+    if opponent is None or decision.champion is None or opponent.version != decision.champion.version:
         raise DataError(f"{folder} is not the champion of the decision; `dvc repro gate` decides again")
-    return None if found.problem else found
+    return None if opponent.problem else opponent
 
 
 def _validation(file: Path, digest: str) -> Validation:
     if not file.is_file():
         raise DataError(f"{file} does not exist; `dvc repro validate` makes it")
-    found = documents.read_json(file)
-    if found["statistics"]["manifest"] != digest:
+    report = documents.read_json(file)
+    if report["statistics"]["manifest"] != digest:
         raise DataError(f"{file} is of other data than these records; `dvc repro validate` rebuilds it")
-    return Validation(kinds=content.by_code(found), facts=content.titled(found["statistics"]))
+    return Validation(kinds=content.by_code(report), facts=content.titled(report["statistics"]))
 
 
 def _curve(file: Path, columns: Sequence[str]) -> Curve:
@@ -146,12 +146,12 @@ def _curve(file: Path, columns: Sequence[str]) -> Curve:
         raise DataError(f"{file} has no lines")
     if absent := [name for name in columns if name not in rows[0]]:
         raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` rebuilds it")
-    found = {name: np.array([float(row[name]) for row in rows]) for name in columns}
-    if wrong := [name for name, values in found.items() if not np.isfinite(values).all()]:
+    curves = {name: np.array([float(row[name]) for row in rows]) for name in columns}
+    if wrong := [name for name, values in curves.items() if not np.isfinite(values).all()]:
         raise DataError(
             f"{file} has values that are not finite in {wrong[0]}; `dvc repro -f train` rebuilds it"
         )
-    return found
+    return curves
 
 
 def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
@@ -168,10 +168,10 @@ def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
 
 def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:
     """The durations of stages, slowest first."""
-    found = {}
+    seconds = {}
     for stage in stages:
         try:
-            found[stage] = float(documents.read_json(folder / f"{stage}.json")["seconds"])
+            seconds[stage] = float(documents.read_json(folder / f"{stage}.json")["seconds"])
         except (PerennialError, *UNREADABLE):
             continue
-    return dict(sorted(found.items(), key=lambda took: -took[1]))
+    return dict(sorted(seconds.items(), key=lambda took: -took[1]))

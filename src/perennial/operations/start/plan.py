@@ -54,26 +54,26 @@ class ChosenNetwork:
 
 
 def choose(
-    found: Survey, machine: Machine, path: str, *, pretrained: bool, image_size: int | None = None
+    survey: Survey, machine: Machine, path: str, *, pretrained: bool, image_size: int | None = None
 ) -> list[Choice]:
     """Make all choices, in the order of params.yaml; `pretrained`: ImageNet weights are available.
 
     With `image_size`, which a person set, images are reduced for that size and not for the chosen one.
     """
-    split = splits(found)
+    split = splits(survey)
     train = split.train
-    net = network(found, machine, train, pretrained=pretrained)
+    net = network(survey, machine, train, pretrained=pretrained)
     return [
         Choice(
-            "dataset.name", "image_folder", "labels in a table" if found.table else "a folder for each class"
+            "dataset.name", "image_folder", "labels in a table" if survey.table else "a folder for each class"
         ),
-        Choice("dataset.path", path, _where(found, path)),
+        Choice("dataset.path", path, _where(survey, path)),
         *_splits(split),
-        *_damage(found),
-        *_size(found, image_size or net.size),
-        *_pixels(found, net, features=_keeps_features(net, machine, train)),
-        *_network(found, machine, net, train),
-        *_training(found, machine, net, split),
+        *_damage(survey),
+        *_size(survey, image_size or net.size),
+        *_pixels(survey, net, features=_keeps_features(net, machine, train)),
+        *_network(survey, machine, net, train),
+        *_training(survey, machine, net, split),
         Choice(
             "gate.min_accuracy",
             None,
@@ -82,17 +82,17 @@ def choose(
     ]
 
 
-def network(found: Survey, machine: Machine, train: int, *, pretrained: bool) -> ChosenNetwork:
+def network(survey: Survey, machine: Machine, train: int, *, pretrained: bool) -> ChosenNetwork:
     """Choose a network: a small one for tiny images, else a pretrained one if there are weights."""
-    side = found.sides[1]
+    side = survey.sides[1]
     if side <= TINY_PX:
-        return ChosenNetwork("mnist_cnn" if found.gray else "cifarnet", max(side, 8), pretrained=False)
+        return ChosenNetwork("mnist_cnn" if survey.gray else "cifarnet", max(side, 8), pretrained=False)
     if not pretrained:
         return ChosenNetwork("cifarnet", SCRATCH_SIZE, pretrained=False)
     name = "efficientnet_v2_b0" if machine.gpus else "mobilenet_v2"
     fitting = [size for size in SIZES if size <= max(side, SIZES[0])]
     affordable = [
-        size for size in fitting if _minutes(ChosenNetwork(name, size, True), found, machine, train) <= MINUTES
+        size for size in fitting if _minutes(ChosenNetwork(name, size, True), survey, machine, train) <= MINUTES
     ]
     return ChosenNetwork(name, (affordable or fitting[:1])[-1], pretrained=True)
 
@@ -103,14 +103,14 @@ def epochs(net: ChosenNetwork, train: int) -> int:
     return min(max(round((SEEN if net.pretrained else SCRATCH_SEEN) / train), low), high)
 
 
-def minutes(found: Survey, machine: Machine, chosen: Config) -> float:
+def minutes(survey: Survey, machine: Machine, chosen: Config) -> float:
     """Estimate the minutes that a training with the final parameters takes."""
-    train = splits(found).train
+    train = splits(survey).train
     once = chosen.preprocessing.name == "plain" and chosen.train.trainable
-    size = chosen.preprocessing.image_size or found.sides[1]
+    size = chosen.preprocessing.image_size or survey.sides[1]
     passes = chosen.train.epochs or math.ceil((chosen.train.max_steps or 1) * chosen.train.batch_size / train)
     whole, most = not chosen.train.trainable, chosen.dataset.max_side
-    pixels = found.pixels if most is None else min(found.pixels, most * most)
+    pixels = survey.pixels if most is None else min(survey.pixels, most * most)
     return (
         (1 if once else passes)
         * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=pixels)
@@ -118,10 +118,10 @@ def minutes(found: Survey, machine: Machine, chosen: Config) -> float:
     )
 
 
-def _minutes(net: ChosenNetwork, found: Survey, machine: Machine, train: int) -> float:
+def _minutes(net: ChosenNetwork, survey: Survey, machine: Machine, train: int) -> float:
     whole = not net.pretrained or train > FEW
     passes = 1 if _keeps_features(net, machine, train) else epochs(net, train)
-    return passes * machine.seconds(net.name, net.size, train, trained=whole, pixels=found.pixels) / 60
+    return passes * machine.seconds(net.name, net.size, train, trained=whole, pixels=survey.pixels) / 60
 
 
 def _keeps_features(net: ChosenNetwork, machine: Machine, train: int) -> bool:
@@ -129,8 +129,8 @@ def _keeps_features(net: ChosenNetwork, machine: Machine, train: int) -> bool:
     return net.pretrained and train <= FEW and not machine.gpus
 
 
-def _where(found: Survey, path: str) -> str:
-    what = "the archive" if found.archive else "the folder"
+def _where(survey: Survey, path: str) -> str:
+    what = "the archive" if survey.archive else "the folder"
     if path.startswith("/"):
         return f"{what}; DVC versions a copy of it, which other machines use"
     return f"{what}; DVC versions a copy of it"
@@ -147,12 +147,12 @@ class Splits:
     test: int
 
 
-def splits(found: Survey) -> Splits:
+def splits(survey: Survey) -> Splits:
     """Choose how many images to hold out: enough for a useful score, but no more."""
-    few = found.images < SMALL_SET
+    few = survey.images < SMALL_SET
     # If the folder has splits, the number of images per class and split is unknown here.
-    own = set(found.per_split) == {"train"}
-    counts = list(found.per_class.values()) if own else [found.per_split["train"]]
+    own = set(survey.per_split) == {"train"}
+    counts = list(survey.per_class.values()) if own else [survey.per_split["train"]]
     fractions: dict[Split, float | None] = {}
     held: dict[Split, int] = {}
     cuts: tuple[tuple[Split, float], ...] = (
@@ -160,8 +160,8 @@ def splits(found: Survey) -> Splits:
         ("validation", 0.15 if few else 0.1),
     )
     for name, fraction in cuts:
-        if name in found.per_split:
-            fractions[name], held[name] = None, found.per_split[name]
+        if name in survey.per_split:
+            fractions[name], held[name] = None, survey.per_split[name]
             continue
         cut = [min(max(round(fraction * count), 1), max(count - 1, 0)) for count in counts]
         counts = [count - part for count, part in zip(counts, cut, strict=True)]
@@ -192,44 +192,44 @@ def _precision(images: int) -> str:
     return text + ("; more images make it more precise" if points > 10 else "")
 
 
-def _damage(found: Survey) -> Iterator[Choice]:
+def _damage(survey: Survey) -> Iterator[Choice]:
     """Choose how to handle files that are not images, and duplicates."""
     what = "a damaged file is"
-    if tried := found.unreadable:
+    if tried := survey.unreadable:
         what = f"any file that is not {READS} (seen: {len(tried):,}, such as {tried[0]}) is"
     yield Choice(
         "dataset.on_bad_image", "skip", f"{what} skipped, reported, and listed in data/records/rejected.json"
     )
-    if found.hidden:
+    if survey.hidden:
         yield Choice(
             "dataset.transparency",
             "white",
-            f"the picture of {found.hidden:,} sampled images is in their alpha channel; they are composited on "
-            "white",
+            f"the picture of {survey.hidden:,} sampled images is in their alpha channel; they are composited "
+            "on white",
         )
-    if found.copies:
+    if survey.copies:
         yield Choice(
             "validate.severity.duplicate_across_splits",
             "warn",
-            f"{found.copies:,} files are copies of others, which inflates scores; data/validation.html lists "
+            f"{survey.copies:,} files are copies of others, which inflates scores; data/validation.html lists "
             "them; remove them",
         )
 
 
-def _size(found: Survey, size: int) -> Iterator[Choice]:
+def _size(survey: Survey, size: int) -> Iterator[Choice]:
     """Reduce photographs that are much larger than the network's input: decoding takes most of their time."""
     largest = max(LEAST_SIDE, SIDES * size)
-    if found.pixels > largest * largest:
+    if survey.pixels > largest * largest:
         yield Choice(
             "dataset.max_side",
             largest,
-            f"images have {found.pixels / 1e6:.1f} megapixels, and the network takes {size} x {size} pixels; "
+            f"images have {survey.pixels / 1e6:.1f} megapixels, and the network takes {size} x {size} pixels; "
             "copies are reduced to this longer side (JPEG, quality 95), which trains many times faster",
         )
 
 
-def _pixels(found: Survey, net: ChosenNetwork, *, features: bool) -> Iterator[Choice]:
-    middle = found.sides[1]
+def _pixels(survey: Survey, net: ChosenNetwork, *, features: bool) -> Iterator[Choice]:
+    middle = survey.sides[1]
     if net.pretrained:
         if features:
             why = "each image passes the frozen layers once, and only the last layer is trained repeatedly"
@@ -246,7 +246,7 @@ def _pixels(found: Survey, net: ChosenNetwork, *, features: bool) -> Iterator[Ch
         yield Choice("preprocessing.image_size", net.size, "a small network without pretraining uses no more")
 
 
-def _network(found: Survey, machine: Machine, net: ChosenNetwork, train: int) -> Iterator[Choice]:
+def _network(survey: Survey, machine: Machine, net: ChosenNetwork, train: int) -> Iterator[Choice]:
     if net.pretrained:
         device = "a GPU" if machine.gpus else f"{machine.cores} cores"
         yield Choice("model.name", net.name, f"small and pretrained: it suits {train:,} images and {device}")
@@ -254,7 +254,7 @@ def _network(found: Survey, machine: Machine, net: ChosenNetwork, train: int) ->
             "model.weights", "imagenet", "pretrained on 1.3 million photos, so a few of yours are enough"
         )
     else:
-        tiny = found.sides[1] <= TINY_PX
+        tiny = survey.sides[1] <= TINY_PX
         why = "images this small need no larger network" if tiny else "small, as it starts from random weights"
         yield Choice("model.name", net.name, why)
         yield Choice(
@@ -264,7 +264,7 @@ def _network(found: Survey, machine: Machine, net: ChosenNetwork, train: int) ->
         )
 
 
-def _training(found: Survey, machine: Machine, net: ChosenNetwork, split: Splits) -> Iterator[Choice]:
+def _training(survey: Survey, machine: Machine, net: ChosenNetwork, split: Splits) -> Iterator[Choice]:
     train, held = split.train, split.validation
     passes, batch = epochs(net, train), _batch(train, machine)
     steps = math.ceil(train / batch)
@@ -287,7 +287,7 @@ def _training(found: Survey, machine: Machine, net: ChosenNetwork, split: Splits
         head = steps * max(passes // 3, 1)
         yield Choice("train.head.steps", head, "first the last layer alone, then all weights")
         yield Choice("train.head.learning_rate", 0.001, "for the last layer, which starts from random weights")
-    low, high = min(found.per_class.values()), max(found.per_class.values())
+    low, high = min(survey.per_class.values()), max(survey.per_class.values())
     if high > UNBALANCED * max(low, 1):
         yield Choice("train.class_weights", "balanced", f"classes have {low:,} to {high:,} images")
     memory = min(max(int(machine.memory_gb * 1000 / CACHE_SHARE), 1024), 2**31 - 1)

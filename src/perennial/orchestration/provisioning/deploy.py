@@ -113,17 +113,19 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     plan = _plan(project)
     if not plan:
         _refuse(f"{FILE} declares no deployments; nothing was deployed")
-    for each in plan:
-        _require_ours(client, each, project, server)
-    others = [each for each in there if not project.owns(each.owner)]
-    ours_elsewhere = ", ".join(sorted({str(each.owner) for each in others if TAG in each.tags}))
+    for planned in plan:
+        _require_ours(client, planned, project, server)
+    others = [deployment for deployment in there if not project.owns(deployment.owner)]
+    ours_elsewhere = ", ".join(
+        sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags})
+    )
     for pool in POOLS:
-        _set_up_pool(client, pool, shared=any(each.pool == pool for each in others))
+        _set_up_pool(client, pool, shared=any(deployment.pool == pool for deployment in others))
     automations.install(client, ours_elsewhere)
     _bring(client, plan)
-    _remove_others(client, project, there, [each.name for each in plan])
+    _remove_others(client, project, there, [planned.name for planned in plan])
     _remember(repository)
-    sys.stdout.write(f"Deployed to {server}: {', '.join(each.name for each in plan)}\n")
+    sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
     inside = f", folder {project.folder}" if project.folder else ""
     sys.stdout.write(
         f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
@@ -146,21 +148,21 @@ class There:
 def _deployments(client: SyncPrefectClient) -> Iterator[There]:
     """All deployments on the server, of every project."""
     flows: dict[UUID, str] = {}
-    found: Sequence[DeploymentResponse] = ()
+    listed: Sequence[DeploymentResponse] = ()
     for page in range(sys.maxsize):
-        found = client.read_deployments(limit=PAGE, offset=page * PAGE)
-        for each in found:
-            if each.flow_id not in flows:
-                flows[each.flow_id] = client.read_flow(each.flow_id).name
+        listed = client.read_deployments(limit=PAGE, offset=page * PAGE)
+        for deployment in listed:
+            if deployment.flow_id not in flows:
+                flows[deployment.flow_id] = client.read_flow(deployment.flow_id).name
             yield There(
-                id=each.id,
-                name=f"{flows[each.flow_id]}/{each.name}",
-                pool=each.work_pool_name,
-                tags=each.tags,
-                owner=owner(each.job_variables, each.parameters),
-                starts=not each.paused and any(schedule.active for schedule in each.schedules),
+                id=deployment.id,
+                name=f"{flows[deployment.flow_id]}/{deployment.name}",
+                pool=deployment.work_pool_name,
+                tags=deployment.tags,
+                owner=owner(deployment.job_variables, deployment.parameters),
+                starts=not deployment.paused and any(schedule.active for schedule in deployment.schedules),
             )
-        if len(found) < PAGE:
+        if len(listed) < PAGE:
             return
 
 
@@ -168,8 +170,8 @@ def _repository(project: Project, there: Sequence[There]) -> str:
     """The repository that runs will check out: a named one, else the one that they check out already."""
     if os.environ.get(REPOSITORY):
         return project.repository
-    known = (each.owner for each in there if TAG in each.tags and each.owner.repository)
-    return next((each.repository or "" for each in known if project.owns(each)), project.repository)
+    known = (deployment.owner for deployment in there if TAG in deployment.tags and deployment.owner.repository)
+    return next((whose.repository or "" for whose in known if project.owns(whose)), project.repository)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +188,7 @@ def _plan(project: Project) -> list[Planned]:
     """Read and check prefect.yaml."""
     try:
         text = YAML(typ="safe").load(FILE)
-        planned = [_planned(each, project, text) for each in text["deployments"]]
+        planned = [_planned(template, project, text) for template in text["deployments"]]
     except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
         _refuse(f"{FILE}: {error}; nothing was deployed")
     try:
@@ -222,27 +224,27 @@ def _planned(template: dict[str, Any], project: Project, text: Mapping[str, Any]
 
 def _reasons(error: ValidationError) -> Iterator[str]:
     """What is wrong; of the forms that a schedule may have, the one that prefect.yaml takes."""
-    for each in error.errors():
-        place = list(map(str, each["loc"]))
+    for problem in error.errors():
+        place = list(map(str, problem["loc"]))
         own = [part for part in place if "RawScheduleConfig" not in part]
         if place[0] not in {"schedule", "schedules"} or len(own) < len(place):
-            yield f"{'.'.join(own)}: {each['msg']}"
+            yield f"{'.'.join(own)}: {problem['msg']}"
 
 
 async def _resolved(declared: dict[str, Any]) -> dict[str, Any]:
     """Name and schedules with the values of Prefect's variables and blocks, which they name."""
     asked = {key: declared[key] for key in RESOLVED if key in declared}
-    found: dict[str, Any] = await resolve_variables(await resolve_block_document_references(asked))
-    return found
+    resolved: dict[str, Any] = await resolve_variables(await resolve_block_document_references(asked))
+    return resolved
 
 
 def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project, server: str) -> None:
     """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
-    found = _deployment(client, planned.name)
-    if found is not None:
-        whose = owner(found.job_variables, found.parameters)
+    deployment = _deployment(client, planned.name)
+    if deployment is not None:
+        whose = owner(deployment.job_variables, deployment.parameters)
         unknown = whose.repository is None and (
-            TAG not in found.tags or found.entrypoint != planned.declared["entrypoint"]
+            TAG not in deployment.tags or deployment.entrypoint != planned.declared["entrypoint"]
         )
         if unknown or not project.owns(whose):
             same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
@@ -275,15 +277,15 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | No
 def _set_up_pool(client: SyncPrefectClient, name: str, *, shared: bool) -> None:
     """Create a work pool if there is none, and set its limit unless others' deployments use it, too."""
     try:
-        found = client.read_work_pool(name)
+        work_pool = client.read_work_pool(name)
     except ObjectNotFound:
         template = ProcessWorker.get_default_base_job_template()
         client.create_work_pool(WorkPoolCreate(name=name, type=KIND, base_job_template=template))
         client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
         return
-    if found.type == KIND and not shared and found.concurrency_limit != RUNS_AT_ONCE:
+    if work_pool.type == KIND and not shared and work_pool.concurrency_limit != RUNS_AT_ONCE:
         client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
-        was = "not set" if found.concurrency_limit is None else found.concurrency_limit
+        was = "not set" if work_pool.concurrency_limit is None else work_pool.concurrency_limit
         sys.stdout.write(f"work pool {name}: concurrency_limit is now {RUNS_AT_ONCE}, was {was}\n")
 
 
@@ -293,25 +295,25 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
     `prefect deploy` replaces schedules, so those of deployments that are there already are brought one by one.
     """
     known: list[tuple[Planned, DeploymentResponse]] = []
-    for each in plan:
-        if found := _deployment(client, each.name):
-            known.append((each, found))
-            each.declared.pop("schedules", None)
-            each.declared["paused"] = found.paused
+    for planned in plan:
+        if before := _deployment(client, planned.name):
+            known.append((planned, before))
+            planned.declared.pop("schedules", None)
+            planned.declared["paused"] = before.paused
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prefect.yaml")
         # JSON is YAML of any version: a text such as `on` stays one.
-        declared = {**plan[0].text, "deployments": [each.declared for each in plan]}
+        declared = {**plan[0].text, "deployments": [planned.declared for planned in plan]}
         file.write_text(json.dumps(declared, default=str), encoding="utf-8")
         # Not shown if all is well: it names commands that start workers without our supervisor.
         code, printed = _prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(file))
         if code:
             sys.stderr.write(printed)
             sys.exit(code)
-    for each, before in known:
-        schedules.bring(client, each.name, before.id, each.schedules)
+    for planned, before in known:
+        schedules.bring(client, planned.name, before.id, planned.schedules)
         for line in changes(before, client.read_deployment(before.id)):
-            sys.stdout.write(f"{each.name}: {line}\n")
+            sys.stdout.write(f"{planned.name}: {line}\n")
 
 
 def _prefect(*command: str) -> tuple[int | str | None, str]:
@@ -329,12 +331,14 @@ def _remove_others(
     client: SyncPrefectClient, project: Project, there: Sequence[There], names: Sequence[str]
 ) -> None:
     """Remove deployments of this project that prefect.yaml no longer names."""
-    for each in there:
-        known = each.owner.repository is not None and TAG in each.tags
-        if known and project.owns(each.owner) and each.name not in names:
-            client.delete_deployment(each.id)
-            started = "; its schedule was active, and starts no more runs" if each.starts else ""
-            sys.stdout.write(f"Removed the deployment {each.name}, which {FILE} no longer names{started}\n")
+    for deployment in there:
+        known = deployment.owner.repository is not None and TAG in deployment.tags
+        if known and project.owns(deployment.owner) and deployment.name not in names:
+            client.delete_deployment(deployment.id)
+            started = "; its schedule was active, and starts no more runs" if deployment.starts else ""
+            sys.stdout.write(
+                f"Removed the deployment {deployment.name}, which {FILE} no longer names{started}\n"
+            )
 
 
 def _deployed_from_here() -> list[str]:

@@ -87,37 +87,37 @@ def _scores(model: CandidateRecord | ChampionRecord) -> dict[str, Any]:
 
 def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:
     """List all requests for this model, newest first; a request without an answer in time is expired."""
-    found = [request for request, _, _ in _records(config, opened)]
-    found.sort(key=lambda each: each.since, reverse=True)
-    waiting = [each for each in found if each.state == "waiting"]
-    now = [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
-    return [replace(each, message=_message(config, each)) for each in now]
+    requests = [request for request, _, _ in _records(config, opened)]
+    requests.sort(key=lambda request: request.since, reverse=True)
+    waiting = [request for request in requests if request.state == "waiting"]
+    now = [replace(request, state=_state(opened, request, waiting[:1])) for request in requests]
+    return [replace(request, message=_message(config, request)) for request in now]
 
 
 def of_commit(listed: Sequence[ApprovalRequest], commit: str) -> ApprovalRequest | None:
     """The newest request for a commit; None if it ended without an answer, since one may then ask again."""
-    found = next((each for each in listed if each.commit == commit), None)
-    return None if found and found.state in {"expired", "superseded"} else found
+    request = next((request for request in listed if request.commit == commit), None)
+    return None if request and request.state in {"expired", "superseded"} else request
 
 
-def described(found: ApprovalRequest) -> str:
+def described(request: ApprovalRequest) -> str:
     """Describe the state of a request; the text follows the name of its run."""
-    if found.state == "waiting":
-        return f"waits for approval until {found.until[:16]} UTC"
-    if found.state in {"approved", "rejected"}:
-        because = f": {printable(found.because)}" if found.because else ""
-        return f"was {found.state} by {printable(found.by or '?')}{because}"
-    if found.state == "expired":
-        return f"was not approved until {found.until[:16]} UTC"
+    if request.state == "waiting":
+        return f"waits for approval until {request.until[:16]} UTC"
+    if request.state in {"approved", "rejected"}:
+        because = f": {printable(request.because)}" if request.because else ""
+        return f"was {request.state} by {printable(request.by or '?')}{because}"
+    if request.state == "expired":
+        return f"was not approved until {request.until[:16]} UTC"
     return "is superseded: the champion has changed, or a newer run waits"
 
 
-def _message(config: Config, found: ApprovalRequest) -> str:
-    if found.state == "approved":
-        because = f": {printable(found.because)}" if found.because else ""
-        by = printable(found.by or "?")
-        return f"{config.record.artifact} {found.version} is champion, approved by {by}{because}"
-    return f"run {found.run} {described(found)}"
+def _message(config: Config, request: ApprovalRequest) -> str:
+    if request.state == "approved":
+        because = f": {printable(request.because)}" if request.because else ""
+        by = printable(request.by or "?")
+        return f"{config.record.artifact} {request.version} is champion, approved by {by}{because}"
+    return f"run {request.run} {described(request)}"
 
 
 def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
@@ -127,13 +127,13 @@ def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
         ConfigError: there is none, or several.
     """
     listed = listing(config, opened)
-    found = [each for each in listed if each.run == run] or [
-        each for each in listed if each.run.startswith(run)
+    named = [request for request in listed if request.run == run] or [
+        request for request in listed if request.run.startswith(run)
     ]
-    if len(found) != 1:
-        waiting = ", ".join(each.run for each in listed if each.state == "waiting") or "none"
-        raise ConfigError(f"{len(found)} runs that asked for approval are named {run}; waiting: {waiting}")
-    return found[0]
+    if len(named) != 1:
+        waiting = ", ".join(request.run for request in listed if request.state == "waiting") or "none"
+        raise ConfigError(f"{len(named)} runs that asked for approval are named {run}; waiting: {waiting}")
+    return named[0]
 
 
 def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> ApprovalRequest:
@@ -149,28 +149,30 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
     opened = _completed(config, opened)
-    found = find(config, opened, run)
-    tip, record = next((tip, record) for each, tip, record in _records(config, opened) if each.run == found.run)
+    request = find(config, opened, run)
+    tip, record = next(
+        (tip, record) for asked, tip, record in _records(config, opened) if asked.run == request.run
+    )
     if record["approval"]["state"] != "waiting":
-        return found
-    state = VERBS[answer] if found.state == "waiting" else found.state
+        return request
+    state = VERBS[answer] if request.state == "waiting" else request.state
     names = (
         {"by": by, "because": because} if state in {"approved", "rejected"} else {"by": None, "because": None}
     )
     tags, branch = dict[str, str](), None
-    ended = replace(found, state=state, **names)
+    ended = replace(request, state=state, **names)
     if state == "approved":
         facts = _facts(record, names)
-        version, tags = versions.promotion(opened.repository, opened.registry, found.commit, facts)
-        branch = _free_branch(opened, record["approval"].get("branch"), found.commit)
+        version, tags = versions.promotion(opened.repository, opened.registry, request.commit, facts)
+        branch = _free_branch(opened, record["approval"].get("branch"), request.commit)
         ended = replace(ended, version=version)
     answered = {"state": state, **names, "at": _now(), "version": ended.version}
     outcome = {"approved": "promoted"}.get(state, state)
     new = {**record, "recorded": outcome, "approval": {**record["approval"], **answered}}
-    file = config.paths.runs / found.run / runs.FILE
+    file = config.paths.runs / request.run / runs.FILE
     tree = opened.repository.tree_with_text(tip, file, files.json_bytes(new).decode())
-    last = opened.repository.commit(tree, tip, f"Record of run {found.run}: {state}")
-    moved = _push(opened, {f"refs/heads/run/{found.run}": last, **tags}, branch, found.commit)
+    last = opened.repository.commit(tree, tip, f"Record of run {request.run}: {state}")
+    moved = _push(opened, {f"refs/heads/run/{request.run}": last, **tags}, branch, request.commit)
     if file.exists():  # the run was made here
         files.write_json(file, new)
     wanted = record["approval"].get("branch")
@@ -194,25 +196,27 @@ def _completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
     git, registry = opened.repository, opened.registry
     if opened.remote is None or opened.unreachable:
         return opened
-    for found, _, record in list(_records(config, opened)):
-        known = registry.at(found.commit)
+    for request, _, record in list(_records(config, opened)):
+        known = registry.at(request.commit)
         is_done = known and known not in registry.unassigned
         if (
-            found.state != "approved"
+            request.state != "approved"
             or is_done
-            or (registry.champion and registry.champion.name) != found.opponent
+            or (registry.champion and registry.champion.name) != request.opponent
         ):
             continue
-        facts = _facts(record, {"by": found.by, "because": found.because})
+        facts = _facts(record, {"by": request.by, "because": request.because})
         if known:
             subject = f"{registry.artifact} {known.name}: champion"
-            tags = versions.assignment(git, registry, found.commit, subject, facts)
-        elif registry.next_name() == found.version:
-            _, tags = versions.promotion(git, registry, found.commit, facts)
+            tags = versions.assignment(git, registry, request.commit, subject, facts)
+        elif registry.next_name() == request.version:
+            _, tags = versions.promotion(git, registry, request.commit, facts)
         else:  # another version has the name
             continue
-        _push(opened, tags, _free_branch(opened, record["approval"].get("branch"), found.commit), found.commit)
-        log.info("%s: an earlier push had stopped before that", _message(config, found))
+        _push(
+            opened, tags, _free_branch(opened, record["approval"].get("branch"), request.commit), request.commit
+        )
+        log.info("%s: an earlier push had stopped before that", _message(config, request))
         return replace(opened, registry=versions.read(git, registry.artifact))
     return opened
 
@@ -237,14 +241,14 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
         content = git.blob(f"{tip}:./{(config.paths.runs / run / runs.FILE).as_posix()}")
         record = documents.json_object(content or b"")
         try:
-            found = (
+            request = (
                 _seen(git, run, record) if record["approval"]["artifact"] == config.record.artifact else None
             )
         except (LookupError, TypeError, ValueError):  # anyone with push access may have written it
             log.warning("the record of run %s holds no valid request for approval; it is left out", run)
             continue
-        if found:
-            yield found, tip, record
+        if request:
+            yield request, tip, record
 
 
 def _seen(git: Repository, run: str, record: Mapping[str, Any]) -> ApprovalRequest:
@@ -273,14 +277,14 @@ def _seen(git: Repository, run: str, record: Mapping[str, Any]) -> ApprovalReque
     )
 
 
-def _state(opened: OpenRegistry, found: ApprovalRequest, newest: Sequence[ApprovalRequest]) -> State:
+def _state(opened: OpenRegistry, request: ApprovalRequest, newest: Sequence[ApprovalRequest]) -> State:
     """Determine the state of a request, which also depends on the time and on other runs."""
     champion = opened.registry.champion
-    if found.state != "waiting":
-        return found.state
-    if found not in newest or (champion and champion.name) != found.opponent:
+    if request.state != "waiting":
+        return request.state
+    if request not in newest or (champion and champion.name) != request.opponent:
         return "superseded"
-    return "expired" if _now() > found.until else "waiting"
+    return "expired" if _now() > request.until else "waiting"
 
 
 def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str | None:

@@ -77,21 +77,23 @@ class Registry:
     @property
     def rolled_back(self) -> tuple[Version, ...]:
         """Versions that were rolled back, and have not become champion again."""
-        found: dict[str, Version] = {}
+        rolled_back: dict[str, Version] = {}
         for n, now in enumerate(self.champions):
-            found.pop(now.name, None)
-            found |= {each.name: each for each in self.champions[:n] if each.order > now.order}
-        return tuple(found.values())
+            rolled_back.pop(now.name, None)
+            rolled_back |= {
+                version.name: version for version in self.champions[:n] if version.order > now.order
+            }
+        return tuple(rolled_back.values())
 
     @property
     def unassigned(self) -> tuple[Version, ...]:
         """Versions above the champion that a run registered, but that never became champion: a half push."""
-        highest = max((each.order for each in self.champions), default=(0,))
-        return tuple(each for each in self.versions if each.order > highest and "run" in each.facts)
+        highest = max((version.order for version in self.champions), default=(0,))
+        return tuple(version for version in self.versions if version.order > highest and "run" in version.facts)
 
     def at(self, commit: str) -> Version | None:
         """The version at a commit."""
-        return next((each for each in self.versions if each.commit == commit), None)
+        return next((version for version in self.versions if version.commit == commit), None)
 
     def named(self, name: str) -> Version:
         """The version of a name, such as v0.0.3, 0.0.3 or classifier@v0.0.3.
@@ -100,10 +102,10 @@ class Registry:
             ConfigError: there is none.
         """
         wanted = name.removeprefix(f"{self.artifact}@").removeprefix("v")
-        for each in self.versions:
-            if each.name == f"v{wanted}":
-                return each
-        known = ", ".join(each.name for each in reversed(self.versions)) or "none"
+        for version in self.versions:
+            if version.name == f"v{wanted}":
+                return version
+        known = ", ".join(version.name for version in reversed(self.versions)) or "none"
         raise ConfigError(f"{self.artifact} has no version {name}; known: {known}")
 
     def previous(self) -> Version:
@@ -113,10 +115,10 @@ class Registry:
             DataError: there is none.
         """
         now = self.champion
-        below = [each for each in self.champions if now is not None and each.order < now.order]
+        below = [version for version in self.champions if now is not None and version.order < now.order]
         if not below:
             raise DataError(f"{self.artifact} has no earlier champion to roll back to; nothing was changed")
-        return max(below, key=lambda each: each.order)
+        return max(below, key=lambda version: version.order)
 
     def next_name(self) -> str:
         """The name of the next version."""
@@ -161,24 +163,24 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
         ConfigError: there is no repository, or it has no commit.
     """
     options = config.record
-    found = repository(Path(), options.git_name, options.git_email)
-    remote = options.remote if options.remote and found.has_remote(options.remote) else None
+    git = repository(Path(), options.git_name, options.git_email)
+    remote = options.remote if options.remote and git.has_remote(options.remote) else None
     unreachable = None
-    if options.remote and not remote and fetch and (others := found.run("remote").split()):
+    if options.remote and not remote and fetch and (others := git.run("remote").split()):
         log.warning(
             "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
             "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
         )  # fmt: skip
     if remote and fetch:
-        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(found, options.artifact)
+        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(git, options.artifact)
         try:
-            found.fetch(remote, [heads, *references(options.artifact)])
+            git.fetch(remote, [heads, *references(options.artifact)])
         except GitError as error:
             unreachable = str(error)
             log.warning("the remote %s cannot be reached: %s", remote, error)
-        _warn_of_replaced(found, options.artifact, remote, before)
-    registry = read(found, options.artifact)
-    return OpenRegistry(repository=found, registry=registry, remote=remote, unreachable=unreachable)
+        _warn_of_replaced(git, options.artifact, remote, before)
+    registry = read(git, options.artifact)
+    return OpenRegistry(repository=git, registry=registry, remote=remote, unreachable=unreachable)
 
 
 def remote(config: Config) -> str | None:
@@ -260,7 +262,7 @@ def read(repository: Repository, artifact: str) -> Registry:
             assignments.append((int(parts["number"]), parts["stage"], revoked, commit))
     versions = _registered(events)
     assigned = [(revoked, commit) for _, stage, revoked, commit in sorted(assignments) if stage == STAGE]
-    champions, champion = _champions(assigned, {each.commit: each for each in versions})
+    champions, champion = _champions(assigned, {version.commit: version for version in versions})
     return Registry(
         artifact=artifact,
         versions=versions,
@@ -274,7 +276,7 @@ def read(repository: Repository, artifact: str) -> Registry:
 
 def _unquoted(value: str) -> str:
     """A value that git quoted for Python."""
-    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value, flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value, flags=re.DOTALL)
 
 
 def _order(numbers: str) -> tuple[int, ...]:
@@ -294,9 +296,13 @@ def _facts(tag: str, body: str) -> Mapping[str, Any]:
 def _registered(events: Sequence[tuple[Version, bool]]) -> tuple[Version, ...]:
     """The versions whose last event is not a revocation, by number."""
     last: dict[str, tuple[Version, bool]] = {}
-    for version, revoked in sorted(events, key=lambda each: (each[0].date, each[1])):
+    for version, revoked in sorted(events, key=lambda event: (event[0].date, event[1])):
         last[version.name] = version, revoked
-    return tuple(sorted((each for each, revoked in last.values() if not revoked), key=lambda each: each.order))
+    return tuple(
+        sorted(
+            (version for version, revoked in last.values() if not revoked), key=lambda version: version.order
+        )
+    )
 
 
 def _champions(
@@ -311,7 +317,7 @@ def _champions(
         version = by_commit.get(commit)
         if version is None:  # revoked itself
             continue
-        current = [each for each in current if each is not version]
+        current = [other for other in current if other is not version]
         if not revoked:
             current.append(version)
         if current and (not history or current[-1] is not history[-1]):
@@ -357,15 +363,15 @@ def listing(registry: Registry) -> list[dict[str, object]]:
     champion = registry.champion
     return [
         {
-            "version": each.name,
-            "commit": each.commit,
-            "date": datetime.fromtimestamp(each.date, UTC).isoformat(timespec="seconds"),
-            "data": each.facts.get("data"),
-            "accuracy": each.facts.get("accuracy"),
-            "champion": champion is not None and each.name == champion.name,
-            "decision": each.facts.get("decision"),
+            "version": version.name,
+            "commit": version.commit,
+            "date": datetime.fromtimestamp(version.date, UTC).isoformat(timespec="seconds"),
+            "data": version.facts.get("data"),
+            "accuracy": version.facts.get("accuracy"),
+            "champion": champion is not None and version.name == champion.name,
+            "decision": version.facts.get("decision"),
         }
-        for each in reversed(registry.versions)
+        for version in reversed(registry.versions)
     ]
 
 

@@ -39,7 +39,7 @@ class Step:
     @property
     def what(self) -> str:
         """Describe the changes."""
-        return listed((each.what for each in self.found), 3)
+        return listed((difference.what for difference in self.found), 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,32 +89,38 @@ def commits(opened: Revisions, a: Revision, b: Revision) -> list[Revision]:
     if older.commit not in listed:
         return [a, b]
     between = [*reversed(listed[: listed.index(older.commit)])][:-1]
-    found, last = [older], older
+    revisions, last = [older], older
     for commit in between:
-        each = opened.at(commit, last)
-        if each is not None:
-            found.append(each)
-            last = each
-    found.append(newer)
-    return found if older is a else found[::-1]
+        revision = opened.at(commit, last)
+        if revision is not None:
+            revisions.append(revision)
+            last = revision
+    revisions.append(newer)
+    return revisions if older is a else revisions[::-1]
 
 
 def steps_between(opened: Revisions, before: Revision, commit: Revision) -> Iterator[Step]:
     """Group the differences that can change the score into steps that can be mixed."""
-    found = [each for each in differences.between(before, commit, opened.history) if each.decides]
+    deciding = [
+        difference for difference in differences.between(before, commit, opened.history) if difference.decides
+    ]
     groups: dict[str, list[Found]] = {}
-    for each in found:
-        groups.setdefault(_group(each, before, commit), []).append(each)
+    for difference in deciding:
+        groups.setdefault(_group(difference, before, commit), []).append(difference)
     order = [name for name in GROUPS if name in groups]
     for name in (*order, *sorted(groups.keys() - set(order))):
-        kinds = {each.kind for each in groups[name]}
+        kinds = {difference.kind for difference in groups[name]}
         kind = name if name in GROUPS else kinds.pop()
         yield Step(kind=kind, commit=commit, before=before, found=tuple(groups[name]))
 
 
 def parameters(step: Step) -> list[str]:
     """The keys of params.yaml that a step changes and that can be reset to their earlier value."""
-    return [each.what for each in step.found if step.kind != "code" and _is_parameter(each.what, step.commit)]
+    return [
+        difference.what
+        for difference in step.found
+        if step.kind != "code" and _is_parameter(difference.what, step.commit)
+    ]
 
 
 def paths(step: Step) -> list[str]:
@@ -123,7 +129,7 @@ def paths(step: Step) -> list[str]:
         return []
     if step.kind == "packages":
         return [ENVIRONMENT.rstrip("/"), "requirements"]
-    return [each.what for each in step.found if not _is_parameter(each.what, step.commit)]
+    return [difference.what for difference in step.found if not _is_parameter(difference.what, step.commit)]
 
 
 def fetching(step: Step) -> Sequence[str]:
@@ -131,15 +137,15 @@ def fetching(step: Step) -> Sequence[str]:
     return [stage for stage, kind in FETCHED.items() if kind == step.kind]
 
 
-def _group(each: Found, before: Revision, commit: Revision) -> str:
+def _group(difference: Found, before: Revision, commit: Revision) -> str:
     """The group of a difference; each training parameter is a group by itself."""
-    if each.kind in GROUPS:
-        return each.kind
-    if not (_is_parameter(each.what, before) and _is_parameter(each.what, commit)):
+    if difference.kind in GROUPS:
+        return difference.kind
+    if not (_is_parameter(difference.what, before) and _is_parameter(difference.what, commit)):
         return "code"  # the other revision's code does not know the key
-    if each.what in WEIGHTS:
+    if difference.what in WEIGHTS:
         return "weights"
-    return "data" if each.what.startswith(SOURCE) and "download" in each.stages else each.what
+    return "data" if difference.what.startswith(SOURCE) and "download" in difference.stages else difference.what
 
 
 def _is_parameter(key: str, revision: Revision) -> bool:
@@ -217,35 +223,35 @@ def bisect(states: Sequence[State], known: dict[int, Outcome], measure: Measure)
     `known` holds recorded scores by state number, including those of the first and the last state. A
     state without a score is skipped; if all states in between are skipped, more than one change is left.
     """
-    found = Bisection(changes=len(states) - 1, high=len(states) - 1, outcomes=dict(known))
-    whole = known[found.high].accuracy - known[0].accuracy
-    while found.high - found.low > 1:
-        middle = _middle(found)
+    search = Bisection(changes=len(states) - 1, high=len(states) - 1, outcomes=dict(known))
+    whole = known[search.high].accuracy - known[0].accuracy
+    while search.high - search.low > 1:
+        middle = _middle(search)
         if middle is None:
             break
-        if middle not in found.outcomes:
+        if middle not in search.outcomes:
             try:
-                found.outcomes[middle] = measure(states[middle])
+                search.outcomes[middle] = measure(states[middle])
             except Untestable as error:
                 log.warning("%s", error)
-                found.untestable[middle] = str(error)
+                search.untestable[middle] = str(error)
                 continue
-        low, here, high = (found.outcomes[each].accuracy for each in (found.low, middle, found.high))
+        low, here, high = (search.outcomes[state].accuracy for state in (search.low, middle, search.high))
         if math.copysign(1, whole) * ((here - low) - (high - here)) >= 0:
-            found.high = middle
+            search.high = middle
         else:
-            found.low = middle
-    return found
+            search.low = middle
+    return search
 
 
-def _middle(found: Bisection) -> int | None:
+def _middle(search: Bisection) -> int | None:
     """The next state to test: one with a known score, else the middle one; None if none is left."""
-    inside = [each for each in range(found.low + 1, found.high) if each not in found.untestable]
-    recorded = [each for each in inside if each in found.outcomes]
-    centre = (found.low + found.high) / 2
-    return min(recorded or inside, key=lambda each: (abs(each - centre), each), default=None)
+    inside = [number for number in range(search.low + 1, search.high) if number not in search.untestable]
+    recorded = [number for number in inside if number in search.outcomes]
+    centre = (search.low + search.high) / 2
+    return min(recorded or inside, key=lambda number: (abs(number - centre), number), default=None)
 
 
-def left(found: Bisection, steps: Sequence[Step]) -> Sequence[Step]:
+def left(search: Bisection, steps: Sequence[Step]) -> Sequence[Step]:
     """The changes that contain the cause; a single one unless mixtures between them have no score."""
-    return steps[found.low : found.high]
+    return steps[search.low : search.high]

@@ -27,48 +27,48 @@ class Found:
 
 def between(a: Revision, b: Revision, history: PathHistory) -> list[Found]:
     """The differences between two revisions, in git and in dvc.lock; those that can change the score first."""
-    found: dict[tuple[str, str], Found] = {}
-    for each in (*_inputs(a, b), *_fetched(a, b), *_pipeline(a, b, history)):
-        same = found.get((each.kind, each.what))
-        stages = (*same.stages, *each.stages) if same else each.stages
-        found[each.kind, each.what] = replace(
-            each,
+    differences: dict[tuple[str, str], Found] = {}
+    for difference in (*_inputs(a, b), *_fetched(a, b), *_pipeline(a, b, history)):
+        same = differences.get((difference.kind, difference.what))
+        stages = (*same.stages, *difference.stages) if same else difference.stages
+        differences[difference.kind, difference.what] = replace(
+            difference,
             stages=tuple(dict.fromkeys(stages)),
-            decides=each.decides or (same is not None and same.decides),
+            decides=difference.decides or (same is not None and same.decides),
         )
-    named = [_with_changes(each, a, b, history) for each in found.values()]
-    return sorted(named, key=lambda each: (not each.decides, each.kind, each.what))
+    named = [_with_changes(difference, a, b, history) for difference in differences.values()]
+    return sorted(named, key=lambda difference: (not difference.decides, difference.kind, difference.what))
 
 
 def hardware(a: Made, b: Made) -> list[Found]:
     """Differences between the machines of two runs, as far as both were recorded."""
-    found = []
+    differences = []
     for name in FACTS:
         one, other = a.machine.get(name), b.machine.get(name)
         if one is not None and other is not None and one != other:
             what = f"{name.replace('_', ' ')} of the machine"
-            found.append(Found(kind="hardware", what=what, a=one, b=other, stages=(), decides=True))
-    return found
+            differences.append(Found(kind="hardware", what=what, a=one, b=other, stages=(), decides=True))
+    return differences
 
 
 def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
     """The inputs of the stages that both revisions have."""
     made = {**a.outputs, **b.outputs}
     deciding = {*a.deciding, *b.deciding}
-    moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
+    moved = {change.stage for change in (*a.unrecorded, *b.unrecorded)}
     for stage in b.inputs.keys() & a.inputs.keys():
         same = stage in FETCHED and stage not in moved and a.recorded[stage].outs == b.recorded[stage].outs
         decides = stage in deciding and not same
-        for each in differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
-            yield _found(each, decides=decides)
+        for difference in differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
+            yield _found(difference, decides=decides)
 
 
 def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
     """Differences in data that stages read from outside git."""
     # If git shows that the inputs have changed since, the record does not belong to this commit.
-    moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
-    for stage in (each for each in FETCHED if each not in moved):
-        one, other = (each.recorded.get(stage) for each in (a, b))
+    moved = {change.stage for change in (*a.unrecorded, *b.unrecorded)}
+    for stage in (name for name in FETCHED if name not in moved):
+        one, other = (revision.recorded.get(stage) for revision in (a, b))
         for path, (was, now) in (differing_outputs(one, other) if one and other else {}).items():
             decides = stage in b.deciding
             yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
@@ -78,22 +78,27 @@ def _pipeline(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]
     """The stages whose definition in dvc.yaml differs, or that only one revision has."""
     names = sorted(a.pipeline.keys() | b.pipeline.keys())
     if differing := tuple(name for name in names if a.pipeline.get(name) != b.pipeline.get(name)):
-        one, other = (history.digest(each.commit, PIPELINE) for each in (a, b))
+        one, other = (history.digest(revision.commit, PIPELINE) for revision in (a, b))
         decides = bool({*a.deciding, *b.deciding} & set(differing))
         yield Found(kind="code", what=PIPELINE, a=one, b=other, stages=differing, decides=decides)
 
 
-def _found(each: Difference, *, decides: bool) -> Found:
+def _found(difference: Difference, *, decides: bool) -> Found:
     return Found(
-        kind=each.kind, what=each.what, a=each.recorded, b=each.rebuilt, stages=(each.stage,), decides=decides
+        kind=difference.kind,
+        what=difference.what,
+        a=difference.recorded,
+        b=difference.rebuilt,
+        stages=(difference.stage,),
+        decides=decides,
     )
 
 
-def _with_changes(each: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
+def _with_changes(difference: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
     """Add the changed files and lines to a difference of a tracked path."""
-    if each.kind not in {"code", "data", "weights"} or not isinstance(each.a or each.b, str):
-        return each
+    if difference.kind not in {"code", "data", "weights"} or not isinstance(difference.a or difference.b, str):
+        return difference
     try:
-        return replace(each, changes=history.between(a.commit, b.commit, each.what) or None)
+        return replace(difference, changes=history.between(a.commit, b.commit, difference.what) or None)
     except (GitError, OSError):
-        return each
+        return difference

@@ -82,7 +82,7 @@ def raw_name(name: str) -> str | None:
     split = split_named(above[0]) if len(above) == 1 else None
     if split is None or not (is_shard(file) or _NUMBERED.fullmatch(file)):
         return None
-    words = [found for word in _words(file) if (found := split_named(word))]
+    words = [named for word in _words(file) if (named := split_named(word))]
     if is_shard(file) and words and words[-1] != split:
         raise DataError(f"{name!r} lies in the folder of the {split} split, but is named like {words[-1]}")
     return f"{file}_{split}.tfrecord"
@@ -93,23 +93,23 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[^\W\d_][^\W_]*", ENDING.sub("", lower))
 
 
-def by_split(found: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
+def by_split(raw: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
     """Return the shards of each split among raw files, in the order given.
 
     Raises:
         DataError: there is no training split, or a shard is missing.
     """
     shards: dict[Split, list[Path]] = {}
-    for file in found:
+    for file in raw:
         if raw_name(file.name) and (split := split_of(file.name)) is not None:
             shards.setdefault(split, []).append(file)
     if "train" not in shards:
-        names = listed((file.name for file in found), SHOWN)
+        names = listed((file.name for file in raw), SHOWN)
         raise DataError(
             f"{folder} holds no TFRecords of a train split, such as own_train.tfrecord: its files are {names}"
         )
-    for each in shards.values():
-        _require_complete(each)
+    for parts in shards.values():
+        _require_complete(parts)
     return {split: shards[split] for split in sorted(shards)}
 
 
@@ -120,15 +120,15 @@ def _require_complete(shards: Sequence[Path]) -> None:
         DataError: a shard is missing, or the shards belong to several sets.
     """
     names = {file.name for file in shards}
-    if len({found[2] for name in names if (found := OF.search(name))}) > 1:
+    if len({match[2] for name in names if (match := OF.search(name))}) > 1:
         raise DataError(
             f"{shards[0].parent} holds shards of several sets of one split: {', '.join(sorted(names)[:SHOWN])}"
         )
     for name in sorted(names):
-        if (found := OF.search(name)) is None:
+        if (match := OF.search(name)) is None:
             continue
-        for number in range(int(found[2])):
-            other = f"{name[: found.start(1)]}{number:0{len(found[1])}d}{name[found.end(1) :]}"
+        for number in range(int(match[2])):
+            other = f"{name[: match.start(1)]}{number:0{len(match[1])}d}{name[match.end(1) :]}"
             if other not in names:
                 raise DataError(f"{shards[0].parent} holds {name} but not {other}")
 
@@ -140,12 +140,12 @@ def chosen(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         DataError: as `raw_name`; or two files would have one name; or two words name one split, such as val
             and valid.
     """
-    found, left = dict[str, str](), list[str]()  # found: by the raw name
+    kept, left = dict[str, str](), list[str]()  # kept: by the raw name
     words: dict[Split, tuple[str, str]] = {}  # the word for a split, and a file that has it
     for name in names:
         if (raw := raw_name(name)) is None:
             left.append(name)
-        elif (other := found.setdefault(raw, name)) != name:
+        elif (other := kept.setdefault(raw, name)) != name:
             raise DataError(f"{name!r} and {other!r} would both be {raw!r} in the raw folder; rename one")
         elif split := split_of(raw):
             # The folder's word, or the last of the name.
@@ -153,18 +153,18 @@ def chosen(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             word = next(word for word in reversed(above or _words(name)) if split_named(word) == split)
             if (known := words.setdefault(split, (word, name)))[0] != word:
                 raise DataError(f"{known[1]!r} and {name!r} are both named like the {split} split; rename one")
-    return {name: raw for raw, name in found.items()}, left
+    return {name: raw for raw, name in kept.items()}, left
 
 
 def in_folder(folder: Path) -> dict[str, Path]:
     """Find the files in a folder and its folders, by name, and links to folders, which are left out."""
-    found = {}
+    inside = {}
     for above, folders, names in os.walk(folder, onerror=_refuse_unreadable):
         links = [name for name in folders if Path(above, name).is_symlink()]
         for name in sorted((*names, *links)):
             files.require_utf8(Path(above, name))
-            found[Path(above, name).relative_to(folder).as_posix()] = Path(above, name)
-    return found
+            inside[Path(above, name).relative_to(folder).as_posix()] = Path(above, name)
+    return inside
 
 
 def _refuse_unreadable(error: OSError) -> None:
@@ -178,26 +178,28 @@ def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:
     names = [name for name in found_names if not leftover(name)]
     inside = _below_one_folder(names)
     try:
-        found, left = chosen(inside)
+        kept, left = chosen(inside)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
-    if not any(is_shard(raw) for raw in found.values()):
+    if not any(is_shard(raw) for raw in kept.values()):
         raise DataError(
             f"{where} holds no TFRecords: no file is named like mnist_train.tfrecord or train/part-00000; "
             f"its files are {listed(map(repr, names), SHOWN) or 'none'}"
         )
     _log_left_out(where, left)
-    return {inside[name]: raw for name, raw in found.items()}
+    return {inside[name]: raw for name, raw in kept.items()}
 
 
 def _below_one_folder(names: Sequence[str]) -> dict[str, str]:
     """Return the names without the single folder around all files, if any, each with the full name."""
-    found = {name: name for name in names}
-    while len(above := {name.partition("/")[0] for name in found}) == 1 and all("/" in name for name in found):
+    inside = {name: name for name in names}
+    while len(above := {name.partition("/")[0] for name in inside}) == 1 and all(
+        "/" in name for name in inside
+    ):
         if split_named(*above):
             break
-        found = {name.partition("/")[2]: full for name, full in found.items()}
-    return found
+        inside = {name.partition("/")[2]: full for name, full in inside.items()}
+    return inside
 
 
 def _log_left_out(where: object, left: Sequence[str]) -> None:
