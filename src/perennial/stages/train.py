@@ -150,7 +150,7 @@ def _image_spec(config: Config) -> ImageSpec:
         widths=(left, right),
         channels=channels,
     )
-    _say_size(config, spec)
+    _log_input_size(config, spec)
     if config.train.xla and not spec.compilable:
         raise ConfigError(
             "train.xla cannot compile preprocessing.name rescale if images are resized; "
@@ -159,7 +159,7 @@ def _image_spec(config: Config) -> ImageSpec:
     return spec
 
 
-def _say_size(config: Config, spec: ImageSpec) -> None:
+def _log_input_size(config: Config, spec: ImageSpec) -> None:
     """Log the input size if the images have another size than the network was published for."""
     own, (height, width, _) = NETWORKS[config.model.name].image_size, spec.model_shape
     if config.preprocessing.image_size is None and (height, width) != (own, own):

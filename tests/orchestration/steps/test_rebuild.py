@@ -44,10 +44,10 @@ def test_a_long_document_and_a_proof_that_is_not_recorded(
 ) -> None:
     program = tmp_path / "program"
     document = f'{{"equal": {equal}, "causes": ["{"x" * 300_000}"]}}'
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{document}\nEND\necho the remote is away >&2\nexit {code}\n")
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{document}\nEND\necho the remote is down >&2\nexit {code}\n")
     program.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(program))
     monkeypatch.setattr(rebuild, "get_run_logger", logging.getLogger)
     found = rebuild.rebuild("v0.0.1")
     assert (found["result"], found["code"], len(found["causes"][0])) == (result, code, 300_000)
-    assert found.get("message") == ("the remote is away" if result == "failed" else None)
+    assert found.get("message") == ("the remote is down" if result == "failed" else None)

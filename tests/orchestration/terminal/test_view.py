@@ -99,7 +99,7 @@ def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
 @pytest.mark.parametrize(
     ("message", "name", "shown"),
     [
-        ("the server is away", "prefect.flow_runs", True),
+        ("the server is down", "prefect.flow_runs", True),
         ("stopping the stage", "perennial.base.runtime.repro", True),
         ("Finished in state Failed()", "prefect.flow_runs", False),
         ("something of a library", "dvc.rwlock", False),

@@ -25,7 +25,7 @@ from perennial.orchestration.server.runs import (
     place_in_line,
     running_since,
 )
-from perennial.orchestration.work.output import outlive_worker
+from perennial.orchestration.work.output import keep_running_without_worker
 from perennial.orchestration.work.run_record import record_end
 
 PAUSE_S = 2.0  # between setting its own state and reading others', which are visible by then
@@ -59,7 +59,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
     runs, watch = Runs(pipeline), None
     with ExitStack() as stack:
         if runtime.deployment.id is not None:
-            outlive_worker()
+            keep_running_without_worker()
         require_worth_starting()
         if running := _take_turn(stack, runs, when_busy):
             watch = stack.enter_context(Watch(runs, running, PAUSE_S))

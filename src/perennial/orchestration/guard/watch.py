@@ -49,7 +49,7 @@ class Watch:
                 try:
                     self._check(self._runs.own())
                     self._cancel_due()
-                except Exception as error:  # noqa: BLE001 - the server is away, restarts or is too busy
+                except Exception as error:  # noqa: BLE001 - the server is down, restarting or too busy
                     self._log.debug("cannot look at the runs of the server: %s", error)
 
     def _check(self, own: FlowRun) -> None:

@@ -51,14 +51,14 @@ def main() -> None:
             with get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True) as client:
                 silent = end_silent(client, sys.argv[1:], silent)
                 start_again(client, sys.argv[1:])
-        except Exception as error:  # noqa: BLE001 - the server is away, restarts or is too busy
+        except Exception as error:  # noqa: BLE001 - the server is down, restarting or too busy
             log.debug("cannot look for dead runs: %s", error)
 
 
 def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent) -> Silent:
     """End runs that have shown no sign of life for some checks, unless the automation is off.
 
-    Checks count, not seconds: while the server is away, no heartbeat can arrive, and no check succeeds.
+    Checks count, not seconds: while the server is down, no heartbeat can arrive, and no check succeeds.
 
     Returns what the next check needs.
     """

@@ -48,7 +48,7 @@ def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
                 artifact = UUID(str(created))
             else:
                 update_progress_artifact(artifact, percent, description=text)
-        except Exception as error:  # noqa: BLE001 - the server is away; the training goes on
+        except Exception as error:  # noqa: BLE001 - the server is down; training continues
             logging.getLogger(__name__).debug("the progress is not shown: %s", error)
         else:
             shown = changed

@@ -30,7 +30,7 @@ from perennial.orchestration.terminal.view import live_view
 from perennial.orchestration.work.commands import call
 from perennial.orchestration.work.dvc import stages, work_folder
 from perennial.orchestration.work.failures import ExitCode, StageFailed
-from perennial.orchestration.work.output import outlive_terminal
+from perennial.orchestration.work.output import ignore_closed_terminal
 from perennial.orchestration.work.parameters import check_parameters, pipeline, set_parameters
 
 _signals: list[int] = []  # that this process received, oldest first
@@ -92,7 +92,7 @@ def _exit_codes() -> Iterator[None]:
     started, complete = time.time(), threading.Event()
     atexit.register(_skip_teardown, complete)  # registered first, so called last
     _signals.clear()
-    outlive_terminal()
+    ignore_closed_terminal()
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     try:

@@ -9,8 +9,8 @@ from typing import IO, Any, TextIO
 from rich.console import Console
 
 
-def outlive_terminal() -> None:
-    """Let the output of this process go nowhere once its terminal is closed.
+def ignore_closed_terminal() -> None:
+    """Discard the output of this process once its terminal is closed.
 
     Each write would raise an error, in place of the signal or the failure that a line is about.
     """
@@ -20,7 +20,7 @@ def outlive_terminal() -> None:
             setattr(sys, name, _Terminal(stream))
 
 
-def outlive_worker() -> None:
+def keep_running_without_worker() -> None:
     """Keep this process alive if its worker, which reads its output, is killed; the server has the log, too.
 
     Rich, which prints Prefect's log, would end the process at the next line.
