@@ -179,7 +179,7 @@ def _watched(server: Any, run: Any) -> Any:
         with process.interruptible():
             return start.follow(server, run, lambda line: typer.echo(line, err=True))
     except Interrupted:
-        text = f"no longer watched; run {run.id} goes on, and `perennial status` shows it"
+        text = f"no longer watched; run {run.id} continues, and `perennial status` shows it"
         raise Interrupted(text) from None
 
 

@@ -279,7 +279,7 @@ class TestTheUploader:
                 copies.submit(path)
                 wait_until(lambda failed=failed: len(proxy.failed) > failed + 30)
             (said,) = warnings()
-            assert "the training goes on" in said
+            assert "training continues" in said
             proxy.rate = 0.0
             wait_until(lambda: not copies.holds(paths[1]))
         assert (one.steps(), len(warnings())) == ([20], 1)

@@ -85,7 +85,7 @@ def resumes(folder: Path, parts: Parts) -> bool:
 def record(folder: Path, parts: Parts, config: Config) -> None:
     """Write the fingerprint's parts and the versions of Python and packages to fingerprint.json.
 
-    If the training goes on with other options than before, which the fingerprint leaves out, this is logged and
+    If training continues with other options than before, which the fingerprint leaves out, this is logged and
     added to its resumptions.
     """
     options = config.train.model_dump(mode="json", include=set(ROUNDING))
@@ -95,7 +95,7 @@ def record(folder: Path, parts: Parts, config: Config) -> None:
     if saved and changed:
         resumed.append({"step": saved[-1], "changed": changed})
         log.warning(
-            "it goes on from step %d with other options: %s; its weights differ by rounding from those of a "
+            "it continues after step %d with other options: %s; its weights differ by rounding from those of a "
             "training that had these from its start; for such a one, remove %s",
             saved[-1], ", ".join(changed), folder,
         )  # fmt: skip

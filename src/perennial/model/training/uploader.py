@@ -62,7 +62,7 @@ class Uploader:
                 if clean
                 else "a newer checkpoint there would not be noticed"
             )
-            log.warning("checkpoints.remote: %s; %s; the training goes on without it", error, what)
+            log.warning("checkpoints.remote: %s; %s; training continues without it", error, what)
 
     def submit(self, checkpoint: Path) -> None:
         """Queue a checkpoint; it replaces one that is waiting."""
@@ -136,7 +136,7 @@ class Uploader:
         """Report the first failure; the training continues in any case."""
         if not self._failing:
             log.warning(
-                "checkpoints.remote: %s; the training goes on, and its checkpoints stay on this machine until "
+                "checkpoints.remote: %s; training continues, and its checkpoints stay on this machine until "
                 "%s can be reached", error, self.url,
             )  # fmt: skip
         self._failing = True

@@ -125,7 +125,7 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
     """
     now, crashed = started, 0.0
     shown: set[str] = set()
-    server.pauses = PAUSES_S  # the run goes on while the server restarts
+    server.pauses = PAUSES_S  # the run continues while the server restarts
     log(f"{started.deployment}: run {started.id}: {started.described}")
     while now.type not in ENDED and crashed < RESTART_S:
         time.sleep(POLL_S)
@@ -139,7 +139,7 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
                 raise PerennialError(
                     f"run {started.id} is no longer on the server: it, or {started.deployment}, was deleted"
                 ) from error
-            raise PerennialError(f"{error}; the run goes on, its id is {started.id}") from error
+            raise PerennialError(f"{error}; the run continues, its id is {started.id}") from error
         if (later.state, later.message) != (now.state, now.message) and later.type not in ENDED:
             log(f"{started.deployment}: {later.described}")
         for line in lines:

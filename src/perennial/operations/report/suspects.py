@@ -62,7 +62,7 @@ def label_errors(config: Config, data: str, model: str) -> SuspectLabels | None:
         if (found["data"], found["model"]) != (data, model):
             return None
         records = scored_records(paths.records, paths.index, data)
-        listed = [_contradicted(each, found["split"], records) for each in found["listed"][:LABELS]]
+        listed = [_label_error(each, found["split"], records) for each in found["listed"][:LABELS]]
         return SuspectLabels(
             split=str(found["split"]),
             examples=int(found["examples"]),
@@ -90,7 +90,7 @@ def copies(config: Config) -> SuspectCopies | None:
         return None
 
 
-def _contradicted(found: Mapping[str, Any], split: str, records: Records | None) -> Contradicted:
+def _label_error(found: Mapping[str, Any], split: str, records: Records | None) -> Contradicted:
     image = None
     if records is not None:
         try:

@@ -54,7 +54,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
     once it is cancelled.
 
     Raises:
-        Stopped: another run is at work, or this one was cancelled.
+        Stopped: another run is active, or this one was cancelled.
     """
     runs, watch = Runs(pipeline), None
     with ExitStack() as stack:

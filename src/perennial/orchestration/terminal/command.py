@@ -82,7 +82,7 @@ def _parser(flow: Flow[Any, Any]) -> argparse.ArgumentParser:
         prog=f"python -m flows.{flow.name}",
         description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
-        "75 interrupted or another run at work, 1 anything else.",
+        "75 interrupted or another run active, 1 anything else.",
     )
 
 

@@ -209,7 +209,7 @@ def _failures_of(stage: str) -> Iterator[None]:
         raise kind(stage, 1, message) from error
     except (sqlite3.Error, DiskError) as error:
         if "locked" in str(error):  # by another DVC
-            raise StageFailed(stage, 1, f"another DVC is at work: {error}; run this again") from error
+            raise StageFailed(stage, 1, f"another DVC command is running: {error}; run this again") from error
         message = (
             f"DVC cannot read what it noted about files in {_noted_in(error)}: {error}; nothing was changed"
         )
