@@ -59,7 +59,7 @@ def retrain(
         rev: Branch, tag or commit whose code, parameters and packages run. Default: the default branch.
         pipeline: Name under record.artifact in params.yaml; a checkout of another model is refused.
         push: Commit and push what the run makes; a model that passes the gate becomes champion.
-        publish_to: Folder or s3://bucket/prefix to publish a model that passed the gate to, instead of publish.url.
+        publish_to: Where a model that passed the gate is published instead of publish.url: a folder or s3 URL.
         reason: Why this run was started. Kept in its record and in the message of its commit.
         when_busy: What to do while another run of the same pipeline is active: end, or wait for it.
     """

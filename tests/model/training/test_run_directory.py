@@ -174,9 +174,8 @@ def test_a_training_that_goes_on_with_other_options_says_so(load, tmp_path, capl
     for threads in (0, 0, 2, 2):
         run_directory.record(folder, {}, load(**{"train.intra_op_threads": threads, "train.cache": "none"}))
     assert run_directory.resumptions(folder) == [{"step": 5, "changed": ["train.intra_op_threads (0, now 2)"]}]
-    assert (
-        caplog.text.count("it continues after step 5 with other options: train.intra_op_threads (0, now 2)") == 1
-    )
+    changed = "it continues after step 5 with other options: train.intra_op_threads (0, now 2)"
+    assert caplog.text.count(changed) == 1
     (folder / "step-000000005").rmdir()
     run_directory.record(folder, {}, load(**{"train.intra_op_threads": 1}))
     assert run_directory.resumptions(folder) == []
