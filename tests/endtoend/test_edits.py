@@ -60,7 +60,12 @@ def downloading(make_checkout: Callable[[str], Checkout], source: Source) -> Che
     """A checkout whose first stage fetches from that server."""
     checkout = make_checkout("edits")
     checkout.set("dataset", base_url=source.url)
-    checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Source")
+    commit = ("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam")
+    checkout.must(*commit, "Source")
+    checkout.must("git", "checkout", "-qb", "other")
+    checkout.set("dataset", digests="record")
+    checkout.must(*commit, "Digests")
+    checkout.must("git", "branch", "start", "HEAD~1")
     return checkout
 
 
@@ -68,7 +73,7 @@ def downloading(make_checkout: Callable[[str], Checkout], source: Source) -> Che
 def project(downloading: Checkout, source: Source) -> Checkout:
     """That checkout without any results."""
     source.requests, source.edit = 0, lambda: None
-    downloading.must("git", "checkout", "-q", ".")
+    downloading.must("git", "checkout", "-qfB", "mine", "start")
     downloading.must("rm", "-rf", "dvc.lock", ".work", "data", ".dvc/cache")
     return downloading
 
@@ -89,6 +94,11 @@ def replaced(checkout: Checkout, file: str, old: str, new: str) -> None:
     assert old in text
     path.with_name(f".{path.name}.new").write_text(text.replace(old, new, 1), encoding="utf-8")
     path.with_name(f".{path.name}.new").replace(path)
+
+
+def replaced_bytes(checkout: Checkout, file: str, old: bytes, new: bytes) -> None:
+    path = checkout.folder / file
+    path.write_bytes(path.read_bytes().replace(old, new))
 
 
 EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
@@ -113,6 +123,14 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
     "a pin": (
         lambda it: replaced(it, "pins/source.json", "null", '"s3://bucket"'),
         "pins/source.json (written or replaced)",
+    ),
+    "another branch that is checked out": (
+        lambda it: it.must("git", "checkout", "-q", "other"),
+        "dataset.digests ('pinned', now 'record')",
+    ),
+    "a merge": (
+        lambda it: it.must("git", "merge", "-q", "--no-edit", "other"),
+        "dataset.digests ('pinned', now 'record')",
     ),
     "your own data": (lambda it: (it.folder / "own" / "new.png").touch(), "own/new.png (added)"),
     "the version of a package": (
@@ -174,6 +192,10 @@ UNREAD: dict[str, Callable[[Checkout], object]] = {
         it, "src/perennial/model/models/layers.py", "\n\n", "\n#\n\n"
     ),
     "another pin": lambda it: replaced(it, "pins/champion.json", "null", '"v0.0.1"'),
+    "the line ends of the parameters": lambda it: replaced_bytes(it, "params.yaml", b"\n", b"\r\n"),
+    "parameters that become a link": lambda it: it.must(
+        "sh", "-c", "mv params.yaml settings.yaml && ln -s settings.yaml params.yaml"
+    ),
     "an open editor": lambda it: (it.folder / "src/perennial/data/downloads/.http.py.swp").touch(),
     "its code and a pin, saved again unchanged": lambda it: [(it.folder / name).touch() for name in SAME],
     "its code and a pin, removed and put back": lambda it: [
@@ -278,6 +300,25 @@ def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project
     assert 'dataset.digests is "record" in dvc.lock, and download used "pinned"' in done.stdout
     project.must("git", "checkout", "-q", "dvc.yaml")
     assert "download was recorded" not in project.run(forks.python(), "-m", "dvc", "repro", "convert").stdout
+
+
+def test_what_changed_just_after_the_last_stage_is_named_by_the_next_command(project: Checkout) -> None:
+    pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
+    edit = "sed -i s/pinned/record/ params.yaml"
+    pipeline.write_text(pipeline.read_text().replace(command, f"{command} && {edit}"))
+    assert download(project).returncode == 0
+    words = 'download was recorded with other inputs than it read: dataset.digests is "record" in dvc.lock'
+    by_hand = project.run(sys.executable, "-m", "perennial", "convert")
+    assert (by_hand.returncode, words in by_hand.stdout) == (0, True), by_hand.stdout
+    by_dvc = project.run(forks.python(), "-m", "dvc", "repro", "convert")
+    assert ("exited with 75" in by_dvc.stdout, words in by_dvc.stdout) == (True, True), by_dvc.stdout
+    started = (sys.executable, "-m", "perennial", "runs", "start", "night-1")
+    run = project.run(*started)
+    assert (run.returncode, words in run.stdout) == (75, True), run.stdout
+    project.must("git", "checkout", "-q", "dvc.yaml")
+    project.must(forks.python(), "-m", "dvc", "repro", "--force", "--single-item", "download")
+    project.must(*started)
+    assert recorded(project)["params.yaml", "dataset.digests"] == "record"
 
 
 TRAINED = "training mnist_cnn"

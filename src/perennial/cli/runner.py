@@ -25,7 +25,18 @@ from perennial.base.config.training import TrainConfig
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.base.project import outputs, source_code
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
-from perennial.base.runtime import cluster, environment, gpus, inputs, kept, lease, locks, process, workers
+from perennial.base.runtime import (
+    cluster,
+    environment,
+    gpus,
+    inputs,
+    kept,
+    lease,
+    locks,
+    process,
+    recorded,
+    workers,
+)
 from perennial.base.runtime.inputs import Inputs
 from perennial.base.runtime.lease import Lease
 from perennial.base.runtime.tensorflow import LOG, import_with_tensorflow
@@ -206,13 +217,12 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
 def _prepared(noted: Inputs, checked: Config) -> bool:
     """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
     run, by_dvc, work = os.environ.get(runs.RUN, ""), kept.BY_DVC in os.environ, checked.paths.work
-    if by_dvc:
-        inputs.require_others_as_noted(noted, work)
+    recorded.require_others_as_noted(noted, work, by_dvc=by_dvc)
     if run or by_dvc:
         inputs.require_as_first_noted(noted, work, run)
     if not by_dvc:
         return False
-    inputs.require_as_recorded(noted)
+    recorded.require_as_recorded(noted)
     if kept.take(checked.paths, noted):
         log.info("its inputs are those of a finished result that was kept, which is in place again")
         return True

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from perennial.base import config
-from perennial.base.errors import ConfigError, Interrupted, PerennialError
-from perennial.base.runtime import process
+from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.base.runtime import process, recorded
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,
@@ -89,7 +89,10 @@ def _start_record(
     *,
     request: Annotated[str, typer.Option(help="JSON object: the parameters of the run.")] = "{}",
 ) -> None:
-    _records_module().start(config.load(params), run, json_object("--request", request))
+    checked, values = config.load_with_values(params)
+    if wrong := recorded.wrong(checked.paths.work, (params, values)):
+        raise InputsChanged(f"{wrong}; nothing was started")
+    _records_module().start(checked, run, json_object("--request", request))
 
 
 @command(_records, "runs end", "Add to the record of a run that it was cut off.", hidden=True)

@@ -14,7 +14,7 @@ from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, QualityError
 from perennial.base.project.pins import SourcePin
-from perennial.base.runtime import process
+from perennial.base.runtime import process, recorded
 from perennial.cli.runner import (
     PARAMS,
     JsonOption,
@@ -85,6 +85,7 @@ def _promote(
     by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
     with process.interruptible():
         pushes = may_push(checked, "the model's version", push=push)
+        _require_recorded(checked)
         done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
     output(asdict(done), done.message, as_json=as_json)
 
@@ -153,6 +154,16 @@ def _rollback(
     output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
 
 
+def _require_recorded(checked: Config) -> None:
+    """Check that dvc.lock has what the stages read.
+
+    Raises:
+        QualityError: it has something else; names it.
+    """
+    if wrong := recorded.wrong(checked.paths.work):
+        raise QualityError(f"no version is made of this model: {wrong}")
+
+
 @command(app, "record", "Commit and push what RUN made, as deployments do at their end.")
 def _record(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
@@ -164,6 +175,7 @@ def _record(
     tie_to_checkout(params)
     module = importlib.import_module("perennial.release.registry.record")
     with process.interruptible():
+        _require_recorded(checked)
         done = module.record(checked, run)
     output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
 

@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.parameters import change_params
 
-from perennial.base import config, documents, files
+from perennial.base import config, documents
 from perennial.base.errors import InputsChanged
 from perennial.base.runtime import inputs
 from perennial.base.runtime.inputs import Inputs
@@ -213,49 +212,6 @@ def test_damage_to_what_a_run_noted_is_no_obstacle(noted: Inputs) -> None:
     file.write_text("{")
     inputs.require_as_first_noted(noted, Path(".work"), "night-1")
     assert documents.read_json(file)["run"] == "night-1"
-
-
-RECORDED = """\
-schema: '2.0'
-stages:
-  download:
-    cmd: python -m perennial download
-    params:
-      params.yaml: {dataset.seed: 0, dataset.name: mnist}
-    outs: [{path: data/raw, md5: a.dir}]
-  train:
-    cmd: python -m perennial train
-    params:
-      params.yaml: {gate.min_gain: 0.9}
-    outs: [{path: models/weights, md5: b.dir}]
-"""
-
-
-def test_a_stage_reads_the_parameters_of_the_stages_that_it_builds_on(noted: Inputs) -> None:
-    inputs.require_as_recorded(noted)
-    Path("dvc.lock").write_text(RECORDED)
-    inputs.require_as_recorded(noted)
-    change_params(PARAMS, {"dataset.seed": 7, "dataset.name": "cifar10"})
-    with pytest.raises(InputsChanged) as error:
-        inputs.require_as_recorded(note())
-    assert str(error.value).startswith("dataset.seed (0, now 7) changed since download ran, and convert reads ")
-
-
-def test_a_stage_names_what_dvc_recorded_otherwise_than_an_earlier_one_read(noted: Inputs) -> None:
-    work = Path(".work")
-    inputs.require_as_first_noted(noted, work, "")
-    train = replace(noted, stage="train")
-    entry = {"params": {"params.yaml": {"dataset.seed": 7}}, "deps": [{"path": "source.json", "md5": "1f"}]}
-    files.write_json(Path("dvc.lock"), {"stages": {"convert": entry}})
-    with pytest.raises(InputsChanged) as error:
-        inputs.require_others_as_noted(train, work)
-    assert str(error.value).startswith(
-        "convert was recorded with other inputs than it read: dataset.seed is 7 in dvc.lock, and convert used 0"
-    )
-    inputs.require_others_as_noted(noted, work)  # convert itself is about to run
-    other = documents.read_json(work / "inputs" / "convert.json")
-    files.write_json(work / "inputs" / "convert.json", {**other, "dvc": [1, 2]})
-    inputs.require_others_as_noted(train, work)  # another DVC may have restored another result
 
 
 def test_a_run_that_starts_a_stage_again_notes_it_again(noted: Inputs) -> None:

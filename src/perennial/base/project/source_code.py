@@ -21,7 +21,8 @@ PLUMBING = {
     "base/project/dvc_lock", "base/project/outputs", "base/project/source_code", "base/project/stages",
     "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
     "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
-    "base/runtime/progress_bar", "base/runtime/tensorflow", "base/runtime/workers", "base/storage", "cli",
+    "base/runtime/progress_bar", "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers",
+    "base/storage", "cli",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from perennial.base import documents, files
 from perennial.base.config.fields import shown
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import dvc, dvc_lock, source_code
+from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.runtime import process
 
 PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", "src/"
@@ -43,6 +44,14 @@ class Inputs:
         code = {path: members.get("") or dvc.digest_of(members) for path, members in self.code.items()}
         return {"params": self.params, "code": code}
 
+    def small_files(self) -> dict[str, str]:
+        """The MD5 of each dependency that is a small file by itself, such as a pin."""
+        return {
+            path: md5
+            for path, members in self.data.items()
+            if len(signature := members.get("", [])) == 1 and isinstance(md5 := signature[0], str)
+        }
+
     def has_data(self, path: str) -> bool:
         """Whether the files of a dependency are still those that were noted."""
         return dict(_signatures(path)) == self.data[path]
@@ -54,7 +63,7 @@ class Inputs:
             file = self.file if name == PARAMS else Path(name)
             read = _read if before else _present
             try:
-                found += _differing(file, before, _chosen(read(file), list(before)))
+                found += differing(file, before, _chosen(read(file), list(before)))
             except (OSError, ValueError):
                 found.append(f"{file} (cannot be read now)")
         for path, members in self.code.items():
@@ -95,71 +104,33 @@ def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
     Raises:
         InputsChanged: names what changed since.
     """
-    file = work / BY_RUN / f"{noted.stage}.json"
-    now = {"run": run, "dvc": _dvc(), **noted.document()}
+    file = note_file(noted.stage, work)
     before = documents.json_object(file.read_bytes()) if file.is_file() else {}
+    now = {"run": run, "dvc": dvc_process(), **noted.document(), "files": noted.small_files()}
     if run and before.get("run") == run:
-        changed = _differing(noted.file, before["params"].get(PARAMS, {}), noted.params.get(PARAMS, {}))
+        changed = differing(noted.file, before["params"].get(PARAMS, {}), noted.params.get(PARAMS, {}))
         changed += _files("", before["code"], now["code"], "saved")
         if changed:
             raise InputsChanged(
                 f"{listed(changed, SHOWN)} changed since this run started {noted.stage} for the first time; "
                 "nothing was started: set it back, or start a new run, which uses what is there now"
             )
-    files.write_json(file, now)
+    files.write_json(file, {**before, **now})
 
 
-def require_others_as_noted(noted: Inputs, work: Path) -> None:
-    """Check that DVC recorded for the stages that it ran just before what they have read.
-
-    Each of them compared at its end, but DVC reads parameters and code a moment later. Only the process of DVC
-    that starts this stage counts: another one may have restored other results since.
-
-    Raises:
-        InputsChanged: names what dvc.lock has otherwise.
-    """
-    stages, own = dvc_lock.here(), _dvc()
-    for file in sorted((work / BY_RUN).glob("*.json")) if own else ():
-        read, entry = documents.json_object(file.read_bytes()), stages.get(file.stem)
-        if file.stem == noted.stage or entry is None or read.get("dvc") != own:
-            continue
-        if wrong := dvc_lock.differences(entry, file.stem, read):
-            raise InputsChanged(
-                f"{file.stem} was recorded with other inputs than it read: {listed(wrong, SHOWN)}; it changed "
-                f"just as {file.stem} ended; {noted.stage} was not started: run "
-                f"`dvc repro --force --single-item {file.stem}`, then run this again"
-            )
+def built_on(noted: Inputs, stages: Mapping[str, LockedStage]) -> set[str]:
+    """The stages in dvc.lock whose results a stage reads, and those that these are made from."""
+    read = (*noted.data, *noted.params)
+    found = {stage for path in read for stage in dvc_lock.above(stages, path, values=True)}
+    return found - {noted.stage}
 
 
-def require_as_recorded(noted: Inputs) -> None:
-    """Check that a stage reads the parameters that dvc.lock has for the stages that its result builds on.
-
-    After an edit between two stages of a run, the export's model card would describe another training.
-
-    Raises:
-        InputsChanged: names what changed since.
-    """
-    recorded = dvc_lock.here()
-    now = {file: documents.flattened(values) for file, values in noted.params.items()}
-    built_on = {stage for path in (*noted.data, *now) for stage in dvc_lock.above(recorded, path, values=True)}
-    for stage in dvc_lock.ordered(recorded):
-        if stage not in built_on - {noted.stage}:
-            continue
-        found = []
-        for file, values in now.items():
-            then = {key: value for (name, key), value in recorded[stage].params.items() if name == file}
-            both = then.keys() & values.keys()
-            found += _differing(
-                Path(file), {key: then[key] for key in both}, {key: values[key] for key in both}
-            )
-        if found:
-            raise InputsChanged(
-                f"{listed(found, SHOWN)} changed since {stage} ran, and {noted.stage} reads both; nothing was "
-                "started: set it back, or run again to use what is there now"
-            )
+def note_file(stage: str, work: Path) -> Path:
+    """Where a stage that DVC or a run starts notes what it reads."""
+    return work / BY_RUN / f"{stage}.json"
 
 
-def _dvc() -> list[int]:
+def dvc_process() -> list[int]:
     """The process of DVC that started this one, and when it started; empty where that is not known."""
     try:
         words = Path(f"/proc/{process.PARENT}/cmdline").read_bytes().split(b"\0")
@@ -235,7 +206,7 @@ def _signatures(path: str) -> Iterator[tuple[str, Signature]]:
             yield os.path.relpath(file, path), list(source_code.signature(file) or ())
 
 
-def _differing(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differing(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Describe the keys with other values."""
     where, missing = "" if file.name == PARAMS else f" in {file}", object()
     a, b = documents.flattened(before), documents.flattened(now)

@@ -12,7 +12,7 @@ from perennial.base.config.release import PathsConfig
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import dvc, outputs
 from perennial.base.project.stages import STAGES
-from perennial.base.runtime import inputs
+from perennial.base.runtime import inputs, recorded
 from perennial.base.runtime.inputs import Inputs
 
 log = logging.getLogger(__name__)
@@ -26,12 +26,14 @@ def require_unchanged(noted: Inputs, paths: PathsConfig, *, own_outputs: bool) -
     Raises:
         InputsChanged: names what changed meanwhile, and what became of the result.
     """
-    changed, stage = noted.changes(), noted.stage
+    changed, stage, by_dvc = noted.changes(), noted.stage, BY_DVC in os.environ
     if not changed:
         if own_outputs:
             _remove(paths, stage)
+        if own_outputs and by_dvc:
+            recorded.complete(noted, paths)
         return
-    by_dvc, found = BY_DVC in os.environ, listed(changed, inputs.SHOWN)
+    found = listed(changed, inputs.SHOWN)
     if by_dvc and own_outputs:
         _keep(paths, noted)
     made, again = ("training", "to train") if stage == "train" else ("result", f"to run {stage}")
