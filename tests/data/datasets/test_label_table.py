@@ -70,6 +70,13 @@ TABLES = {
     "below a folder of Windows": table(rows=[(f"C:\\me\\images\\{name}", label) for name, label in ROWS]),
     "below another folder": table(rows=[(f"set/images/{name}", label) for name, label in ROWS]),
     "of spreadsheets of hospitals": table(("Image Index", "Diagnosis")),
+    "of Label Studio": table(
+        ("image", "id", "choice", "annotator"),
+        [(f"/data/upload/1/{name}", str(row), label, "1") for row, (name, label) in enumerate(ROWS)],
+    ),
+    "of Vertex AI, without splits": table(
+        None, [("UNASSIGNED", f"gs://bucket/flowers/images/{name}", label) for name, label in ROWS]
+    ),
     "file names under any name": table(("x", "photograph", "label"), [("7", *row) for row in ROWS]),
     "a column for each class": table(
         ("id", "cat", "dog"), [("1", "1", "0"), ("2", "0.0", "1.0"), ("3", "1", "0")]
@@ -95,6 +102,8 @@ LISTS = {
     "labels.json": json.dumps(dict(ROWS)),
     "objects.json": json.dumps([{"file": name, "label": label} for name, label in ROWS]),
     "metadata.jsonl": "".join(json.dumps({"file_name": name, "label": label}) + "\n" for name, label in ROWS),
+    "labels.JSON": json.dumps({"classes": ["cat", "dog"], "labels": {"1": 0, "2": 1, "3": 0}}),
+    "list.lst": table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"),
     "images/metadata.csv": table(("file_name", "label")),
     "images/metadata.jsonl": "".join(
         json.dumps({"label": label, "file_name": name}) + "\r\n" for name, label in ROWS
@@ -105,7 +114,30 @@ LISTS = {
 @pytest.mark.parametrize("place", LISTS)
 def test_lists_of_other_programs_give_the_labels(read, place):
     source = read(IMAGES, {place: LISTS[place]})
-    assert (labels(source), source.columns) == (EXPECTED, ())
+    assert (labels(source), source.columns) == (EXPECTED, ("column 1",) if place == "list.lst" else ())
+
+
+def test_a_table_for_vertex_ai_gives_labels_and_splits(read):
+    sets = ("TRAINING", "TRAINING", "VALIDATION")
+    rows = [(part, f"gs://bucket/images/{name}", label) for part, (name, label) in zip(sets, ROWS, strict=True)]
+    source = read(IMAGES, {"data.csv": table(None, rows)})
+    assert labels(source) == dict(list(EXPECTED.items())[:2])
+    assert labels(source, "validation") == {"images/3.png": "cat"}
+
+
+def test_three_columns_that_mean_nothing_known_are_refused(read):
+    with pytest.raises(DataError, match="a table of labels needs a header with file and label"):
+        read(IMAGES, {"data.csv": table(None, [("x", *row) for row in ROWS])})
+
+
+def test_lists_of_splits_beside_class_folders_give_the_splits(read):
+    names = [f"{kind}/{number}{kind[0]}.png" for kind in ("cat", "dog") for number in range(3)]
+    lines = [f"top/{name} {int(name.startswith('dog'))}\n" for name in names]
+    lists = {"real_train.txt": "".join(lines[:2] + lines[3:5]), "real_test.txt": lines[2] + lines[5]}
+    source = read(names, lists)
+    assert source.classes == ("cat", "dog")
+    assert labels(source, "test") == {"cat/2c.png": "cat", "dog/2d.png": "dog"}
+    assert len(labels(source)) == 4
 
 
 def test_lists_of_splits_with_ids_take_the_names_of_a_list_of_classes(read):
@@ -277,7 +309,7 @@ def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, mess
 
 @pytest.mark.parametrize("text", [table(("file", "dx", "site"), [(*row, "x") for row in ROWS]), b"caf\xe9"])
 def test_folders_of_images_beside_a_table_that_gives_no_labels_are_refused(read, text):
-    with pytest.raises(DataError, match=r"'images', 'part_2' are not named like classes, and labels\.csv"):
+    with pytest.raises(DataError, match=r"'images', 'part_2' are named like .* not like classes.*labels\.csv"):
         read(["part_2/1.png", *IMAGES], {"labels.csv": text})
 
 

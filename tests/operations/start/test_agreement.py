@@ -109,6 +109,11 @@ ACCEPTED = {
         f"0{number},{number % 2},{1 - number % 2}\n" for number in range(8)
     )),
     "lists of splits": tree("train", "val", train_txt="0" + "\n0".join(LINES), val_txt="1" + "\n1".join(LINES)),
+    "lists of splits beside class folders": tree(
+        "cat", "dog", our_test_txt="cat/03.png 0\ndog/13.png 1\n",
+        our_train_txt="".join(f"cat/0{image}.png 0\ndog/1{image}.png 1\n" for image in (0, 1, 2)),
+    ),
+    "classes with and without masks": tree("with_mask", "without_mask"),
     "metadata.jsonl": tree("images", each=8, metadata_jsonl="".join(
         f'{{"file_name": "images/0{number}.png", "label": {number % 2}}}\n' for number in range(8)
     )),
@@ -169,6 +174,12 @@ REFUSED = {
         *(files.write_bytes(OWN / f"train/labels/0{number}.txt", b"0 1 1 1 1") for number in range(4)),
     ],
     "several classes of an image": tree("images", each=8, labels_csv="id,cat,dog\n00,1,1\n01,1,0\n"),
+    "folders of splits with a word before": tree("cars_train", "cars_test"),
+    "folders of images of splits": tree("train_images", "test_images"),
+    "images and masks": tree("images", "masks"),
+    "tasks of Label Studio": tree("images", each=8, export_json=(
+        '[{"id": 1, "data": {"image": "/data/00.png"}, "annotations": []}]'
+    )),
     "images of a number beside train/": tree("train", "test1"),
     "a table that contradicts itself": tree("images", each=8, labels_csv=TABLE + "00.png,cat\n"),
 }  # fmt: skip

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 DOCUMENTS = {
-    ".csv", ".htm", ".html", ".ipynb", ".json", ".jsonl", ".log", ".m", ".mat", ".md", ".pdf", ".pkl", ".py",
-    ".rst", ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
+    ".csv", ".htm", ".html", ".ipynb", ".json", ".jsonl", ".log", ".lst", ".m", ".mat", ".md", ".pdf", ".pkl",
+    ".py", ".rst", ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
 }  # fmt: skip
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
 ANNOTATIONS = {".txt", ".xml", ".json"}

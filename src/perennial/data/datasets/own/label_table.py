@@ -26,6 +26,7 @@ from perennial.data.datasets.own.table_rows import LISTS, TABLES, Read, Rows
 log = logging.getLogger(__name__)
 MOST_LISTS = 20  # texts of a folder that may be tables; a folder of more has one for each image
 SHOWN = 3
+PROGRAMS = ("COCO", "Label Studio")  # whose documents are no tables, and are named
 
 
 class Labelled(NamedTuple):
@@ -66,11 +67,11 @@ def find(
         rows: Rows = []
         try:
             rows = table_rows.read(name, tree[name], read)
-            tables.append(
-                table_columns.table_of(name, rows, index, whole=is_class_list(name.rpartition("/")[2]))
-            )
+            ids = is_class_list(name.rpartition("/")[2]) and rows[0][0] > 0  # else its columns have names
+            tables.append(table_columns.table_of(name, rows, index, whole=ids))
         except DataError as error:
-            if not is_list(name) or table_columns.mentions_images(rows, index) or "COCO" in str(error):
+            told = any(program in str(error) for program in PROGRAMS)
+            if not is_list(name) or table_columns.mentions_images(rows, index) or told:
                 problems.append(str(error))
     return tables, problems
 

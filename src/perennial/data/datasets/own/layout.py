@@ -11,7 +11,6 @@ never its name, determines whether it is an image.
 
 import logging
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -25,19 +24,20 @@ from perennial.data.datasets.own import label_table
 from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of
 from perennial.data.datasets.own.documents import hints, is_document
 from perennial.data.datasets.own.label_table import Labelled
+from perennial.data.datasets.own.names import (
+    CONTAINER,
+    SHOWN,
+    meant_split,
+    require_classes,
+    require_no_splits,
+    some,
+)
 from perennial.data.datasets.own.shards import is_shard
 from perennial.data.datasets.own.table_columns import Table
 from perennial.data.datasets.own.table_rows import Read
 
 log = logging.getLogger(__name__)
-# Names of folders that hold images of any class.
-CONTAINER = re.compile(
-    r"(?:.*[^a-z])?(?:images?|imgs?|photos?|pictures?|pics?|jpe?gs?|pngs?|jpe?gimages|data|files|masks?|parts?|"
-    r"batch(?:es)?|chunks?)[^a-z]*",
-    re.IGNORECASE,
-)
 SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
-NAMES_SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 
 _Tree = dict[str, Member]  # by the name within some folder
@@ -71,7 +71,7 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     """
     tree = {member.name: member for member in without_leftovers(members, where)}
     if lost := [name for name in tree if hidden(name)]:
-        raise DataError(f"{where}: hidden files or folders: {_some(lost)}; rename or remove them")
+        raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
     tree, documents = _without_documents(tree)
     whole = tree | documents if documents else tree
     candidates = [] if classes else label_table.candidates(whole)
@@ -82,7 +82,7 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
         and all(label_table.is_list(table.name) for table in tables)
         and _contradict(tree, images, tables, where)
     ):
-        problems += [f"{table.name} has other labels" for table in tables]
+        problems += [f"{table.name} has other labels or splits" for table in tables]
     elif tables:
         return _of_tables(tree, documents, images, tables, read, where)
     try:
@@ -95,7 +95,7 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     found.left_out.extend(documents)
     if problems and all(map(CONTAINER.fullmatch, found.classes)):
         raise DataError(
-            f"{where}: {_some(found.classes)} are not named like classes, and {'; '.join(problems)}; mend the "
+            f"{where}: {some(found.classes)} are not named like classes, and {'; '.join(problems)}; mend the "
             "table, or rename the folders if they are classes"
         )
     for problem in problems:
@@ -109,7 +109,7 @@ def _contradict(tree: _Tree, images: _Tree, tables: Sequence[Table], where: Path
     """Whether there are class folders that tables in texts do not mean, so that they list something else."""
     try:
         _of_folders(tree, where)
-        return _agreeing(tree, label_table.labelled(images, tables, where), where) is None
+        return _agreeing(tree, label_table.labelled(images, tables, where), "", where) is None
     except DataError:
         return False
 
@@ -132,7 +132,7 @@ def log_left_out(found: Layout, where: Path) -> None:
     if found.table:
         log.info("%s: the labels are those of %s", where, found.table)
     if found.left_out:
-        shown = listed(map(repr, found.left_out), NAMES_SHOWN)
+        shown = listed(map(repr, found.left_out), SHOWN)
         log.info("%s: left out %d files beside the images: %s", where, len(found.left_out), shown)
 
 
@@ -142,19 +142,22 @@ def _of_tables(
     """Return the layout of tables; if folders mean the same classes, with their names and splits."""
     labelled, columns = label_table.labelled(images, tables, where), label_table.further_columns(tables)
     named = " and ".join(table.described() for table in tables)
-    if found := _agreeing(tree, labelled, where):
-        log.info("%s: %s has the classes of the folders, which are used", where, named)
+    if found := _agreeing(tree, labelled, named, where):
+        ours = {table.name for table in tables} if found.table else set()
+        also = ", with its splits" if ours else ""
+        log.info("%s: %s has the classes of the folders, which are used%s", where, named, also)
         none = ("",) * len(columns)
         of_member = {tree[name]: each.further for name, each in labelled.items()}
         splits = {
             split: [item._replace(further=of_member.get(item.member, none)) for item in part]
             for split, part in found.splits.items()
         }
-        return found._replace(splits=splits, columns=columns, left_out=[*found.left_out, *documents])
+        left = [name for name in (*found.left_out, *documents) if name not in ours]
+        return found._replace(splits=splits, columns=columns, left_out=left)
     tree = tree | documents
     if missing := images.keys() - labelled.keys():
         raise DataError(
-            f"{where}: {len(missing)} of {len(images)} images have no row in {named}: {_some(missing)}; "
+            f"{where}: {len(missing)} of {len(images)} images have no row in {named}: {some(missing)}; "
             "add rows, or move the images or, if the folders are the classes, the table away"
         )
     left_out = set(tree) - labelled.keys() - {table.name for table in tables}
@@ -177,13 +180,13 @@ def _of_rows(
     for each in labelled.values():
         rows.setdefault(each.split, []).append(each)
     if "train" not in rows:
-        raise DataError(f"{where}: {named} has no image of the train split, but of {_some(rows)}")
+        raise DataError(f"{where}: {named} has no image of the train split, but of {some(rows)}")
     classes = label_table.in_order({each.label for each in rows["train"]})
     number = {name: label for label, name in enumerate(classes)}
     for split, part in rows.items():
         if extra := {each.label for each in part} - number.keys():
-            raise DataError(f"{where}, {split}: no images of {_some(extra)} in the training split")
-    _require_classes(classes, where)
+            raise DataError(f"{where}, {split}: no images of {some(extra)} in the training split")
+    require_classes(classes, where)
     items = {
         split: [
             Item(class_name(each.name), number[each.label], tree[each.name], each.further)
@@ -195,8 +198,11 @@ def _of_rows(
     return classes, items
 
 
-def _agreeing(tree: _Tree, labelled: Mapping[str, Labelled], where: Path) -> Layout | None:
-    """Return the layout of class folders if a table means the same classes, under whatever names."""
+def _agreeing(tree: _Tree, labelled: Mapping[str, Labelled], named: str, where: Path) -> Layout | None:
+    """Return the layout of class folders if a table means the same classes, under whatever names.
+
+    Its `table` is set if the splits are those of the table.
+    """
     try:
         found = _of_folders(tree, where)
     except DataError:
@@ -208,10 +214,19 @@ def _agreeing(tree: _Tree, labelled: Mapping[str, Labelled], where: Path) -> Lay
         for item in part
         if (name := names[item.member]) in labelled
     ]
-    if any(split != row.split for _, split, row in rows):
-        return None
     pairs = {(folder, row.label) for folder, _, row in rows}
     agree = len(pairs) == len({folder for folder, _ in pairs}) == len({label for _, label in pairs}) > 1
+    if agree and any(split != row.split for _, split, row in rows):
+        # A table may split the images of class folders, all of them.
+        if found.folders != {"train": ""} or len(rows) < len(found.splits["train"]):
+            return None
+        parts: dict[Split, list[Item]] = {split: [] for split in SPLITS}
+        for item in found.splits["train"]:
+            parts[labelled[names[item.member]].split].append(item)
+        if len({item.label for item in parts["train"]}) < len(found.classes):
+            return None
+        splits = {split: part for split, part in parts.items() if part}
+        return found._replace(splits=splits, folders=dict.fromkeys(splits, ""), table=named)
     return found if agree else None
 
 
@@ -228,7 +243,9 @@ def _of_folders(tree: _Tree, where: Path) -> Layout:
             parts[split] = above, part
     parts = parts or {"train": ("", tree)}
     classes = tuple(sorted(_folders(parts["train"][1])))
-    _require_classes(classes, where)
+    require_classes(classes, where)
+    if not folders:
+        require_no_splits(classes, where)
     for split, (_, part) in parts.items():
         _check_classes(part, classes, f"{where}, {split}", all_needed=split == "train")
     number = {name: label for label, name in enumerate(classes)}
@@ -294,18 +311,18 @@ def _split_folders(tree: _Tree, where: Path) -> dict[Split, str]:
     if not named or (others and not nested):
         if numbered := [name for name in others if named and split_named(re.sub(r"[\W\d_]+$", "", name))]:
             raise DataError(
-                f"{where}: {_some(numbered)} beside {_some(named)}; name splits {SPLIT_NAMES}, with class "
+                f"{where}: {some(numbered)} beside {some(named)}; name splits {SPLIT_NAMES}, with class "
                 "folders in them; if these are classes, rename them"
             )
         return {}
     if others:
         raise DataError(
-            f"{where}: {_some(others)} beside split folders, {_some(named)}; move them into these, or rename "
+            f"{where}: {some(others)} beside split folders, {some(named)}; move them into these, or rename "
             f"them if they are splits; the names of splits are {SPLIT_NAMES}"
         )
     if not nested:
         raise DataError(
-            f"{where}: no class folders in {_some(named)}; expected {min(named)}/<class>/<image>, or a "
+            f"{where}: no class folders in {some(named)}; expected {min(named)}/<class>/<image>, or a "
             "table such as labels.csv with the columns file and label; if these are classes, rename them, "
             "since they are named like splits"
         )
@@ -313,10 +330,10 @@ def _split_folders(tree: _Tree, where: Path) -> dict[Split, str]:
     if twice:
         same = [folder for folder, split in named.items() if split == twice[0]]
         raise DataError(
-            f"{where}: {_some(same)} are all folders of the {twice[0]} split; keep or name only one so"
+            f"{where}: {some(same)} are all folders of the {twice[0]} split; keep or name only one so"
         )
     if "train" not in named.values():
-        raise DataError(f"{where}: no folder 'train' beside {_some(folders)}; name it train or training")
+        raise DataError(f"{where}: no folder 'train' beside {some(folders)}; name it train or training")
     return {split: folder for folder, split in named.items()}
 
 
@@ -331,35 +348,12 @@ def _part(tree: _Tree, folder: str) -> tuple[_Tree, str]:
 def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_needed: bool) -> None:
     """Check that class folders contain only files, and that the classes are those of the training split."""
     if nested := [name for name, member in tree.items() if name.count("/") > 1 - member.folder]:
-        raise DataError(f"{where}: folders inside a class folder: {_some(nested)}{_meant(_folders(tree))}")
+        raise DataError(f"{where}: folders inside a class folder: {some(nested)}{meant_split(_folders(tree))}")
     if extra := _folders(tree).difference(classes):
-        raise DataError(f"{where}: no images of {_some(extra)} in the training split")
+        raise DataError(f"{where}: no images of {some(extra)} in the training split")
     filled = {name.partition("/")[0] for name, member in tree.items() if "/" in name and not member.folder}
     if not filled or (all_needed and filled != set(classes)):
-        raise DataError(f"{where}: no images of {_some(set(classes) - filled)}; add some, or remove the folder")
-
-
-def _meant(folders: Iterable[str]) -> str:
-    """Suggest the name of a split for folders such as `seg_train`."""
-    for folder in sorted(folders):
-        for word in folder.casefold().replace("-", "_").replace(" ", "_").split("_"):
-            if split := split_named(word):
-                return f"; if {folder!r} is a split, name it {split!r}"
-    return ""
-
-
-def _require_classes(classes: Sequence[str], where: Path) -> None:
-    """Check that there are two or more classes whose names differ visibly."""
-    if len(classes) < 2:
-        raise DataError(f"{where}: images of one class, {_some(classes)}; expected folders for two or more")
-    seen: dict[str, str] = {}
-    for name in classes:
-        shown = unicodedata.normalize("NFC", class_name(name)).strip()
-        if (other := seen.setdefault(shown, name)) != name:
-            raise DataError(
-                f"{where}: the classes {other!a} and {name!a} look the same, up to blanks, Unicode "
-                "normalization or control characters; rename one or put their images together"
-            )
+        raise DataError(f"{where}: no images of {some(set(classes) - filled)}; add some, or remove the folder")
 
 
 def _require_no_loose_images(tree: _Tree, where: object) -> list[str]:
@@ -370,7 +364,7 @@ def _require_no_loose_images(tree: _Tree, where: object) -> list[str]:
         sheets = [name for name in wrong if name.lower().endswith(SHEETS)]
         records += f"; save {sheets[0]!r} as CSV if it holds the labels" if sheets else ""
         raise DataError(
-            f"{where}: files outside of class folders: {_some(wrong)}; put them into the folders of their "
+            f"{where}: files outside of class folders: {some(wrong)}; put them into the folders of their "
             f"classes, or move them away{records}"
         )
     return loose
@@ -388,8 +382,3 @@ def _folders(tree: _Tree) -> set[str]:
 def _inside(tree: _Tree, folder: str) -> _Tree:
     prefix = f"{folder}/"
     return {name.removeprefix(prefix): member for name, member in tree.items() if name.startswith(prefix)}
-
-
-def _some(names: Iterable[str]) -> str:
-    """List the first names and the number of remaining ones."""
-    return listed(map(repr, sorted(names)), NAMES_SHOWN) or "nothing"

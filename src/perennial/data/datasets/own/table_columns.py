@@ -21,7 +21,7 @@ FILE = (
 )  # fmt: skip
 LABEL = (
     "labelname", "classname", "categoryname", "label", "class", "category", "labels", "classlabel", "target",
-    "species", "breed", "diagnosis", "tag", "tags", "labelid", "classid", "categoryid",
+    "species", "breed", "diagnosis", "choice", "tag", "tags", "labelid", "classid", "categoryid",
 )  # fmt: skip
 SPLIT = ("split", "set", "subset", "partition")
 # Columns of yes or no, and the splits that they mean.
@@ -30,6 +30,7 @@ SPLIT_FLAGS: dict[str, tuple[Split, Split]] = {
     "isval": ("validation", "train"),
     "istest": ("test", "train"), "istrain": ("train", "test"), "istraining": ("train", "test"),
 }  # fmt: skip
+UNASSIGNED = {"unassigned"}  # in a column of splits, if all rows have it
 YES, NO = {"1", "true", "yes"}, {"0", "false", "no"}
 SHOWN, SAMPLED = 20, 20
 CLASS = "class"  # name of the column that is made from one for each class
@@ -109,7 +110,9 @@ def table_of(name: str, rows: Rows, index: Images, *, whole: bool) -> Table:
     """
     header = [column.strip() for column in rows[0][1]]
     first = header[:1] if name.lower().endswith(".txt") else header  # which is a class in labels of YOLO
-    named = [n for n, value in enumerate(first) if value and index.has_name(value, whole=whole)]
+    named = [n for n, value in enumerate(first) if value and index.has_name(value, whole=True)]
+    if not named and not whole:
+        named = [n for n, value in enumerate(first) if value and index.has_name(value, whole=False)]
     bare = bool(named)  # no header
     columns = [f"column {number + 1}" for number in range(len(header))] if bare else _distinct(header)
     rows = rows if bare else rows[1:]
@@ -117,7 +120,9 @@ def table_of(name: str, rows: Rows, index: Images, *, whole: bool) -> Table:
     file = named[0] if bare else _file_column(keys, rows, index, whole=whole)
     label = _first(["" if number == file else key for number, key in enumerate(keys)], LABEL)
     split = _first(keys, SPLIT)
-    if split is None and (split := _first(keys, tuple(SPLIT_FLAGS))) is not None:
+    if bare and len(header) == 3:
+        label, split = _of_three(rows, named[0])
+    elif split is None and (split := _first(keys, tuple(SPLIT_FLAGS))) is not None:
         rows = _with_splits(rows, split, SPLIT_FLAGS[keys[split]])
     if len(header) == 2 and split is None:
         file = 1 - label if file is None and label is not None else file
@@ -132,6 +137,23 @@ def table_of(name: str, rows: Rows, index: Images, *, whole: bool) -> Table:
             "column of 0 and 1 for each class"
         )
     return _below_root(table, index, whole=whole)
+
+
+def _of_three(rows: Rows, file: int) -> tuple[int | None, int | None]:
+    """Return the columns of labels and splits of three without a header, beside that of files.
+
+    The third column is one of splits, as in tables for Google's Vertex AI, or numbers the rows, as in lists for
+    MXNet and SageMaker.
+    """
+    whole = [row for _, row in rows if len(row) == 3]
+    for third in {0, 1, 2} - {file}:
+        values = [row[third].strip() for row in whole]
+        if all(map(split_named, values)):
+            return 3 - file - third, third
+        numbered = all(map(str.isdecimal, values)) and len(set(values)) == len(values)
+        if numbered or {value.casefold() for value in values} == UNASSIGNED:
+            return 3 - file - third, None
+    return None, None
 
 
 def mentions_images(rows: Rows, index: Images) -> bool:

@@ -1,9 +1,9 @@
 """Rows of tables as people have them, each with the number of the line that it ends in.
 
     .csv, .tsv    commas, semicolons, tabs or bars; Excel's first line `sep=;`
-    .txt          the same, or lines such as `images/1.jpg 3`, of which the last word is the label
+    .txt, .lst    the same, or in .txt lines such as `images/1.jpg 3`, of which the last word is the label
     .jsonl        an object in each line, as in metadata.jsonl of Hugging Face
-    .json         {"1.jpg": "cat"}, or a list of objects
+    .json         {"1.jpg": "cat"}, a list of objects, or labels of FiftyOne
 
 The first row holds the names of the columns, if the file has them.
 """
@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from perennial.base.errors import DataError
@@ -20,7 +20,7 @@ from perennial.data.archives import Member
 from perennial.data.datasets.own.class_lists import text_of
 
 TABLES = (".csv", ".tsv")
-LISTS = (".txt", ".json", ".jsonl")  # which may also hold anything else
+LISTS = (".txt", ".json", ".jsonl", ".lst")  # which may also hold anything else
 DELIMITERS = ",;\t|"
 MOST_BYTES = 1 << 28
 MOST_COLUMNS, MOST_VALUES = 10_000, 50_000_000
@@ -101,11 +101,24 @@ def _of_json(value: Any, name: str) -> Rows:
         raise DataError(
             f"{name} holds annotations of objects, as in COCO; write a table with a label for each image"
         )
+    if isinstance(value, dict) and isinstance(value.get("labels"), dict):
+        return _of_fiftyone(value["labels"], value.get("classes"))
     if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
         return [(number, [key, str(each)]) for number, (key, each) in enumerate(value.items(), 1)]
     if isinstance(value, list):
         return _of_objects(list(enumerate(value, 1)), name)
     raise DataError(f'{name} is not a table: expected {{"1.jpg": "cat"}} or a list of objects')
+
+
+def _of_fiftyone(labels: Mapping[str, Any], classes: Any) -> Rows:
+    """Read {"classes": ["cat", "dog"], "labels": {"1": 0}}, in which files may lack their endings."""
+
+    def named(label: Any) -> str:
+        known = isinstance(classes, list) and type(label) is int and 0 <= label < len(classes)
+        return _shown(classes[label] if known else label)
+
+    rows = ((number, [file, named(label)]) for number, (file, label) in enumerate(labels.items(), 1))
+    return [(0, ["file", "label"]), *rows] if labels else []
 
 
 def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:
@@ -114,6 +127,8 @@ def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:
     for number, each in found:
         if not isinstance(each, dict):
             raise DataError(f"{name} line {number} is not an object")
+        if {"annotations", "data"} <= each.keys():
+            raise DataError(f"{name} holds tasks of Label Studio; export them as CSV or JSON-MIN")
         columns.update(dict.fromkeys(each))
         if len(columns) > MOST_COLUMNS:
             raise DataError(f"{name} has more than {MOST_COLUMNS} columns, so it is no table of labels")

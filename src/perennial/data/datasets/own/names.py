@@ -1,0 +1,70 @@
+"""What the names of folders say: classes, splits, or neither."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from perennial.base.config.choices import SPLIT_WORDS, split_named
+from perennial.base.errors import DataError, listed
+from perennial.data.datasets.own.class_lists import class_name
+
+# Names of folders that hold images of any class.
+_IMAGES = (
+    "(?:images?|imgs?|photos?|pictures?|pics?|jpe?gs?|pngs?|jpe?gimages|data|files|masks?|parts?|"
+    "batch(?:es)?|chunks?)"
+)
+CONTAINER = re.compile(rf"(?:.*[^a-z])?{_IMAGES}[^a-z]*", re.IGNORECASE)
+ANY_IMAGES = re.compile(rf"{_IMAGES}[^a-z]*", re.IGNORECASE)  # `with_mask` is a class
+SHOWN = 3
+SPLIT_NAMES = ", ".join(SPLIT_WORDS)
+
+
+def require_classes(classes: Sequence[str], where: Path) -> None:
+    """Check that there are two or more classes whose names differ visibly."""
+    if len(classes) < 2:
+        raise DataError(f"{where}: images of one class, {some(classes)}; expected folders for two or more")
+    seen: dict[str, str] = {}
+    for name in classes:
+        shown = unicodedata.normalize("NFC", class_name(name)).strip()
+        if (other := seen.setdefault(shown, name)) != name:
+            raise DataError(
+                f"{where}: the classes {other!a} and {name!a} look the same, up to blanks, Unicode "
+                "normalization or control characters; rename one or put their images together"
+            )
+
+
+def meant_split(folders: Iterable[str]) -> str:
+    """Suggest the name of a split for folders such as `seg_train`."""
+    for folder in sorted(folders):
+        for word in folder.casefold().replace("-", "_").replace(" ", "_").split("_"):
+            if split := split_named(word):
+                return f"; if {folder!r} is a split, name it {split!r}"
+    return ""
+
+
+def some(names: Iterable[str]) -> str:
+    """List the first names and the number of remaining ones."""
+    return listed(map(repr, sorted(names)), SHOWN) or "nothing"
+
+
+def require_no_splits(classes: Sequence[str], where: Path) -> None:
+    """Check that folders with images are not splits, or folders of any images, without the classes of these.
+
+    Raises:
+        DataError: all are named so.
+    """
+    parts = [[part for part in re.split(r"[^a-z]+", name.casefold()) if part] for name in classes]
+    splits = [{split for part in each if (split := split_named(part))} for each in parts]
+    rests = {tuple(part for part in each if not split_named(part)) for each in parts}
+    what = ""
+    if all(len(each) == 1 for each in splits) and len(rests) == 1 and len(set.union(*splits)) > 1:
+        what = "splits"
+    elif all(map(ANY_IMAGES.fullmatch, classes)):
+        what = "folders of any images"
+    if what:
+        raise DataError(
+            f"{where}: {some(classes)} are named like {what}, not like classes; put the images into a folder "
+            "for each class, or write a table such as labels.csv with the columns file and label; if these are "
+            "classes, rename them"
+        )
