@@ -97,3 +97,17 @@ def test_the_files_of_a_folder_that_dvc_ignores_as_a_whole_are_still_found(tmp_p
     (tmp_path / ".dvcignore").write_text(IGNORED)
     for folder, found in (("elsewhere", {"a", "sub/b"}), ("elsewhere/sub", {"b"})):
         assert dvc.files_of(tmp_path / folder).keys() == found
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("failed to push - The provided token has expired.", "AWS_SESSION_TOKEN"),
+        ("An error occurred (RequestTimeTooSkewed) when calling PutObject", "set the clock"),
+        ("The difference between the request time and the current time is too large.", "set the clock"),
+        ("The AWS Access Key Id you provided does not exist in our records.", "AWS_ACCESS_KEY_ID"),
+        ("Unable to locate credentials", "AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_a_refusal_of_s3_in_the_words_of_dvc_has_its_remedy(said: str, remedy: str) -> None:
+    assert remedy in (dvc.s3_remedy(said) or "")

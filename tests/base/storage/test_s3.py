@@ -267,7 +267,9 @@ REFUSALS = {
     "AccessDenied": "access denied",
     "SignatureDoesNotMatch": "rejects the credentials",
     "InvalidAccessKeyId": "rejects the credentials",
-    "ExpiredToken": "rejects the credentials",
+    "InvalidToken": "rejects the credentials",
+    "ExpiredToken": "credentials have expired",
+    "RequestExpired": "credentials have expired",
 }
 
 
@@ -281,7 +283,22 @@ def test_a_refusal_of_the_server_is_a_configuration_error(failing, proxy, monkey
         failing.get_bytes("key")
     assert not {s3.SECRET, "word", "token"} & set(str(caught.value).replace("=", " ").split())
     assert s3.SECRET not in str(caught.value)
+    assert ("AWS_SESSION_TOKEN" in str(caught.value)) == ("Expired" in code)
     assert len(proxy.asked) == 1
+
+
+def test_a_wrong_clock_is_named(failing, proxy, monkeypatch):
+    monkeypatch.setitem(s3.FAULTS, "denied", s3.refused(403, "RequestTimeTooSkewed"))
+    proxy.plan = ["denied"]
+    with pytest.raises(PerennialError, match=r"RequestTimeTooSkewed: injected.*set the clock of this machine"):
+        failing.get_bytes("key")
+
+
+def test_an_answer_to_head_without_a_reason_names_credentials(failing, proxy, monkeypatch):
+    monkeypatch.setitem(s3.FAULTS, "denied", s3.refused(400, "ExpiredToken"))  # HEAD has no body
+    proxy.rate, proxy.faults = 1, ["denied"]
+    with pytest.raises(ConfigError, match=r"as to expired credentials; .*AWS_SESSION_TOKEN"):
+        failing._call_once("head_object", "key", Key="key")
 
 
 def test_missing_credentials_are_named(bucket, monkeypatch):

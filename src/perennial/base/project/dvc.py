@@ -24,6 +24,21 @@ S3_CHECKSUMS = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }
+EXPIRED_HINT = (
+    "get new ones, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or sign in again to "
+    "AWS_PROFILE; then run this again"
+)
+CLOCK_HINT = "set the clock of this machine, which differs too much from the server's, then run this again"
+CREDENTIALS_HINT = (
+    "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
+)
+# What to do about what S3 refuses; DVC shows its words or its code.
+S3_REFUSALS = {
+    EXPIRED_HINT: r"ExpiredToken|token has expired|RequestExpired",
+    CLOCK_HINT: r"RequestTimeTooSkewed|difference between the request time",
+    CREDENTIALS_HINT: r"InvalidAccessKeyId|Access Key Id you provided|SignatureDoesNotMatch|"
+    r"signature we calculated|InvalidToken|token is malformed|Unable to locate credentials",
+}
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 TRIAL_S = 60
 SUPPORT = "https://dvc.org/support"  # in a line below every unexpected error
@@ -60,8 +75,14 @@ def run(
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip() and SUPPORT not in line][-LINES:]
         message = redacted(" ".join(lines)) or f"exit code {done.returncode}"
-        raise DvcError(f"`dvc {arguments[0]}` failed: {message}")
+        remedy = s3_remedy(done.stderr)
+        raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {remedy}' if remedy else ''}")
     return done.stdout
+
+
+def s3_remedy(said: str) -> str | None:
+    """What to do about a refusal of S3 in what DVC prints; None if there is none."""
+    return next((hint for hint, words in S3_REFUSALS.items() if re.search(words, said, re.IGNORECASE)), None)
 
 
 def configuration() -> dict[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.project.dvc import CLOCK_HINT, CREDENTIALS_HINT, EXPIRED_HINT
 from perennial.base.storage import Changed, Missing
 
 TEMPORARY = {
@@ -19,16 +20,10 @@ TEMPORARY = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
-CREDENTIALS = {
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "ExpiredToken",
-    "InvalidToken",
-    "TokenRefreshRequired",
-}
-CREDENTIALS_HINT = (
-    "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
-)
+CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"}
+EXPIRED = {"ExpiredToken", "RequestExpired", "TokenRefreshRequired"}
+SKEWED = "RequestTimeTooSkewed"
+NO_BODY = "400"  # the code of an answer to a HEAD request
 CHECKSUMS_HINT = "if it rejects checksums, unset AWS_REQUEST_CHECKSUM_CALCULATION, or set it to when_required"
 ENDPOINT_HINT = "check the network, AWS_ENDPOINT_URL and the proxy"
 
@@ -64,9 +59,27 @@ def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
         raise _failure(where, error, clean(str(error))) from None
 
 
+def _of_credentials(where: str, status: int, code: str, said: str) -> PerennialError | None:
+    """Return the error if the server refuses who asks, or when."""
+    if code in EXPIRED:
+        return ConfigError(f"{where}: the credentials have expired ({said}); {EXPIRED_HINT}")
+    if code == SKEWED:
+        return PerennialError(f"{where}: the server answered {status} ({said}); {CLOCK_HINT}")
+    if status == 400 and code == NO_BODY:
+        return ConfigError(
+            f"{where}: the server answered 400 without a reason, as to expired credentials; {EXPIRED_HINT}"
+        )
+    if code in CREDENTIALS:
+        return ConfigError(f"{where}: the server rejects the credentials ({said}); {CREDENTIALS_HINT}")
+    if status in {401, 403} and code not in TEMPORARY:
+        return ConfigError(f"{where}: access denied ({said}); grant it, or use other credentials")
+    return None
+
+
 def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
     """Return the error for a response of the server."""
-    error: PerennialError
+    if error := _of_credentials(where, status, code, said):
+        return error
     if code == "NoSuchBucket":
         error = ConfigError(f"{where}: the bucket does not exist; create it, or correct the URL")
     elif status == 412 or code == "PreconditionFailed":
@@ -75,10 +88,6 @@ def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
         error = PerennialError(f"{where}: the server answered 501 ({said}); {CHECKSUMS_HINT}")
     elif code in TEMPORARY or status >= 500 or status in {416, 429}:
         error = Temporary(f"{where}: the server answered {status} ({said})", status=status)
-    elif code in CREDENTIALS:
-        error = ConfigError(f"{where}: the server rejects the credentials ({said}); {CREDENTIALS_HINT}")
-    elif status in {401, 403}:
-        error = ConfigError(f"{where}: access denied ({said}); grant it, or use other credentials")
     elif status == 404:
         error = Missing(f"{where} does not exist")
     elif status == 400 and "checksum" in said.lower():
