@@ -82,6 +82,31 @@ def test_damaged_tags_end_no_command_and_are_named(project: Project) -> None:
     assert project.perennial("record", "night-2")["version"] == "v0.0.15"  # no name is used twice
 
 
+def test_tags_of_no_commit_end_no_command_and_are_named(project: Project) -> None:
+    remote = project.git("remote", "get-url", "origin")
+    head = project.git("rev-parse", "HEAD~1")
+    objects = {"v0.0.2": f"{head}^{{tree}}", "v0.0.3": f"{head}:params.yaml", "v0.0.4": "classifier@v0.0.1"}
+    for name, thing in objects.items():
+        project.git("-C", remote, "tag", "-a", "-m", "x", f"classifier@{name}", thing)
+    project.git("-C", remote, "tag", "classifier@v0.0.5", head)  # lightweight
+    project.git("-C", remote, "tag", "-a", "-m", "x", "classifier#champion#2", f"{head}^{{tree}}")
+    for command in (("versions", "--fetch"), ("pin", "champion", "--fetch"), ("approve",), ("status",)):
+        done = project.run("perennial", *command)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        for name, what in {
+            "classifier@v0.0.2": "a tag of a tree",
+            "classifier@v0.0.3": "a tag of a blob",
+            "classifier@v0.0.5": "a lightweight tag",
+            "classifier#champion#2": "a tag of a tree",
+        }.items():
+            assert f"the tag {name} is left out: it is {what}" in done.stderr
+    listed = {each["version"]: each["champion"] for each in project.perennial("versions")}
+    assert listed["v0.0.1"]
+    project.data("0.9 second")
+    project.reproduce()
+    assert project.perennial("record", "night-2")["version"] == "v0.0.6"  # no name is used twice
+
+
 VALID = {"run": "bad", "started": "2026-11-24T02:00:00.000+00:00", "stages": []}
 RECORDS: dict[str, bytes] = {
     "empty": b"",
@@ -95,6 +120,9 @@ RECORDS: dict[str, bytes] = {
     "an accuracy in words": json.dumps({**VALID, "decision": {"promote": True, "accuracy": "high"}}).encode(),
     "stages of another type": json.dumps({**VALID, "stages": "all"}).encode(),
     "a stage without a name": json.dumps({**VALID, "stages": [{}]}).encode(),
+    "a number that is none": b'{"run": "bad", "decision": {"promote": true, "accuracy": NaN}}',
+    "a run of numbers": json.dumps({**VALID, "run": 7, "version": 2}).encode(),
+    "more than a record has": json.dumps({**VALID, "message": "x" * runs.MOST_BYTES}).encode(),
     "a run without a name": json.dumps({"started": "2026"}).encode(),
 }
 

@@ -1,8 +1,10 @@
 """Git as people configure it: a run is recorded and pushed all the same, or what is in the way is said."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,61 @@ def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: Wor
 def test_a_run_is_recorded_in_any_checkout(arrange: Callable[[World], None], world: World) -> None:
     arrange(world)
     recorded(world)
+
+
+def linked_worktree(world: World) -> Path:
+    """A further working tree of the repository, which has the branch."""
+    folder = world.remote.with_name("linked")
+    world.project.git("checkout", "-q", "--detach")
+    world.project.git("worktree", "add", "-q", str(folder), "main")
+    return folder
+
+
+def submodule(world: World) -> Path:
+    """The project as a part of another repository."""
+    top = world.remote.with_name("top")
+    world.project.git("init", "-q", str(top))
+    add = ("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(world.remote), "part")
+    world.project.git("-C", str(top), *add)
+    return top / "part"
+
+
+def oddly_named(world: World) -> Path:
+    """A clone whose path holds what URLs, settings and shells use."""
+    folder = world.remote.with_name("a#b%20c'd,e\"f;g$h&i")
+    world.project.git("clone", "-q", str(world.remote), str(folder))
+    return folder
+
+
+def own_fsmonitor(world: World) -> Path:
+    """A clone that watches its files."""
+    folder = world.remote.with_name("watched")
+    world.project.git("clone", "-q", str(world.remote), str(folder))
+    world.project.git("-C", str(folder), "config", "core.fsmonitor", "true")
+    return folder
+
+
+@pytest.mark.parametrize("place", [linked_worktree, submodule, oddly_named, own_fsmonitor])
+def test_a_run_is_recorded_in_any_place(place: Callable[[World], Path], world: World) -> None:
+    folder = place(world)
+    for each in world.project.folder.iterdir():  # with its results
+        if each.is_dir() and each.name != ".git":
+            shutil.copytree(each, folder / each.name, dirs_exist_ok=True, symlinks=True)
+        elif each.is_file():
+            shutil.copy(each, folder / each.name)
+    recorded(replace(world, project=replace(world.project, folder=folder)))
+
+
+ELSEWHERE = {
+    "no folder for temporary files": {"TMPDIR": "/nowhere"},
+    "no home": {"HOME": "/nowhere"},
+    "ASCII": {"LC_ALL": "C", "LANG": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_run_is_recorded_on_machines_that_lack_something(name: str, world: World) -> None:
+    recorded(world, **ELSEWHERE[name])
 
 
 def test_variables_of_a_git_hook_do_not_lead_to_another_repository(world: World) -> None:

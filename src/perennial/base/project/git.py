@@ -79,16 +79,24 @@ class Repository:
         """Read the text of a tracked file of the project; None if the revision lacks it."""
         return self.ask("show", f"{revision}:./{file.as_posix()}")
 
-    def blob(self, name: str) -> bytes | None:
-        """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist."""
+    def blob(self, name: str, most: int = -1) -> bytes | None:
+        """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist.
+
+        `most`: read no more than its first bytes, by default all.
+        """
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 ["git", "cat-file", "blob", name], cwd=self.folder, env={**_environment(), **self.identity},
-                stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except FileNotFoundError as error:
             raise ConfigError(GIT_MISSING) from error
-        return None if done.returncode else done.stdout
+        with process:
+            content = process.stdout.read(most) if process.stdout else b""
+            if most >= 0 and len(content) == most:
+                process.kill()
+                return content
+        return None if process.returncode else content
 
     def blobs(self, file: Path, commits: Iterable[str]) -> dict[str, str]:
         """The object name of a file in each of these commits that has it, in their order."""

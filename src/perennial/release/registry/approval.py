@@ -238,7 +238,7 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
         run = reference.rpartition("/run/")[2]
         if not subject.startswith(f"Record of run {run}: "):
             continue
-        content = git.blob(f"{tip}:./{(config.paths.runs / run / runs.FILE).as_posix()}")
+        content = git.blob(f"{tip}:./{(config.paths.runs / run / runs.FILE).as_posix()}", runs.MOST_BYTES)
         record = documents.json_object(content or b"")
         try:
             request = (

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs to
 FILE = "run.json"
+MOST_BYTES = 1 << 24  # of a record, which has some 20,000
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
 # Facts that differ between any two runs.
@@ -181,7 +182,8 @@ def record_file(config: Config, run: str) -> Path:
 def read(file: Path) -> dict[str, Any] | None:
     """Read the record in a file; None if there is none, or if it is damaged, which is logged."""
     try:
-        return _checked(file.read_bytes(), str(file))
+        with file.open("rb") as stream:
+            return _checked(stream.read(MOST_BYTES + 1), str(file))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -204,6 +206,9 @@ def _change(file: Path, change: Callable[[dict[str, Any]], Mapping[str, object]]
 
 def _checked(content: bytes, name: str) -> dict[str, Any] | None:
     """Parse a record, which anyone with push access can write."""
+    if len(content) > MOST_BYTES:
+        log.warning("%s has more than %d bytes; it is left out", printable(name), MOST_BYTES)
+        return None
     try:
         found = documents.parse_checked(content, printable(name), Record, "it is left out")
     except DataError as error:
@@ -271,7 +276,7 @@ def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
 
 
 def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
-    content = git.blob(f"{reference}:./{file.as_posix()}")
+    content = git.blob(f"{reference}:./{file.as_posix()}", MOST_BYTES + 1)
     return None if content is None else _checked(content, f"{file} of {short(reference)}")
 
 

@@ -247,8 +247,10 @@ def read(repository: Repository, artifact: str) -> Registry:
             taken.append(_order(parts["version"]))
         elif parts["number"]:
             numbers.append(int(parts["number"]))
-        if kind != "commit":
-            continue  # GTO ignores such tags, lightweight ones among them
+        if kind != "commit":  # GTO ignores such tags
+            what = f"a tag of a {kind}" if kind else "a lightweight tag"
+            log.warning("the tag %s is left out: it is %s, no annotated one of a commit", printable(tag), what)
+            continue
         if not date or int(date) > LAST_DATE:  # git prints dates before 1970 as huge numbers
             log.warning("the tag %s is left out: it has no tagger with a valid date", printable(tag))
             continue
