@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -465,6 +466,49 @@ def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[[str
     assert len(place.of("retrain/nightly")["schedules"]) == 1  # not a second one at the same times
     assert "retrain/nightly: schedules.mine is now not set" in told
     assert "Removed the deployment monitor/hourly, which prefect.yaml no longer names; its schedule" in told
+
+
+def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_said(
+    make: Callable[[str], Place],
+) -> None:
+    place = make("A")
+    place.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
+    assert "automation" not in place.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
+    found = {str(each["name"]): each for each in place.server.post("/automations/filter", {})}
+    dead = found["perennial: dead runs"]
+    dead["trigger"]["within"] = 600  # type: ignore[index]
+    dead["actions"][0]["message"] = "Ours"  # type: ignore[index]
+    edited = {key: dead[key] for key in ("name", "description", "tags", "trigger", "actions")}
+    place.server.request("PUT", f"/automations/{dead['id']}", {**edited, "enabled": False})
+    (block,) = (
+        each for each in place.server.post("/block_documents/filter", {}) if each["name"] == automations.WEBHOOK
+    )
+    headers = {"Content-Type": "application/json", "X-Team": "hidden"}
+    place.server.request("PATCH", f"/block_documents/{block['id']}", {"data": {"headers": headers}})
+    told = place.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/other?key=hidden")
+    assert "automation perennial: dead runs: trigger.within is now 80.0, was 600.0\n" in told
+    assert "automation perennial: dead runs: actions.1.message is now Its heartbeats stopped" in told
+    assert "block perennial-alerts: its address is now that of PERENNIAL_NOTIFY_URL" in told
+    assert "hidden" not in told
+    kept: Any = place.server.request("GET", f"/block_documents/{block['id']}", include_secrets="true")
+    assert kept["data"]["headers"] == headers
+    assert kept["data"]["url"].endswith("key=hidden")
+    (again,) = (each for each in place.server.post("/automations/filter", {}) if each["name"] == dead["name"])
+    assert again["enabled"] is False
+
+
+def test_a_worker_of_a_pool_of_another_kind_is_refused(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    place.server.request("POST", "/work_pools/", {"name": "boats", "type": "docker"})
+    done = subprocess.run(
+        [sys.executable, "-m", "tasks.worker", "--pool", "boats"],
+        cwd=ROOT, env={**os.environ, "PREFECT_API_URL": place.server.url, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    place.server.request("DELETE", "/work_pools/boats")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "the work pool boats on " in done.stderr
+    assert "is of type docker, not process" in done.stderr
 
 
 def _path(place: Place, slug: str) -> str:

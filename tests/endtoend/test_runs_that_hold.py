@@ -298,6 +298,21 @@ def test_no_run_is_dead_because_the_server_was_away(standin: Standin) -> None:
     assert len({process for process, _ in standin.steps(run)}) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_run_that_is_deleted_saves_and_leaves_no_process(standin: Standin) -> None:
+    standin.hold.touch()
+    (run,) = standin.start()
+    wait_until(lambda: standin.steps(run))
+    standin.server.request("DELETE", f"/flow_runs/{run}")
+    wait_until(lambda: not processes_under(standin.folder(run)))
+    saved = json.loads((standin.folder(run) / ".work" / "checkpoint.json").read_text())
+    assert saved["step"] == standin.steps(run)[-1][1] < STEPS
+    standin.hold.unlink()
+    (other,) = standin.start()
+    wait_until(lambda: standin.state(other) == "COMPLETED")
+
+
 @contextmanager
 def at_work(standin: Standin) -> Iterator[str]:
     """A run at work that the server does not start again, whatever its state, for the block."""

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -68,6 +69,32 @@ def refused(url: str, **more: str) -> str:
 def test_a_sign_in_page_is_named() -> None:
     with answering(lambda *_: PAGE) as url:
         assert "'Sign in', and not with Prefect's API; it may be the sign-in page" in refused(f"{url}/api")
+
+
+@pytest.mark.parametrize(
+    ("shift_s", "words"), [(0, None), (3600, " s behind that of "), (-3600, " s ahead of that of ")]
+)
+def test_a_clock_that_differs_from_the_server_s_is_named(shift_s: int, words: str | None) -> None:
+    def at_another_time(*_: object) -> Answer:
+        return 200, VERSION, {"Date": formatdate(time.time() + shift_s, usegmt=True)}
+
+    with (
+        answering(at_another_time) as url,
+        server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+    ):
+        client.reach()
+        assert (client.clock is None) == (words is None)
+        assert (words or "") in (client.clock or "")
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Thu, 99 Nov 2026 18:46:28 GMT"])
+def test_an_answer_without_a_valid_date_says_nothing_about_the_clock(date: str) -> None:
+    with (
+        answering(lambda *_: (200, VERSION, {"Date": date})) as url,
+        server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+    ):
+        client.reach()
+        assert client.clock is None
 
 
 def test_a_wrong_path_before_api_is_named() -> None:

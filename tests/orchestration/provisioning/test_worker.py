@@ -1,9 +1,16 @@
-"""How the supervisor of workers stops their runs."""
+"""How the supervisor of workers stops their runs, and says why they do not work."""
 
+import json
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
+import prefect
+import pytest
 from conftest import ROOT
+
+from perennial.orchestration.provisioning import worker
 
 # Each starts the next: worker, run, DVC in a session of its own, stage. The run passes SIGTERM on to the
 # session; DVC ends at once, and the stage saves for a while.
@@ -51,3 +58,38 @@ def test_a_stage_gets_one_signal_and_has_time_to_save() -> None:
         assert supervisor.stdout.readline() == "stage\n"
         out, _ = supervisor.communicate("stop\n")
     assert out == "saved after 1\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([(401, {"detail": "Not authenticated"})], "look at PREFECT_API_AUTH_STRING"),
+        ([(200, prefect.__version__), (200, {"type": "docker"})], "is of type docker, not process"),
+        ([(200, prefect.__version__), (404, {"detail": "Not found"})], "the server has no pool cpu"),
+    ],
+)
+def test_what_keeps_workers_from_working_is_named(
+    answers: list[tuple[int, object]],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, found = left.pop(0)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Not to the output of the tests."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
+        Thread(target=served.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{served.server_port}/api")
+        worker._explain(["cpu"])
+        served.shutdown()
+    (line,) = caplog.messages
+    assert words in line

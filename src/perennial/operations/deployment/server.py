@@ -10,7 +10,9 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from perennial.operations.deployment.answers import BROKEN, ServerAway, ServerRe
 
 PAUSES_S = (1, 2, 4, 8, 16)  # delay before each retry; a restarting server answers within their sum
 SHORT_S = (1, 2)  # for a person who waits at a terminal
+CLOCK_S = 60.0  # a run counts as dead 80 s after its last heartbeat
 FIRST_S = 15.0  # for the first answer, which needs no database
 REDIRECTS = 5
 RAISED = re.compile(r"(?:Flow|Task) run encountered an exception:? (?:[A-Z]\w+: )?")  # before our words
@@ -35,6 +38,7 @@ class PrefectServer:
         self.client, self.pauses, self._csrf = client, pauses, csrf
         self._name = str(uuid.uuid4())  # of this client, which its CSRF token is for
         self._reached = False
+        self._ahead_s = 0.0  # the clock of this machine, of the server's
 
     def __enter__(self) -> Self:
         return self
@@ -46,6 +50,17 @@ class PrefectServer:
     def url(self) -> str:
         """The address that answers, which may be the one that PREFECT_API_URL redirects to."""
         return str(self.client.base_url).rstrip("/")
+
+    @property
+    def clock(self) -> str | None:
+        """What is wrong if the clock of this machine differs from that of the server's last answer."""
+        if abs(self._ahead_s) <= CLOCK_S:
+            return None
+        which = "ahead of" if self._ahead_s > 0 else "behind"
+        return (
+            f"the clock of this machine is {abs(self._ahead_s):,.0f} s {which} that of {redacted(self.url)}: "
+            "runs start at other times, and those at work may count as dead; set the clock that is wrong"
+        )
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """Read a flow run: `parameters`, including those of its deployment, and more.
@@ -180,6 +195,7 @@ class PrefectServer:
         limit = httpx.USE_CLIENT_DEFAULT if limit_s is None else httpx.Timeout(limit_s)
         for _ in range(REDIRECTS):
             answer = self.client.request(method, address, json=body, timeout=limit)
+            self._ahead_s = _ahead_s(answer)
             if not answer.has_redirect_location:
                 return answer
             address = answers.moved(answer, path, self.url, secret="Authorization" in self.client.headers)
@@ -188,6 +204,14 @@ class PrefectServer:
         raise WrongServer(
             f"{settings.URL}: {redacted(self.url)} redirects in a circle; correct it, or the proxy"
         )
+
+
+def _ahead_s(answer: httpx.Response) -> float:
+    """By how much the clock of this machine is ahead of that of an answer; 0 if it does not say."""
+    dates = answer.headers.get_list("date")
+    with suppress(TypeError, ValueError):
+        return time.time() - parsedate_to_datetime(dates[-1] if dates else "").timestamp()
+    return 0.0
 
 
 def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> PrefectServer:

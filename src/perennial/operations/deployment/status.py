@@ -16,6 +16,7 @@ from perennial.release.registry import runs, versions
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 STARTED = ("PENDING", "RUNNING", "CANCELLING", "PAUSED")
+KIND = "process"  # of the work pools
 LAST = 5  # runs that are shown
 LATE_S = 60.0  # a worker looks for runs every few seconds
 UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
@@ -111,8 +112,9 @@ def _server(environment: Mapping[str, str], project: Project, now: datetime) -> 
         except PerennialError as error:
             state |= {"error": str(error)}
         else:
+            clock = [server.clock] if server.clock else []
             state |= {"deployments": deployments, "workers": workers, "others": others}
-            state["obstacles"] = list(dict.fromkeys(obstacles))
+            state["obstacles"] = list(dict.fromkeys([*clock, *obstacles]))
     return {"url": redacted(server.url), **state}
 
 
@@ -203,7 +205,7 @@ def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> It
     """
     if pool is None:
         return
-    work_pool = _existing(server, f"work_pools/{pool}")
+    work_pool = existing(server, f"work_pools/{pool}")
     if work_pool is None:
         yield f"the server has no pool {pool}; `make deploy` creates the pools"
         return
@@ -211,7 +213,7 @@ def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> It
         yield f"pool {pool} is paused; `prefect work-pool resume {pool}` lets its runs start"
     elif work_pool["concurrency_limit"] == 0:
         yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it to 1"
-    work_queue = _existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
+    work_queue = existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
     if work_queue is None:
         yield f"pool {pool} has no queue {queue}; `make deploy` puts the deployment into one that exists"
     elif work_queue.get("is_paused"):
@@ -222,7 +224,8 @@ def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> It
         yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
 
 
-def _existing(server: PrefectServer, path: str) -> Any:
+def existing(server: PrefectServer, path: str) -> Any:
+    """What the server has at a path; None if nothing."""
     try:
         return server.request("GET", path)
     except ServerRefused as error:

@@ -11,12 +11,13 @@ from typing import Any, Literal, NoReturn
 from httpx import HTTPError
 from prefect import get_run_logger, runtime
 from prefect.client.schemas.objects import State, StateType
-from prefect.exceptions import Abort, TerminationSignal
+from prefect.exceptions import Abort, ObjectNotFound, TerminationSignal
 from prefect.states import Cancelled
 
 from perennial.orchestration.guard.fence import Held, Holder, fence, repositories
 from perennial.orchestration.guard.watch import Watch
 from perennial.orchestration.server.runs import (
+    DELETED,
     PIPELINE,
     POLL_S,
     Runs,
@@ -165,6 +166,8 @@ def _place(runs: Runs) -> tuple[State[Any] | None, str]:
     while True:
         try:
             own, others = runs.own(), runs.at_work()
+        except ObjectNotFound:
+            raise Stopped(DELETED, None) from None
         except HTTPError:
             await_server(get_run_logger())
             continue

@@ -9,12 +9,14 @@ import time
 from typing import Any
 
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled
 
-from perennial.orchestration.server.runs import Runs, place_in_line, running_since
+from perennial.orchestration.server.runs import DELETED, Runs, place_in_line, running_since
 
 PERIOD_S = 3.0
+LOOKS = 2  # in a row that do not find the run, after which it was deleted
 CANCEL_S = 15.0  # a worker signals the run it started within this; nobody signals one whose worker is gone
 
 
@@ -45,10 +47,16 @@ class Watch:
 
     def _look(self) -> None:
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            gone = 0
             while not self._over.wait(PERIOD_S) and not self.verdict:
                 try:
                     self._check(self._runs.own())
                     self._cancel_due()
+                    gone = 0
+                except ObjectNotFound:
+                    gone += 1
+                    if gone == LOOKS and not self._over.is_set():
+                        self._stop(DELETED, None)
                 except Exception as error:  # noqa: BLE001 - the server is down, restarting or too busy
                     self._log.debug("cannot look at the runs of the server: %s", error)
 

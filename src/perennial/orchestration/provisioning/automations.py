@@ -8,12 +8,15 @@ from uuid import UUID
 
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import BlockDocumentUpdate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.types import SecretDict
 from pydantic import SecretStr
 from ruamel.yaml import YAML
+
+from perennial.orchestration.provisioning import changes
 
 FILE = Path("infra", "automations.yaml")
 NOTIFY_URL = "PERENNIAL_NOTIFY_URL"
@@ -37,8 +40,11 @@ def install(client: SyncPrefectClient, others: str = "") -> None:
         if not found:
             client.create_automation(automation)
         elif not others:
-            automation.enabled = found[0].enabled
-            client.update_automation(found[0].id, automation)
+            before = found[0]
+            automation.enabled = before.enabled
+            client.update_automation(before.id, automation)
+            for line in changes.of_automation(before, automation):
+                sys.stdout.write(f"automation {automation.name}: {line}\n")
     if others and address:
         sys.stdout.write(
             f"{NOTIFY_URL} is not used: the server is shared with {others}, whose runs would send alerts "
@@ -77,12 +83,16 @@ def _declared(webhook: str | None) -> Iterator[AutomationCore]:
 def _save_webhook(client: SyncPrefectClient, address: str | None) -> str | None:
     """Save the block that calls an address, which the server encrypts; returns its id.
 
-    Without an address, an existing block is kept.
+    Without an address, an existing block is kept; with another one, all else of it is, such as further headers.
     """
-    if address:
-        headers = SecretDict({"Content-Type": "application/json"})
-        return str(Webhook(url=SecretStr(address), headers=headers).save(WEBHOOK, overwrite=True))
     try:
-        return str(client.read_block_document_by_name(WEBHOOK, "webhook", include_secrets=False).id)
+        found = client.read_block_document_by_name(WEBHOOK, "webhook", include_secrets=bool(address))
     except ObjectNotFound:
-        return None
+        headers = SecretDict({"Content-Type": "application/json"})
+        new = Webhook(url=SecretStr(address), headers=headers) if address else None
+        return str(new.save(WEBHOOK)) if new else None
+    if address and found.data["url"] != address:
+        update = BlockDocumentUpdate(data={"url": address}, merge_existing_data=True)
+        client.update_block_document(found.id, update)
+        sys.stdout.write(f"block {WEBHOOK}: its address is now that of {NOTIFY_URL}\n")
+    return str(found.id)

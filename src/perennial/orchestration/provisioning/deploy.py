@@ -53,6 +53,7 @@ from perennial.operations.deployment.project import (
     require_no_password,
 )
 from perennial.operations.deployment.server import SHORT_S, connect
+from perennial.operations.deployment.status import KIND
 from perennial.orchestration.provisioning import automations, schedules
 from perennial.orchestration.provisioning.changes import changes
 from perennial.orchestration.work.failures import ExitCode
@@ -60,7 +61,6 @@ from perennial.orchestration.work.failures import ExitCode
 FILE = Path("prefect.yaml")
 TAG = "perennial"  # of every deployment here
 POOLS = ("cpu", "gpu")
-KIND = "process"  # of the pools
 RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
 RESOLVED = ("name", "schedule", "schedules")  # needed here; `prefect deploy` resolves all
 PAGE = 200  # the server's maximum per request

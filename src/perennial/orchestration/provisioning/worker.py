@@ -14,11 +14,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from urllib.parse import quote
 
-from perennial.base.errors import SIGNALS, PerennialError
+from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.runtime.process import children
 from perennial.operations.deployment.answers import ServerAway
-from perennial.operations.deployment.server import connect
+from perennial.operations.deployment.server import PrefectServer, connect
+from perennial.operations.deployment.status import KIND, existing
 
 log = logging.getLogger("perennial.operations.deployment")
 POLL_S = 0.2
@@ -41,10 +44,14 @@ class SupervisedProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.started = self.next_start = 0.0
 
-    def keep_alive(self) -> None:
-        """Start the process if it is not running; wait longer after each short-lived start."""
-        now = time.monotonic()
+    def keep_alive(self) -> bool:
+        """Start the process if it is not running; wait longer after each short-lived start.
+
+        Returns whether it has ended since the last call.
+        """
+        now, ended = time.monotonic(), False
         if self.process and self.process.returncode is not None:
+            ended = True
             code, self.process = self.process.returncode, None
             self.pause_s = 1.0 if now - self.started > HEALTHY_S else min(2 * self.pause_s, LONGEST_PAUSE_S)
             self.next_start = now + self.pause_s
@@ -55,8 +62,9 @@ class SupervisedProcess:
             self.process = subprocess.Popen(
                 self.command,
                 process_group=0,
-                preexec_fn=_end_with_supervisor,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=_end_with_supervisor,  # noqa: PLW1509 - this process has one thread then
             )
+        return ended
 
 
 def main(project: Path) -> None:
@@ -68,9 +76,9 @@ def main(project: Path) -> None:
     )
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool
-    os.environ["PREFECT_API_URL"] = _server()
-    os.chdir(project)  # Prefect also loads the flow in the worker, when a run is dead
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
+    os.environ["PREFECT_API_URL"] = _server(pools)
+    os.chdir(project)  # Prefect also loads the flow in the worker, when a run is dead
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
     # The pools' command is `perennial flow-run`, and systemd's PATH does not have the programs of this Python.
     bin_folder = str(Path(sys.executable).parent)
@@ -83,27 +91,64 @@ def main(project: Path) -> None:
     start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
     dead_runs = SupervisedProcess([sys.executable, "-m", "perennial.orchestration.server.dead_runs", *pools])
     workers = [dead_runs, *(SupervisedProcess([*start, pool]) for pool in pools)]
+    explaining = Thread()
     while not signals:
-        for worker in workers:
-            worker.keep_alive()
+        if not explaining.is_alive():  # no process starts beside a thread
+            ended = [worker.keep_alive() for worker in workers]
+            if any(ended):  # the server may hang, and signals must not wait for it
+                explaining = Thread(target=_explain, args=(pools,), daemon=True)
+                explaining.start()
         _reap(workers)
         time.sleep(POLL_S)
     _stop(workers, signals)
 
 
-def _server() -> str:
+def _server(pools: Sequence[str]) -> str:
     """The address of the server; the workers wait for one that does not answer.
 
     Raises:
-        SystemExit: no server is set, or something else answers.
+        SystemExit: no server is set, something else answers, or a pool is for another kind of workers.
     """
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
-            server.reach()
+            _require_usable(server, pools)
     except PerennialError as error:
         sys.stderr.write(f"perennial worker: {error}\n")
         raise SystemExit(error.exit_code) from None
     return server.url
+
+
+def _explain(pools: Sequence[str]) -> None:
+    """Say why workers cannot work, if the server does: Prefect's own words name no setting."""
+    try:
+        with connect(pauses=()) as server:
+            _require_usable(server, pools)
+    except PerennialError as error:
+        log.warning("%s", error)
+
+
+def _require_usable(server: PrefectServer, pools: Sequence[str]) -> None:
+    server.reach()
+    if server.clock:
+        log.warning("%s", server.clock)
+    for pool in pools:
+        _require_kind(server, pool)
+
+
+def _require_kind(server: PrefectServer, pool: str) -> None:
+    """Check that a pool is for workers of this kind, if there is one of that name.
+
+    Raises:
+        ConfigError: it is for another kind.
+    """
+    found = existing(server, f"work_pools/{quote(pool, safe='')}")
+    if found is None:
+        log.warning("the server has no pool %s; the worker makes one, and `make deploy` cpu and gpu", pool)
+    elif found["type"] != KIND:
+        raise ConfigError(
+            f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, not {KIND}, so no "
+            "run of it could start here; name another pool, in prefect.yaml, too; nothing was started"
+        )
 
 
 def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:

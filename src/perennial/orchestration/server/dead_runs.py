@@ -20,6 +20,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
 from perennial.operations.deployment.flow_run import GIVEN_UP, RESTARTS, restarts
+from perennial.operations.deployment.status import KIND
 from perennial.orchestration.server.runs import TAG, TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
@@ -30,7 +31,7 @@ NEWEST = 50
 # Checks in a row that see no sign of life. The automations act after 80 s, 60 s and 15 minutes. In pools of
 # this kind, a run has a process seconds after a worker took it; elsewhere, it may wait for a machine.
 CHECKS = {StateType.RUNNING: 6, StateType.CANCELLING: 6, StateType.PENDING: 40}
-STARTING, KIND = 4, "process"
+STARTING = 4
 SIGNS = ["prefect.flow-run.heartbeat", "perennial.preparing"]
 CAUSES = (
     "look at the worker's log, and at `working_dir` and `command` among the job variables of the deployment "

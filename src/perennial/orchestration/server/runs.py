@@ -32,6 +32,7 @@ PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
 POLL_S = 5.0
 SERVER_S = 3600.0  # maximum wait for the server
+DELETED = "this run was deleted on the server"
 LATE = "its heartbeats were late or lost, but it is alive"
 TAG = "perennial"  # of every run of the project's flows
 PLACE = "repository "  # start of the tags that say where a run by hand works
