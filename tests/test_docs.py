@@ -210,3 +210,9 @@ def test_the_readme_and_the_guide_for_contributors_stay_short() -> None:
     }
     assert words["README"] <= 1000  # with the output of a run
     assert words["CONTRIBUTING"] <= 900
+
+
+def test_the_changelog_says_what_the_first_release_is_and_not_how_it_came_about() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = text[text.index("## 0.1.0") :]
+    assert len(first.splitlines()) <= 30, "what changed before 0.1.0 was released stays in git"
