@@ -120,7 +120,9 @@ def test_a_person_s_forced_promotion_is_recorded_with_name_and_reason(project: P
     assert version["decision"]["forced"] == {"by": "Ada", "because": "the old one is worse"}
 
 
-def test_a_version_that_was_rolled_back_is_not_promoted_again(project: Project) -> None:
+def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(
+    project: Project, tmp_path: Path
+) -> None:
     project.perennial("record", "night-1")
     project.data("0.9 second")
     project.reproduce()
@@ -132,6 +134,9 @@ def test_a_version_that_was_rolled_back_is_not_promoted_again(project: Project) 
     assert project.perennial("record", "night-3")["outcome"] == "unchanged"
     assert [each["champion"] for each in project.perennial("versions")] == [False, True]
     assert project.run("perennial", "promote").returncode == 4
+    refused = project.run("perennial", "publish", "--to", str(tmp_path / "published"))
+    assert refused.returncode == 4
+    assert "this is the model of v0.0.2, which was rolled back; nothing was published" in refused.stderr
     assert project.perennial("rollback", "v0.0.2", "--push")["moved"] is True
     assert project.tags()[:4] == [f"classifier#champion#{n}" for n in range(1, 5)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.config.fields import shown
-from perennial.base.config.release import publish_target
+from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.base.storage import is_s3
@@ -15,7 +15,7 @@ from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import folder, provenance, s3
 from perennial.release.publishing.layout import CURRENT, Published, Release
-from perennial.release.registry.champion import is_champion
+from perennial.release.registry.champion import is_champion, rolled_back
 from perennial.release.registry.versions import open_registry
 
 log = logging.getLogger(__name__)
@@ -42,16 +42,15 @@ def publish(
     Raises:
         ConfigError: no folder or URL is named, or it cannot be published to.
         DataError: the export, decision or version is missing, invalid or changed.
-        QualityError: the model was rejected, is not the one that was decided on, or is not approved.
+        QualityError: the model was rejected, rolled back or not approved, or is not the one decided on.
     """
     started, place = time.monotonic(), target(config, to)
     if rollback:
         return s3.roll_back(place, version) if is_s3(place) else folder.roll_back(Path(place), version)
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
-    digests, decision = _promoted(config)
-    if config.gate.approval and not is_champion(config, open_registry(config, fetch=False)):
-        raise QualityError("gate.approval: nobody has approved this model; nothing was published")
+    _require_wanted(config)
+    digests, decision = _passed(config)
     release = Release(
         export=config.paths.export,
         digests=digests,
@@ -79,8 +78,25 @@ def target(config: Config, to: str | None, name: str = "--to") -> str:
         raise ConfigError(f"{name} {error}, got {shown(chosen)}") from error
 
 
-def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
-    """The digests of the export's files, and the decision to promote it."""
+def _require_wanted(config: Config) -> None:
+    """Check in git's registry that the model was not rolled back, and is approved if it has to be."""
+    try:
+        opened = open_registry(config, fetch=False)
+    except ConfigError:  # there is no repository
+        if config.gate.approval:
+            raise
+        return
+    if back := rolled_back(config, opened):
+        raise QualityError(
+            f"this is the model of {back.name}, which was rolled back; nothing was published; "
+            f"`perennial rollback {back.name}` makes it champion again"
+        )
+    if config.gate.approval and not is_champion(config, opened):
+        raise QualityError("gate.approval: nobody has approved this model; nothing was published")
+
+
+def _passed(config: Config) -> tuple[dict[str, str], Decision]:
+    """The digests of the export's files, and the decision that it passed the gate."""
     export, file = config.paths.export, config.paths.decision
     if not export.exists():
         raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")

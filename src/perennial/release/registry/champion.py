@@ -99,6 +99,11 @@ def is_champion(config: Config, opened: OpenRegistry) -> bool:
     return champion is not None and _same_output(opened, (champion,), config.paths.export) is not None
 
 
+def rolled_back(config: Config, opened: OpenRegistry) -> Version | None:
+    """The version with this checkout's export, if it was rolled back."""
+    return _same_output(opened, opened.registry.rolled_back, config.paths.export)
+
+
 def rollback(config: Config, version: str | None = None, *, push: bool = True) -> tuple[Version, bool, bool]:
     """Make an earlier version champion again; returns it, and whether the champion changed and was pushed.
 

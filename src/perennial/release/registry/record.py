@@ -133,7 +133,7 @@ def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Ver
         commit=commit,
         branch=branch if not tip or git.is_ancestor(tip, commit) else None,
     )
-    done = _publish(opened, made, tags, commit)
+    done = _push(opened, made, tags, commit)
     if not done.pushed:
         raise PerennialError(done.message)
     return done
@@ -181,11 +181,11 @@ def _record(
     last = _with_record(config, opened, run, commit)
     if rejected:
         made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
-        return _publish(opened, made, {}, last)
+        return _push(opened, made, {}, last)
     version, tags = versions.promotion(opened.repository, opened.registry, commit, facts)
     message = f"{opened.registry.artifact} {version} is champion{note}"
     made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
-    return _publish(opened, made, tags, last)
+    return _push(opened, made, tags, last)
 
 
 def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) -> Recorded:
@@ -195,7 +195,7 @@ def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) 
     runs.add(config, run, **runs.made(config), recorded="promoted")
     message = f"{opened.registry.artifact} {version.name} is champion; an earlier push had stopped before that"
     made = Recorded(run=run, outcome="promoted", message=message, version=version.name, commit=version.commit)
-    return _publish(opened, made, tags, _with_record(config, opened, run, version.commit))
+    return _push(opened, made, tags, _with_record(config, opened, run, version.commit))
 
 
 def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
@@ -211,7 +211,7 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
         )
     message = f"passes the gate and waits for a person's approval until {asked['until'][:16]} UTC"
     made = Recorded(run=run, outcome="waiting", message=message, commit=commit)
-    return _publish(opened, made, {}, last)
+    return _push(opened, made, {}, last)
 
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
@@ -288,7 +288,7 @@ def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
     return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
 
 
-def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
+def _push(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
     """Publish branches and tags atomically, on the remote and here; `last` is the commit of run/RUN."""
     apart, commit = f"run/{made.run}", made.commit or ""
 
