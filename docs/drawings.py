@@ -86,14 +86,15 @@ def way() -> str:
 
 
 def _rows(steps: list[str], row: int) -> Iterator[str]:
-    tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/record.py")
+    tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/registry.py")
     tasks |= _functions("src/perennial/orchestration/steps/summary.py")
+    limits = _limits()
     for number, name in enumerate(steps):
         y, stage = MARGIN + number * row, STAGES.get(name)
         about = stage.about if stage else (ast.get_docstring(tasks[name]) or "").splitlines()[0]
         yield box(MARGIN + 22, y, WIDTH - 2 * MARGIN - 22, row - GAP, "strong" if stage else "")
         yield text(MARGIN + 34, y + 20, name.replace("_", " "), "name" if stage else "")
-        yield text(MARGIN + 180, y + 20, _limit(tasks[name]))
+        yield text(MARGIN + 180, y + 20, limits[name])
         yield text(MARGIN + 250, y + 20, shorten(about, 58 if stage else 105, placeholder=" ..."))
         written = [output.replace("_", " ") for output in stage.outputs] if stage else []
         yield text(MARGIN + 640, y + 20, shorten(", ".join(written), 40, placeholder=" ..."), "code")
@@ -123,12 +124,19 @@ def _functions(file: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 
-def _limit(task: ast.FunctionDef) -> str:
-    """The time limit of a task, such as 6 h."""
-    found = re.search(
-        r"timeout_s=(?:(\d+) \* )?(HOUR|MINUTE)_S", " ".join(map(ast.unparse, task.decorator_list))
-    )
-    return f"{found[1] or 1} {'h' if found[2] == 'HOUR' else 'min'}" if found else ""
+def _limits() -> dict[str, str]:
+    """The time limit of each task, such as 6 h."""
+    found = {name: task.decorator_list for name, task in _functions("tasks/stages.py").items()}
+    for node in ast.parse((ROOT / "tasks" / "steps.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = [node.value]
+    texts = {name: " ".join(map(ast.unparse, nodes)) for name, nodes in found.items()}
+    limits = {name: re.search(r"(?:(\d+) \* )?(HOUR|MINUTE)_S", text) for name, text in texts.items()}
+    return {
+        name: f"{limit[1] or 1} {'h' if limit[2] == 'HOUR' else 'min'}"
+        for name, limit in limits.items()
+        if limit
+    }
 
 
 DRAWINGS = {"house.svg": house, "run.svg": way}

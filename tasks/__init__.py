@@ -1,4 +1,4 @@
-"""Tasks: how often each stage is tried, and for how long."""
+"""Tasks: how often each step of a run is tried, and for how long; `deploy` and `worker` are programs."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One task per stage, with retries and a time limit."""
+"""A task for each stage, for its pins and for publishing, with retries and a time limit."""
 
 import json
 from typing import Literal

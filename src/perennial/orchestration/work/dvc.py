@@ -1,4 +1,4 @@
-"""All calls to DVC, which alone decides what is stale and starts every stage."""
+"""What a flow asks of DVC, which alone decides what is stale and starts every stage."""
 
 import errno
 import importlib
