@@ -59,7 +59,7 @@ def measure() -> None:
 def gains() -> dict[float, float]:
     """By share of examples that differ: how often a real gain of GAIN passes min_gain and significance."""
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only the trainings need more
-    from perennial.model.evaluation.champion import mcnemar  # noqa: PLC0415
+    from perennial.model.evaluation.comparison import mcnemar  # noqa: PLC0415
 
     limits, random = GateConfig(), np.random.default_rng(0)
     found = {}
@@ -113,9 +113,8 @@ def write_parameters(changes: dict[str, dict[str, object]]) -> None:
 def decide_each() -> Iterator[dict[str, Figures]]:
     """The decisions on each training's model, by its opponent; the first training has none."""
     from perennial.base import config, documents  # noqa: PLC0415 - TensorFlow
-    from perennial.model.evaluation import champion as champions  # noqa: PLC0415
-    from perennial.model.evaluation import predictions  # noqa: PLC0415
-    from perennial.model.evaluation.champion import Champion  # noqa: PLC0415
+    from perennial.model.evaluation import comparison, predictions  # noqa: PLC0415
+    from perennial.model.evaluation.comparison import Champion  # noqa: PLC0415
     from perennial.stages.convert import convert  # noqa: PLC0415
     from perennial.stages.download import download  # noqa: PLC0415
     from perennial.stages.evaluate import evaluate  # noqa: PLC0415
@@ -147,7 +146,7 @@ def decide_each() -> Iterator[dict[str, Figures]]:
             if name in opponents:
                 opponents[name].write(paths.champion)
             else:
-                champions.write_none(paths.champion)
+                comparison.write_none(paths.champion)
             gate(chosen)
             decisions[name] = documents.read_json(paths.decision)
             if name == "model before" or decisions[name]["promote"]:

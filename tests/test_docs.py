@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from docs import measurements
 from perennial.base import config
 from perennial.base.config import choices, upgrade
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ERRORS
 from perennial.base.project.stages import STAGES
 from perennial.cli import app

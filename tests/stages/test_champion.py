@@ -22,8 +22,8 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
-from perennial.model.evaluation import champion as champions
-from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation import comparison
+from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import saved_model
 from perennial.stages.champion import champion
@@ -115,7 +115,7 @@ def pin(commit: str | None) -> None:
 
 def written(chosen: Config) -> Champion:
     champion(chosen)
-    found = champions.read(chosen.paths.champion)
+    found = comparison.read(chosen.paths.champion)
     assert found is not None
     return found
 
@@ -130,8 +130,8 @@ def check_predictions(found: Champion, world: World, order: slice | np.ndarray) 
 def test_without_a_pin_there_is_no_champion(here: Config) -> None:
     pin(None)
     champion(here)
-    assert champions.read(here.paths.champion) is None
-    assert set(documents.read_json(here.paths.champion / champions.FACTS).values()) == {None}
+    assert comparison.read(here.paths.champion) is None
+    assert set(documents.read_json(here.paths.champion / comparison.FACTS).values()) == {None}
 
 
 def test_on_the_same_test_split_its_own_predictions_are_used(here: Config, repository: Repository) -> None:
@@ -199,12 +199,12 @@ def test_the_paths_are_those_of_the_version(here: Config, repository: Repository
 
 
 def test_a_commit_that_is_not_in_the_clone_is_named_with_the_remedy(here: Config) -> None:
-    files.write_bytes(here.paths.champion / champions.FACTS, b"old")
+    files.write_bytes(here.paths.champion / comparison.FACTS, b"old")
     (here.paths.champion / files.MARK).touch()
     pin("0" * 40)
     with pytest.raises(DataError, match=r"0{40} is not in this clone; .*git fetch"):
         champion(here)
-    assert (here.paths.champion / champions.FACTS).read_bytes() == b"old"
+    assert (here.paths.champion / comparison.FACTS).read_bytes() == b"old"
 
 
 def test_outputs_that_no_cache_has_are_an_error_without_the_remote_s_password(here: Config) -> None:

@@ -12,9 +12,8 @@ import pytest
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
-from perennial.model.evaluation import champion as champions
-from perennial.model.evaluation import results
-from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation import comparison, results
+from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
 from perennial.stages.gate import gate
 
@@ -96,7 +95,7 @@ def as_champion(model: Model, **changes: Any) -> Champion:
 
 def write_champion(config: Config, champion: Model | Champion | None) -> None:
     if champion is None:
-        champions.write_none(config.paths.champion)
+        comparison.write_none(config.paths.champion)
     else:
         (as_champion(champion) if isinstance(champion, Model) else champion).write(config.paths.champion)
 

@@ -12,9 +12,8 @@ from perennial.base.errors import DataError, QualityError
 from perennial.base.project import dvc_lock, outputs, pins
 from perennial.base.runtime import child, lease
 from perennial.data.records import manifest
-from perennial.model.evaluation import champion as champions
-from perennial.model.evaluation import predictions
-from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation import comparison, predictions
+from perennial.model.evaluation.comparison import Champion
 from perennial.release.registry import revision
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ def champion(config: Config) -> None:
     pin = pins.ChampionPin.read()
     with outputs.new_folder(config.paths.champion, "champion") as folder:
         if pin.commit is None or pin.version is None:
-            champions.write_none(folder)
+            comparison.write_none(folder)
             log.info("no champion yet: a model that reaches the limits of the gate becomes the first")
             return
         found = _champion(config, pin.commit, pin.version)

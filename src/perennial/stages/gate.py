@@ -13,9 +13,8 @@ from perennial.base.config import Config
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import DataError, printable
 from perennial.base.runtime import child
-from perennial.model.evaluation import champion as champions
-from perennial.model.evaluation import predictions, results
-from perennial.model.evaluation.champion import Champion, Comparison, Scores
+from perennial.model.evaluation import comparison, predictions, results
+from perennial.model.evaluation.comparison import Champion, Comparison, Scores
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
 
@@ -55,7 +54,7 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
         QualityError: dvc.lock records other parameters or code than the training used.
     """
     results.require_recorded(config.paths.training)
-    candidate, champion = _candidate(config), champions.read(config.paths.champion)
+    candidate, champion = _candidate(config), comparison.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
     written = {**decision.as_json(), **({"inputs": inputs} if inputs else {})}
     files.write_json(config.paths.decision, written)
@@ -86,7 +85,7 @@ def _candidate(config: Config) -> Candidate:
 
 def _scores(top: TopPredictions, *, bins: int) -> Scores:
     right = top.predicted == top.labels
-    return champions.scores(top.labels, right, top.p, top.p_true, classes=len(top.classes), bins=bins)
+    return comparison.scores(top.labels, right, top.p, top.p_true, classes=len(top.classes), bins=bins)
 
 
 def _bytes(export: Path) -> int:
@@ -102,15 +101,15 @@ def _bytes(export: Path) -> int:
 
 def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int) -> Decision:
     """Pass a candidate that keeps every limit and, if there is a champion, beats it."""
-    theirs, comparison = None, None
+    theirs, compared = None, None
     if champion and not champion.problem and candidate.scores:
         labels = candidate.predictions.labels
-        _, right = champions.correct(candidate.predictions, champion)
-        theirs = champions.scores(
+        _, right = comparison.correct(candidate.predictions, champion)
+        theirs = comparison.scores(
             labels, right, champion.p, champion.p_true, classes=len(candidate.predictions.classes), bins=bins
         )
-        comparison = champions.compare(candidate.predictions, champion)
-    judged = list(_checks(candidate, champion, comparison, limits))
+        compared = comparison.compare(candidate.predictions, champion)
+    judged = list(_checks(candidate, champion, compared, limits))
     failed = [rule.reason for rule in judged if not rule.check.passed]
     kept = [rule.reason for rule in judged]
     if champion is None:
@@ -121,12 +120,12 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         candidate=_recorded(candidate),
         champion=None if champion is None else _recorded_champion(champion, theirs),
         checks=[rule.check for rule in judged],
-        comparison=None if comparison is None else asdict(comparison),
+        comparison=None if compared is None else asdict(compared),
     )
 
 
 def _checks(
-    candidate: Candidate, champion: Champion | None, comparison: Comparison | None, limits: GateConfig
+    candidate: Candidate, champion: Champion | None, compared: Comparison | None, limits: GateConfig
 ) -> Iterator[Judged]:
     scores = candidate.scores
     if scores is None:
@@ -148,11 +147,11 @@ def _checks(
     )
     if same:
         return
-    if comparison is None:
+    if compared is None:
         reason = f"the champion {champion.version} cannot be compared on this test split: {champion.problem}"
         yield Judged(Check(name="comparable", value=None, limit=None, passed=False), reason)
         return
-    yield from _better(champion, comparison, limits)
+    yield from _better(champion, compared, limits)
 
 
 def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judged:
@@ -170,7 +169,7 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
         f"predicting the largest class, {printable(top.classes[largest])}"
     )
     right, simple = top.predicted == top.labels, top.labels == largest
-    p_value = champions.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))
+    p_value = comparison.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))
     if passed and limits.significance is not None and p_value > limits.significance:
         reason += f", which may be chance on {len(top.labels)} test examples (p-value {p_value:.2g})"
     return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)

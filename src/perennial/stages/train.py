@@ -259,7 +259,7 @@ def _recorder(
 
     def batch_after(step: int) -> Batch:
         with source.naming_shards():
-            batch: Batch = next(source.iterator(tf.distribute.OneDeviceStrategy("CPU"), *when.epoch(step)))
+            batch: Batch = next(source.iterator(tf.distribute.OneDeviceStrategy("CPU"), *when.position(step)))
         return batch
 
     def copied() -> tuple[keras.Model, Objective]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import forks
 
-from perennial.base.config import release
+from perennial.base.config import paths
 from perennial.base.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -60,9 +60,9 @@ def test_no_output_may_replace_a_file_or_folder_of_the_project():
     if done.returncode:
         pytest.skip("not a git repository")
     tracked = {name.partition(b"/")[0].decode() for name in done.stdout.split(b"\0") if name}
-    outputs = {str(default).partition("/")[0] for default in release.PathsConfig().model_dump().values()}
+    outputs = {str(default).partition("/")[0] for default in paths.PathsConfig().model_dump().values()}
     assert tracked >= {"src", "README.md"}
-    assert tracked - outputs - release.SOURCES == set()
+    assert tracked - outputs - paths.SOURCES == set()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_other_places_are_accepted(load, change):
 
 
 def test_a_project_in_a_system_folder_is_accepted(load, workspace, monkeypatch):
-    monkeypatch.setattr(release, "SYSTEM", (workspace.parent,))
+    monkeypatch.setattr(paths, "SYSTEM", (workspace.parent,))
     load()
     with pytest.raises(ConfigError, match=r"paths\.work must not be a system folder"):
         load(**{"paths.work": str(workspace.parent / "beside")})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from perennial.base.config import advice
-from perennial.model.evaluation import champion, intervals
+from perennial.model.evaluation import comparison, intervals
 
 SIZES = (1, 2, 5, 24, 50, 100, 359)
 SHARES = (0.0, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.993, 0.999, 1.0)
@@ -104,7 +104,7 @@ def test_the_chance_of_a_drop_is_how_often_equally_good_models_have_one(drop: fl
     discordant = random.integers(0, 9, classes)
     lost = random.binomial(discordant, 0.5, (20_000, classes))
     simulated = ((2 * lost - discordant) / examples >= drop - 1e-9).any(axis=1).mean()
-    assert champion.chance_of_drop(drop, examples, discordant) == pytest.approx(simulated, abs=0.015)
+    assert comparison.chance_of_drop(drop, examples, discordant) == pytest.approx(simulated, abs=0.015)
 
 
 def test_the_interval_of_equal_losses_is_not_a_point() -> None:
@@ -126,7 +126,7 @@ def test_a_single_example_has_intervals() -> None:
 def test_equal_models_pass_the_test_of_the_gate_at_most_as_often_as_its_significance(
     discordant: int, significance: float
 ) -> None:
-    p_values = np.array([champion.mcnemar(won, discordant - won) for won in range(discordant + 1)])
+    p_values = np.array([comparison.mcnemar(won, discordant - won) for won in range(discordant + 1)])
     chances = binom.pmf(np.arange(discordant + 1), discordant, 0.5)
     one_sided = float(chances[p_values <= significance].sum())
     two_sided = float(chances[np.minimum(1, 2 * np.minimum(p_values, p_values[::-1])) <= significance].sum())

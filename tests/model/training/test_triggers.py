@@ -155,7 +155,7 @@ def test_a_profile_has_one_step_per_call() -> None:
 
 
 def test_the_next_step_belongs_to_an_epoch() -> None:
-    assert [made().epoch(step) for step in (0, 19, 20, 45)] == [(0, 0), (0, 19), (1, 0), (2, 5)]
+    assert [made().position(step) for step in (0, 19, 20, 45)] == [(0, 0), (0, 19), (1, 0), (2, 5)]
 
 
 def test_triggers_are_those_of_the_parameters(load: Load) -> None:

@@ -11,7 +11,7 @@ from support.pages import Elements, text
 
 from perennial.base.project.stages import STAGES
 from perennial.model.evaluation import predictions
-from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation.comparison import Champion
 from perennial.operations.report import facts, page
 from perennial.operations.report.provenance import Output
 

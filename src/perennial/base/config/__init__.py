@@ -16,17 +16,15 @@ from perennial.base.config.data import (
 )
 from perennial.base.config.fields import Section, refused_texts, shown, without_secrets
 from perennial.base.config.networks import NETWORKS, network_name
+from perennial.base.config.paths import PathsConfig, publish_target, require_own_data_apart
 from perennial.base.config.pretrained import BY_NAME, NETWORK_SIZE
 from perennial.base.config.release import (
     EvaluateConfig,
     ExportConfig,
     GateConfig,
     MonitorConfig,
-    PathsConfig,
     PublishConfig,
     RecordConfig,
-    publish_target,
-    require_own_data_apart,
 )
 from perennial.base.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
 from perennial.base.errors import ConfigError

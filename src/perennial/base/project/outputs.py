@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perennial.base import config, files
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import dvc_lock
 from perennial.base.project.stages import FOLDERS, STAGES

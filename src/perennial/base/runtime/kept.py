@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import dvc, outputs
 from perennial.base.project.stages import STAGES

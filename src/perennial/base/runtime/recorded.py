@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc_lock import LockedStage

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from perennial.base import documents, files
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import PerennialError
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc import DvcError

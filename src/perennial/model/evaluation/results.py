@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.documents import JsonFile, read_checked, read_json
 from perennial.base.errors import DataError, PerennialError, QualityError, listed, printable
 from perennial.base.project import dvc_lock

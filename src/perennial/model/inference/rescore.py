@@ -22,7 +22,7 @@ from perennial.model.inference.inputs import ImageSource
 def main(job: dict[str, Any]) -> None:
     """Write the predictions of the export job["export"] on the test split of job["records"] to job["to"].
 
-    The archive holds the arrays [N] of `evaluation.champion.Champion`.
+    The archive holds the arrays [N] of `evaluation.comparison.Champion`.
 
     Raises:
         DataError: the records are missing or were changed.

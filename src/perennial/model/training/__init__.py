@@ -1,1 +1,1 @@
-"""Training. Read in this order: records.pipeline, then shuffle, cache, input, train_step and loop."""
+"""Training. Read in this order: shuffle (which example comes when), cache, input, train_step and loop."""

@@ -267,7 +267,7 @@ class Loop:
         """Run the steps of one call, at most up to the next event."""
         step = state.step
         self.saver.checkpoints.check()
-        self._enter_phase(step)
+        self._begin_batches(step)
         end = min(self.triggers.next_event(step), self.trainer.resize(step) or math.inf)
         steps = min(self.pace.steps_per_call, int(end) - step)
         # Compiling takes longer than a signal may wait, so a signal can interrupt the first step, and only that
@@ -284,13 +284,13 @@ class Loop:
                     self.recorder.add_steps(self._rows(results, step), self.pace)
                 self._consistent = True
 
-    def _enter_phase(self, step: int) -> None:
-        """Begin the batches of a phase, of images or of features."""
+    def _begin_batches(self, step: int) -> None:
+        """Begin the batches of a phase, of images or of features, at any step: after a resume, too."""
         phase = self.trainer.phase(step)
         if phase is not self._phase:
             self._iterator = None  # free what the previous phase kept
             features = phase.frozen.table(self.input) if phase.frozen else None
-            self._iterator = self.input.iterator(self.trainer.strategy, *self.triggers.epoch(step), features)
+            self._iterator = self.input.iterator(self.trainer.strategy, *self.triggers.position(step), features)
             self._phase = phase
 
     def _call(self, step: int, steps: int) -> StepResults:

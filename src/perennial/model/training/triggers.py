@@ -68,7 +68,7 @@ class Triggers:
             profiled=range(first, first + logging.profile_steps) if first >= 0 else range(0),
         )
 
-    def epoch(self, step: int) -> tuple[int, int]:
+    def position(self, step: int) -> tuple[int, int]:
         """The epoch of the next step, counted from 0, and the steps completed in it."""
         return divmod(step, self.length.steps_per_epoch)
 

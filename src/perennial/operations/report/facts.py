@@ -16,8 +16,8 @@ from perennial.base.project import exclusions, pins
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import report as content
-from perennial.model.evaluation import champion, diagnostics, predictions
-from perennial.model.evaluation.champion import Champion
+from perennial.model.evaluation import comparison, diagnostics, predictions
+from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.diagnostics import Matrix, Reliability
 from perennial.model.evaluation.plots import Curve
 from perennial.model.evaluation.predictions import TopPredictions
@@ -118,7 +118,7 @@ def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
 
 
 def _champion(folder: Path, decision: Decision) -> Champion | None:
-    opponent = champion.read(folder)
+    opponent = comparison.read(folder)
     if opponent is None or decision.champion is None or opponent.version != decision.champion.version:
         raise DataError(f"{folder} is not the champion of the decision; `dvc repro gate` decides again")
     return None if opponent.problem else opponent

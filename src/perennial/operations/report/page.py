@@ -19,7 +19,7 @@ from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail
 from perennial.data.validation.report import by_split
 from perennial.model.evaluation import plots
-from perennial.model.evaluation.champion import correct, recall
+from perennial.model.evaluation.comparison import correct, recall
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
 from perennial.operations.report import facts, suspects

@@ -12,8 +12,8 @@ from typing import Any
 
 from perennial.base import config, documents, files
 from perennial.base.config import Config, options
+from perennial.base.config.paths import PathsConfig
 from perennial.base.config.pretrained import BY_NAME
-from perennial.base.config.release import PathsConfig
 from perennial.base.config.upgrade import preset_keys, set_values, upgrade
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import outputs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perennial.base import documents
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project import dvc_lock
-from perennial.model.evaluation import champion, predictions
+from perennial.model.evaluation import comparison, predictions
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.release.audit.objects import DvcObjects
 from perennial.reproduce.why import images
@@ -153,14 +153,14 @@ def _examples(
         compared=len(rows_a),
         only_a=only_a,
         only_b=only_b,
-        p_value=min(1.0, 2 * champion.mcnemar(max(only_a, only_b), min(only_a, only_b))),
+        p_value=min(1.0, 2 * comparison.mcnemar(max(only_a, only_b), min(only_a, only_b))),
         classes=dict(_classes(_recall(a), _recall(b))),
         flips=flips,
     )
 
 
 def _recall(found: TopPredictions) -> Mapping[str, float]:
-    values = champion.recall(found.labels, found.predicted == found.labels, len(found.classes))
+    values = comparison.recall(found.labels, found.predicted == found.labels, len(found.classes))
     return dict(zip(found.classes, values.tolist(), strict=True))
 
 

@@ -11,8 +11,8 @@ from scipy.stats import binomtest
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
-from perennial.model.evaluation import champion as champions
-from perennial.model.evaluation.champion import Champion, compare, mcnemar
+from perennial.model.evaluation import comparison
+from perennial.model.evaluation.comparison import Champion, compare, mcnemar
 from perennial.model.evaluation.predictions import TopPredictions
 
 CLASSES = ("cat", "dog", "bird")
@@ -90,7 +90,7 @@ def test_other_examples_cannot_be_compared(change: dict[str, object]) -> None:
 def test_a_champion_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = replace(champion(np.array([0, 2])), p_true=np.array([0.5, np.nan], np.float32))
     written.write(tmp_path)
-    found = champions.read(tmp_path)
+    found = comparison.read(tmp_path)
     assert found is not None
     for name, value in vars(written).items():
         np.testing.assert_array_equal(getattr(found, name), value)
@@ -105,7 +105,7 @@ def test_equal_champions_are_equal_files(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize("name", [champions.FACTS, champions.PREDICTIONS])
+@pytest.mark.parametrize("name", [comparison.FACTS, comparison.PREDICTIONS])
 @pytest.mark.parametrize("content", [None, b"", b"{}"])
 def test_a_damaged_champion_is_named(tmp_path: Path, name: str, content: bytes | None) -> None:
     champion(np.arange(3)).write(tmp_path)
@@ -113,12 +113,12 @@ def test_a_damaged_champion_is_named(tmp_path: Path, name: str, content: bytes |
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=rf"{name} .*dvc repro"):
-        champions.read(tmp_path)
+        comparison.read(tmp_path)
 
 
 def test_a_champion_without_a_version_is_named(tmp_path: Path) -> None:
     champion(np.arange(3)).write(tmp_path)
-    facts = documents.read_json(tmp_path / champions.FACTS)
-    files.write_json(tmp_path / champions.FACTS, facts | {"version": None})
+    facts = documents.read_json(tmp_path / comparison.FACTS)
+    files.write_json(tmp_path / comparison.FACTS, facts | {"version": None})
     with pytest.raises(DataError, match=r"champion\.json has no version"):
-        champions.read(tmp_path)
+        comparison.read(tmp_path)
