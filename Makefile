@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release docs bench lock deploy clean
+.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release generate docs bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -103,6 +103,13 @@ wheel: install .work/infra/installed
 release: lint test
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(RUN) .venv/bin/python infra/release.py
+
+# Pages, pictures and version lists that are made from the code.
+generate: install-dev
+	@mkdir -p .work && $(RUN) perennial config --options >.work/options.md && mv .work/options.md docs/reference/options.md
+	@$(RUN) .venv/bin/python docs/commands.py >.work/commands.md && mv .work/commands.md docs/reference/commands.md
+	@$(RUN) .venv/bin/python docs/drawings.py
+	@$(RUN) .venv/bin/python -m perennial.base.runtime.environment
 
 # The site of docs/, in .work/site; a broken link is an error.
 docs: install-dev

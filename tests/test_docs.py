@@ -216,3 +216,8 @@ def test_the_changelog_says_what_the_first_release_is_and_not_how_it_came_about(
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     first = text[text.index("## 0.1.0") :]
     assert len(first.splitlines()) <= 30, "what changed before 0.1.0 was released stays in git"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_page_of_each_stage_exists(stage: str) -> None:
+    assert (ROOT / "docs" / "how-to" / f"{STAGES[stage].page}.md").is_file()

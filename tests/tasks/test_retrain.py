@@ -5,9 +5,8 @@ from contextlib import nullcontext
 import pytest
 
 from flows import retrain
+from perennial.base.project.stages import STAGES
 from perennial.orchestration.work.failures import StageFailed
-
-STAGES = ("download", "convert", "validate", "initialize", "train", "evaluate", "export", "champion", "gate")
 
 
 def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,6 @@ import typer
 
 from perennial.base import config, files
 from perennial.base.config import Config
-from perennial.base.config.release import EvaluateConfig
-from perennial.base.config.training import TrainConfig
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.base.project import outputs, source_code
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
@@ -285,15 +283,17 @@ def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool)
 
 @contextmanager
 def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
-    """Reserve GPUs for a stage; in the parameters of the block, device numbers count among them."""
+    """Reserve GPUs for a stage whose section of the parameters has `devices`.
+
+    In the parameters of the block, device numbers count among the reserved GPUs.
+    """
     name, one = ("evaluate", True) if stage == "watch" else (stage, False)
-    sections: dict[str, TrainConfig | EvaluateConfig] = {"train": checked.train, "evaluate": checked.evaluate}
-    section = sections.get(name)
-    if section is None or (stage == "watch" and section.devices == "auto"):  # which is one CPU
+    section = getattr(checked, name, None)
+    devices = getattr(section, "devices", None)
+    if section is None or devices is None or (stage == "watch" and devices == "auto"):  # which is one CPU
         yield checked, Lease(devices="cpu:1")
         return
-    key = f"{name}.devices"
-    with lease.leased(section.devices, checked.compute.gpus, key=key, name=stage, one=one) as taken:
+    with lease.leased(devices, checked.compute.gpus, key=f"{name}.devices", name=stage, one=one) as taken:
         own = section.model_copy(update={"devices": taken.devices})
         yield checked.model_copy(update={name: own}), taken
 

@@ -136,3 +136,10 @@ def _text(file: Path) -> str:
 @cache
 def _tree(text: str) -> ast.Module:
     return ast.parse(text)
+
+
+if (
+    __name__ == "__main__"
+):  # what dvc.yaml lists under `deps`: python -m perennial.base.project.source_code STAGE
+    listed_files = sorted(file.relative_to(PACKAGE.parents[1]) for file in of_stage(sys.argv[1]))
+    sys.stdout.writelines(f"{file}\n" for file in listed_files)
