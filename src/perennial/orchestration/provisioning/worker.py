@@ -77,6 +77,7 @@ def main(project: Path) -> None:
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each request
     os.environ["PREFECT_API_URL"] = _server(pools)
     os.chdir(project)  # Prefect also loads the flow in the worker, when a run is dead
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
