@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.pipelines import Project
 
+from perennial.base import documents
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc import DvcError
 
@@ -97,6 +98,16 @@ def test_the_files_of_a_folder_that_dvc_ignores_as_a_whole_are_still_found(tmp_p
     (tmp_path / ".dvcignore").write_text(IGNORED)
     for folder, found in (("elsewhere", {"a", "sub/b"}), ("elsewhere/sub", {"b"})):
         assert dvc.files_of(tmp_path / folder).keys() == found
+
+
+@pytest.mark.usefixtures("older")
+@pytest.mark.parametrize("text", ["", '{"read": {"/home/me'])
+def test_a_list_of_locks_that_a_full_disk_left_half_written_is_no_obstacle(text: str) -> None:
+    file = Path(".dvc", "tmp", "rwlock")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    assert dvc.run("status", "--json").startswith("{")
+    assert not file.exists() or documents.parse_json(file.read_bytes()) is not None
 
 
 @pytest.mark.parametrize(

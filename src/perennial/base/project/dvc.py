@@ -1,5 +1,6 @@
 """Calls of the DVC program, without analytics, prompts or passwords in messages. Flows use its Python API."""
 
+import fcntl
 import hashlib
 import importlib
 import json
@@ -9,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fnmatch import translate
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from perennial.base import files
+from perennial.base import documents, files
 from perennial.base.errors import PerennialError, redacted
 
 LINES = 3  # of a message
@@ -41,6 +43,7 @@ S3_REFUSALS = {
 }
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 TRIAL_S = 60
+BROKEN_LOCKS = "Unable to read RWLock-file"
 SUPPORT = "https://dvc.org/support"  # in a line below every unexpected error
 
 
@@ -64,12 +67,19 @@ def run(
     Raises:
         DvcError: it failed, with the last lines of its message, or did not end in time.
     """
-    try:
-        done = subprocess.run(
+
+    def call() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "dvc", *arguments], env=variables or environment(), cwd=folder,
             stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
             timeout=timeout_s,
         )  # fmt: skip
+
+    try:
+        done = call()
+        if done.returncode and BROKEN_LOCKS in done.stderr:
+            _remove_broken_locks(folder or root())
+            done = call()
     except subprocess.TimeoutExpired:
         raise DvcError(f"`dvc {arguments[0]}` did not end within {timeout_s:g} s") from None
     if done.returncode:
@@ -78,6 +88,17 @@ def run(
         remedy = s3_remedy(done.stderr)
         raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {remedy}' if remedy else ''}")
     return done.stdout
+
+
+def _remove_broken_locks(folder: Path) -> None:
+    """Remove the list of locks that a full disk or a kill left half written, on which every later DVC fails."""
+    file, guard = folder / ".dvc" / "tmp" / "rwlock", folder / ".dvc" / "tmp" / "rwlock.lock"
+    with suppress(OSError), guard.open("ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # as DVC does while it writes the list
+        try:
+            documents.parse_json(file.read_bytes())
+        except ValueError:
+            file.unlink()
 
 
 def s3_remedy(said: str) -> str | None:
