@@ -84,14 +84,17 @@ def closure(file: Path, *, package: Path = PACKAGE, programs: bool = False) -> s
 
     `programs`: include what the programs run that these files start.
     """
-    found, queue = {file}, [file]
+    found, queue, known = {file}, [file], set[str]()
     while queue:
         file = queue.pop()
         text = _text(file)
         for module in (*imported(text), *(_started(text) if programs else ())):
             for end in range(2, module.count(".") + 2):
-                other = _file(".".join(module.split(".")[:end]), package)
-                if other and other not in found:
+                name = ".".join(module.split(".")[:end])
+                if name in known:
+                    continue
+                known.add(name)
+                if (other := _file(name, package)) and other not in found:
                     found.add(other)
                     queue.append(other)
     return found
