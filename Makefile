@@ -37,11 +37,15 @@ install: .venv/installed
 	@$(call install_packages,--no-deps --no-build-isolation -e .)
 	@sha256sum requirements/base.txt > $@
 
+# Each process of the tests imports these, and would compile them to bytecode at the same time.
+IMPORTED = import prefect.main, prefect.server.api.server, dvc.repo, moto.server, boto3, hypothesis, matplotlib, sklearn, scipy
+
 install-dev: install .venv/installed-dev
 
 .venv/installed-dev: .venv/installed requirements/dev.txt
 	@echo "Installing the packages of requirements/dev.txt into .venv"
 	@$(call install_packages,--require-hashes -r requirements/dev.txt)
+	@export HOME="$$PWD/.work"; $(RUN) .venv/bin/python -c "import tensorflow, keras" 2> /dev/null & $(RUN) .venv/bin/python -c "$(IMPORTED)"; wait
 	@sha256sum requirements/dev.txt > $@
 
 # SET="train.epochs=2 'model.name=lenet'" writes values into params.yaml first.
