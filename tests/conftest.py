@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 # Before TensorFlow: its set-up of logging closes the handlers of others, absl's with pytest's stderr in it.
 import prefect.main  # noqa: F401
 import pytest
+from support import forks
 from support.parameters import change_params
 
 from perennial.base import config
@@ -64,6 +66,18 @@ def load(workspace: Path) -> Load:
         return config.load(workspace / "params.yaml")
 
     return change
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process starts are forks of one that has imported TensorFlow."""
+    monkeypatch.setattr(sys, "executable", forks.with_tensorflow())
+
+
+@pytest.fixture
+def forked_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process starts are forks of one that has imported DVC."""
+    monkeypatch.setattr(sys, "executable", forks.python())
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,28 @@
 import os
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.checkout import Beside, Checkout, Server, free_port, responds, wait_until
+from support.checkout import Beside, Checkout, Server, copy_project, free_port, responds, wait_until
 
-ROOT = Path(__file__).parents[2]
 EPOCHS = 2  # enough to see every stage work
+# Of a server, which take a tenth of a core by default: schedules are looked at often, and all else seldom.
+SERVICES = {
+    "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "3",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "5",  # of each schedule, instead of 100
+    **{
+        f"PREFECT_SERVER_SERVICES_{service}_LOOP_SECONDS": "60"
+        for service in (
+            "CANCELLATION_CLEANUP", "CLEANUP_RECONCILER", "FOREMAN", "LATE_RUNS", "PAUSE_EXPIRATIONS",
+            "REPOSSESSOR",
+        )
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -24,15 +35,7 @@ def make_checkout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
         base = tmp_path_factory.mktemp(name)
         checkout = Checkout(base / "the project", base / "home")
         checkout.home.mkdir()
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, check=True, text=True,
-        )  # fmt: skip
-        for file in filter(None, listed.stdout.split("\0")):
-            target = checkout.folder / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / file).exists() and file != "dvc.lock":
-                shutil.copy(ROOT / file, target)
+        copy_project(checkout.folder, {"dvc.lock"})
         checkout.set("train", epochs=EPOCHS)
         checkout.set("gate", min_accuracy=0.1)
         for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm start"):
@@ -49,7 +52,7 @@ def reproduced(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytes
     One process of pytest runs the stages; the others copy its checkout.
     """
     base, shared = tmp_path_factory.getbasetemp(), of_all_processes(tmp_path_factory)
-    checkout, finished = make_checkout("reproduced"), shared / "finished"
+    checkout, finished = replace(make_checkout("reproduced"), forked=True), shared / "finished"
     with FileLock(shared / "finished.lock"):
         if finished.exists():
             shutil.rmtree(checkout.folder)
@@ -75,7 +78,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     Making the tables takes most of a server's start, so the next servers begin with a copy of them.
     """
     home, new = tmp_path_factory.mktemp("server"), of_all_processes(tmp_path_factory) / "new.db"
-    if new.exists():
+    made = new.exists()
+    if made:
         shutil.copy(new, home / "prefect.db")
     port = str(free_port())
     url = f"http://127.0.0.1:{port}/api"
@@ -84,7 +88,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",  # for all that these tests do
-        "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "20",  # of each schedule, instead of 100
+        "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": str(not made),
+        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": str(not made),
+        "PREFECT_SERVER_UI_ENABLED": "false",
+        **SERVICES,
         # SQLite lets one connection write at a time; on a busy machine the others wait longer than by default.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
         "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
@@ -94,7 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
     ) as started:
         wait_until(lambda: responds(f"{url}/health"))
-        if not new.exists():
+        if not made:
             copy = tmp_path_factory.mktemp("tables") / new.name
             with (
                 closing(sqlite3.connect(home / "prefect.db")) as tables,

@@ -2,15 +2,14 @@
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import sklearn
-from support import forks
 from support.checkout import Checkout
 from support.parameters import change_params
 
@@ -58,7 +57,7 @@ def source() -> Iterator[Source]:
 @pytest.fixture(scope="module")
 def downloading(make_checkout: Callable[[str], Checkout], source: Source) -> Checkout:
     """A checkout whose first stage fetches from that server."""
-    checkout = make_checkout("edits")
+    checkout = replace(make_checkout("edits"), forked=True)
     checkout.set("dataset", base_url=source.url)
     commit = ("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam")
     checkout.must(*commit, "Source")
@@ -79,7 +78,7 @@ def project(downloading: Checkout, source: Source) -> Checkout:
 
 
 def download(checkout: Checkout) -> subprocess.CompletedProcess[str]:
-    return checkout.run(forks.python(), "-m", "dvc", "repro", "download")
+    return checkout.run("dvc", "repro", "download")
 
 
 def recorded(checkout: Checkout) -> dict[tuple[str, str], object]:
@@ -225,7 +224,7 @@ def test_what_it_does_not_read_disturbs_nothing(project: Checkout, source: Sourc
 @pytest.mark.slow
 def test_a_second_dvc_repro_is_refused_and_the_first_goes_on(project: Checkout, source: Source) -> None:
     second = []
-    source.edit = lambda: second.append(project.run(sys.executable, "-m", "dvc", "repro", "download"))
+    source.edit = lambda: second.append(project.run("dvc", "repro", "download"))
     assert download(project).returncode == 0
     assert second[0].returncode
     assert "is busy" in second[0].stdout
@@ -239,7 +238,7 @@ def test_an_experiment_in_a_temporary_folder_reads_its_own_files(project: Checko
         replaced(project, CODE, "\n\n", "\n# A comment\n\n")
 
     source.edit = edit
-    command = (forks.python(), "-m", "dvc", "exp", "run", "--temp", "-n", "mine", "download")
+    command = ("dvc", "exp", "run", "--temp", "-n", "mine", "download")
     done = project.run(*command, PYTHONPATH="src")
     assert done.returncode == 0, done.stdout
     project.must("git", "checkout", "-q", ".")
@@ -263,7 +262,7 @@ def test_what_is_set_back_before_the_end_is_no_change(project: Checkout, source:
 
 def test_by_hand_it_is_said_and_the_result_stays(project: Checkout, source: Source) -> None:
     source.edit = lambda: project.set("dataset", digests="record")
-    done = project.run(sys.executable, "-m", "perennial", "download")
+    done = project.run("perennial", "download")
     assert done.returncode == 75
     assert "the result stays in place, made as it was before" in done.stdout
     assert (project.folder / "data" / "raw" / DIGITS.name).is_file()
@@ -271,7 +270,7 @@ def test_by_hand_it_is_said_and_the_result_stays(project: Checkout, source: Sour
 
 def test_values_of_one_command_are_not_those_of_the_project(project: Checkout, source: Source) -> None:
     source.edit = lambda: project.set("dataset", digests="record")
-    project.must(sys.executable, "-m", "perennial", "download", "--set", "dataset.on_bad_image=skip")
+    project.must("perennial", "download", "--set", "dataset.on_bad_image=skip")
 
 
 def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, source: Source) -> None:
@@ -280,7 +279,7 @@ def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, s
         raise ConnectionError
 
     source.edit = fail
-    command = (sys.executable, "-m", "perennial", "download")
+    command = ("perennial", "download")
     run = {"PERENNIAL_RUN": "night-1", "PERENNIAL_HOME": str(project.home)}
     assert project.run(*command, **run).returncode == 1
     again = project.run(*command, **run)
@@ -295,11 +294,11 @@ def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project
     pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
     edit = "sed -i s/pinned/record/ params.yaml"
     pipeline.write_text(pipeline.read_text().replace(command, f"{command} && {edit}"))
-    done = project.run(forks.python(), "-m", "dvc", "repro", "convert")
+    done = project.run("dvc", "repro", "convert")
     assert "exited with 75" in done.stdout
     assert 'dataset.digests is "record" in dvc.lock, and download used "pinned"' in done.stdout
     project.must("git", "checkout", "-q", "dvc.yaml")
-    assert "download was recorded" not in project.run(forks.python(), "-m", "dvc", "repro", "convert").stdout
+    assert "download was recorded" not in project.run("dvc", "repro", "convert").stdout
 
 
 def test_what_changed_just_after_the_last_stage_is_named_by_the_next_command(project: Checkout) -> None:
@@ -326,7 +325,7 @@ TRAINED = "training mnist_cnn"
 
 def trained(checkout: Checkout, edit: Callable[[], object]) -> tuple[int, str]:
     """Reproduce the training, and edit something once its first step is near."""
-    command = [sys.executable, "-m", "dvc", "repro", "train"]
+    command = ["dvc", "repro", "train"]
     lines = []
     with subprocess.Popen(
         command, cwd=checkout.folder, env=checkout.environment(), text=True,
@@ -363,7 +362,7 @@ def test_a_model_card_describes_the_training_of_its_model(reproduced: Checkout) 
     file = reproduced.folder / "params.yaml"
     before, locked = file.read_bytes(), (reproduced.folder / "dvc.lock").read_bytes()
     change_params(file, {"train.epochs": 77})  # as after the training, while the evaluation runs
-    done = reproduced.run(sys.executable, "-m", "dvc", "repro", "--single-item", "export")
+    done = reproduced.run("dvc", "repro", "--single-item", "export")
     assert "exited with 75" in done.stdout
     assert "now 77) changed since train ran, and export reads both" in done.stdout
     assert (reproduced.folder / "dvc.lock").read_bytes() == locked

@@ -98,7 +98,7 @@ def test_a_damaged_shard_is_named_and_ends_the_stage_with_3(reproduced: Checkout
     content = bytearray(shard.read_bytes())
     content[400] ^= 1
     shard.write_bytes(content)
-    done = reproduced.run("python", "-m", "perennial", stage)
+    done = reproduced.run("perennial", stage)
     reproduced.restore()
     assert done.returncode == 3
     assert f"{shard.name} record 1 at byte 284:" in done.stdout
@@ -142,5 +142,5 @@ def test_everything_but_the_remote_works_without_the_extra(reproduced: Checkout)
     )
     path = os.pathsep.join((str(reproduced.folder / "src"), str(reproduced.home)))
     assert reproduced.run("python", "-c", "import boto3", PYTHONPATH=path).returncode == 1
-    assert "up to date" in reproduced.must("dvc", "status", PYTHONPATH=path)
-    reproduced.must("python", "-m", "perennial", "validate", PYTHONPATH=path)
+    assert "up to date" in reproduced.must(sys.executable, "-m", "dvc", "status", PYTHONPATH=path)
+    reproduced.must(sys.executable, "-m", "perennial", "validate", PYTHONPATH=path)

@@ -104,7 +104,7 @@ def here(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The parameters of a copy of the repository, which the test works in and which pins the version."""
     repository.copy(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", forks.python())  # for `dvc get`
+    monkeypatch.setattr(sys, "executable", forks.with_tensorflow())  # for `dvc get` and scores
     pin(repository.commit)
     return config.load(Path("params.yaml"))
 

@@ -1,18 +1,24 @@
 """The stage evaluate, and `perennial evaluate --split`: scores, refusals and files left alone."""
 
+import contextlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import ROOT
 from scipy.special import softmax
 from support import scoring
+from support.parameters import change_params
 from support.scoring import World
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.config import load as load_config
+from perennial.base.config.release import PathsConfig
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.base.runtime import cluster
 from perennial.cli.evaluate import score
@@ -24,6 +30,7 @@ from perennial.model.models.model_folder import Description
 from perennial.stages.evaluate import evaluate
 
 SIZES = {"train": 40, "validation": 7, "test": 103}
+PATHS = PathsConfig()
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +45,20 @@ def config(load, world: World) -> Config:
     scoring.write_records(config.paths.records, world, SIZES)
     model_folder.save(config.paths.model, world.model, world.description)
     return config
+
+
+@pytest.fixture(scope="module")
+def evaluated(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the model was evaluated, which no test changes."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    shutil.copy(ROOT / "params.yaml", folder)
+    change_params(folder / "params.yaml", {"evaluate.batch_size": 50})
+    with contextlib.chdir(folder):
+        config = load_config(Path("params.yaml"))
+        scoring.write_records(config.paths.records, world, SIZES)
+        model_folder.save(config.paths.model, world.model, world.description)
+        evaluate(config)
+    return folder
 
 
 def written(config: Config) -> set[str]:
@@ -55,9 +76,8 @@ def spoilt(world: World, name: str, value: float) -> tuple[tf.Module, Descriptio
     return model, world.description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
 
 
-def test_each_example_has_its_answer_in_order(config: Config, world: World) -> None:
-    evaluate(config)
-    found = predictions.read(config.paths.predictions)
+def test_each_example_has_its_answer_in_order(evaluated: Path, world: World) -> None:
+    found = predictions.read(evaluated / PATHS.predictions)
     assert found.labels.tolist() == world.labels.tolist()
     assert found.probabilities == pytest.approx(softmax(world.logits, axis=1), abs=1e-5)
     assert (found.split, found.classes, found.model) == (
@@ -67,9 +87,8 @@ def test_each_example_has_its_answer_in_order(config: Config, world: World) -> N
     )
 
 
-def test_metrics_have_the_keys_that_others_read(config: Config) -> None:
-    evaluate(config)
-    found = documents.read_json(config.paths.metrics)
+def test_metrics_have_the_keys_that_others_read(evaluated: Path) -> None:
+    found = documents.read_json(evaluated / PATHS.metrics)
     assert set(found) == {
         "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "confidence_level",
         "intervals", "data", "model",
@@ -77,9 +96,8 @@ def test_metrics_have_the_keys_that_others_read(config: Config) -> None:
     assert sum(each["examples"] for each in found["per_class"].values()) == found["examples"] == 103
 
 
-def test_equal_evaluations_write_equal_files(config: Config) -> None:
-    evaluate(config)
-    before = {path.name: path.read_bytes() for path in Path("metrics").iterdir()}
+def test_equal_evaluations_write_equal_files(evaluated: Path, config: Config) -> None:
+    before = {path.name: path.read_bytes() for path in (evaluated / "metrics").iterdir()}
     assert len(before) == 8
     evaluate(config)
     assert {path.name: path.read_bytes() for path in Path("metrics").iterdir()} == before
@@ -129,9 +147,10 @@ def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> No
         evaluate(config)
 
 
-def test_classes_that_the_model_leaves_out_are_none_of_the_scores(config: Config, world: World) -> None:
-    evaluate(config)
-    before = documents.read_json(config.paths.metrics)
+def test_classes_that_the_model_leaves_out_are_none_of_the_scores(
+    evaluated: Path, config: Config, world: World
+) -> None:
+    before = documents.read_json(evaluated / PATHS.metrics)
     later = replace(world, labels=world.labels + 1)
     scoring.write_records(config.paths.records, later, SIZES, ("background", *scoring.CLASSES))
     options = world.description.options.model_copy(update={"labels_offset": 1})

@@ -17,6 +17,7 @@ from perennial.stages.export import export
 
 VALUES = {
     "model.name": "fast_cnn",
+    "model.channels": [8, 16, 16],
     "preprocessing.name": "shifted",
     "preprocessing.image_size": 16,
     "train.augmentation.alternating_flip": True,
@@ -38,7 +39,7 @@ def trained(digits, tmp_path_factory):
 
 
 @pytest.fixture
-def done(trained, tmp_path, monkeypatch):
+def done(trained, tmp_path, monkeypatch, forked):
     """What it left, in a copy of that folder which the test works in."""
     folder, outcome = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)

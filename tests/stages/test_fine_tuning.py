@@ -5,14 +5,13 @@ import logging
 import os
 import shutil
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-from support import raw
+from support import forks, raw
 from support.parameters import change_params
 from support.training import initialize_weights
 
@@ -231,7 +230,7 @@ def test_one_command_starts_from_other_weights_and_pins_nothing(again) -> None:
     params = Path("params.yaml").read_bytes()
     values = {"warm_start.path": "trained", "max_steps": 1, "optimizer": "sgd", "learning_rate": 1e-30}
     changes = [part for key, value in values.items() for part in ("--set", f"train.{key}={value}")]
-    command = [sys.executable, "-m", "perennial", "train", *changes]
+    command = [forks.with_tensorflow(), "-m", "perennial", "train", *changes]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import forks
 from support.parameters import change_params
 
 from perennial.base import config, documents, files
@@ -38,6 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change_params(folder / "params.yaml", SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(sys, "executable", forks.with_tensorflow())
         parameters = config.load(Path("params.yaml"))
         for stage in (download, convert, validate, train, evaluate, export, champion, gate):
             stage(parameters)
@@ -45,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: None) -> Config:
     """The parameters of a copy of the finished run, which the test works in."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -2,13 +2,14 @@
 
 import os
 import random
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import httpx
 from support import forks
 from support.parameters import change_params
 
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 RESPONSE_S = 600  # a busy machine answers late
 TRIES = 60
@@ -34,6 +36,7 @@ class Checkout:
 
     folder: Path
     home: Path
+    forked: bool = False  # whether `python`, `dvc` and `perennial` are forks that no signal reaches
 
     def environment(self, **extra: str) -> dict[str, str]:
         """Environment of a person who works in the checkout and has set nothing else."""
@@ -41,7 +44,7 @@ class Checkout:
         kept = {name: os.environ[name] for name in names if name in os.environ}
         return {
             **kept,
-            "PATH": os.pathsep.join((str(BIN), os.environ["PATH"])),
+            "PATH": forks.path(tensorflow=True) if self.forked else f"{BIN}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "PYTHONPATH": str(self.folder / "src"),
             "DO_NOT_TRACK": "1",
@@ -79,6 +82,18 @@ class Checkout:
         """Restore committed files and the outputs that dvc.lock lists."""
         self.must("git", "checkout", "-q", ".")
         self.dvc("checkout", "-q", "--force")
+
+
+def copy_project(folder: Path, left_out: Collection[str]) -> None:
+    """Copy the working tree as it is, without some files and folders at its top, and with its bytecode."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    names = [name for name in tracked.split("\0") if name and Path(name).parts[0] not in left_out]
+    names += [str(file.relative_to(ROOT)) for file in (ROOT / "src").rglob("*.pyc")]
+    for name in names:
+        with suppress(FileNotFoundError):  # removed, but not for git
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)  # with its time, which bytecode names
 
 
 def processes_under(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m dvc` and `python -m perennial` without the time of their imports, which one process did for all.
+"""`dvc` and `perennial` without the time of their imports, which one process did for all.
 
 Each is a fork of it: a process of its own, with its arguments, folder, environment and files. A signal to the
 program that was started does not reach the fork, so a test that kills one starts it with `sys.executable`.
@@ -6,7 +6,9 @@ program that was started does not reach the fork, so a test that kills one start
 
 import atexit
 import functools
+import gc
 import importlib
+import importlib.machinery
 import marshal
 import os
 import runpy
@@ -26,14 +28,15 @@ IMPORTED = (
     "dvc.cachemgr", "dvc.cli.parser", "dvc.daemon", "dvc.data_cloud", "dvc.repo", "dvc.repo.artifacts",
     "dvc.repo.datasets", "dvc.repo.index", "dvc.repo.metrics", "dvc.repo.open_repo", "dvc.repo.params",
     "dvc.repo.plots", "dvc.repo.stage", "dvc.scm", "scmrepo.git", "scmrepo.git.backend.dulwich",
-    "scmrepo.git.backend.pygit2", "perennial.base.config", "perennial.release.registry.record", "typer.main",
+    "scmrepo.git.backend.pygit2", "gto.cli", "perennial.base.config", "perennial.release.registry.record",
+    "typer.main",
 )  # fmt: skip
 # Runs without site-packages, so that it starts at once.
 CLIENT = """\
 import marshal, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect("\\0" + sys.argv[1])
-request = marshal.dumps((sys.argv[2:], os.getcwd(), dict(os.environ)))
+request = marshal.dumps((sys.argv[2:], os.getcwd(), dict(os.environ), os.getppid()))
 socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
 server.sendall(request)
 code = server.recv(1)
@@ -41,23 +44,51 @@ os._exit(code[0] if code else 70)
 """
 PROGRAM = """\
 #!/bin/sh
-case "$1 $2" in "-m dvc"|"-m perennial") shift; exec {python} -IS {client} {name} "$@";; esac
+case "$1 $2" in
+"-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.runtime.child"|"-m support."*|"-m -c")
+    shift; exec {python} -IS {client} {name} "$@";;
+esac
 exec {python} "$@"
 """
+SHORT = '#!/bin/sh\nexec {python} -IS {client} {name} "${{0##*/}}" "$@"\n'
+# They import what a stage may need, TensorFlow first.
+STAGES = ("perennial.stages.evaluate", "perennial.stages.export", "perennial.stages.train")
+PROCESS = "perennial.base.runtime.process"
+PYTHON = sys.executable  # which tests replace
+
+
+def python() -> str:
+    """The path of a program like `sys.executable`, for the rest of this process."""
+    return str(_started() / "python")
+
+
+def with_tensorflow() -> str:
+    """The same, for what imports TensorFlow; code from a string is given as `-m -c CODE`."""
+    return str(_started(*STAGES) / "python")
+
+
+def path(*, tensorflow: bool = False) -> str:
+    """A PATH whose `python`, `dvc` and `perennial` are forks."""
+    folders = _started(*STAGES if tensorflow else ()), Path(PYTHON).parent
+    return os.pathsep.join((*map(str, folders), os.environ["PATH"]))
 
 
 @functools.cache
-def python() -> str:
-    """The path of a program like `sys.executable`, for the rest of this process."""
+def _started(*modules: str) -> Path:
+    """A folder with the programs that are forks of a process which has imported some modules, too."""
     folder = Path(tempfile.mkdtemp(prefix="forks-"))
-    program, client, name = folder / "forked", folder / "client.py", f"perennial-{folder.name}"
+    client, name = folder / "client.py", f"perennial-{folder.name}"
     client.write_text(CLIENT)
-    quoted = {"python": shlex.quote(sys.executable), "client": shlex.quote(str(client)), "name": name}
-    program.write_text(PROGRAM.format(**quoted))
-    program.chmod(0o755)
-    # An empty HOME: libgit2 looks for the user's settings once.
-    environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "support.forks", name, str(program)]
+    quoted = {"python": shlex.quote(PYTHON), "client": shlex.quote(str(client)), "name": name}
+    for program, text in {"python": PROGRAM, "dvc": SHORT, "perennial": SHORT}.items():
+        (folder / program).write_text(text.format(**quoted))
+        (folder / program).chmod(0o755)
+    # An empty HOME: libgit2 looks for the user's settings once. The rest is as in a stage.
+    environment = {
+        **os.environ, "HOME": str(folder), "KERAS_HOME": str(folder), "MPLCONFIGDIR": str(folder),
+        "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }  # fmt: skip
+    command = [PYTHON, "-m", "support.forks", name, str(folder / "python"), *modules]
     server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def end() -> None:
@@ -67,17 +98,19 @@ def python() -> str:
     atexit.register(end)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    return str(program)
+    return folder
 
 
-def serve(name: str, program: str) -> None:
+def serve(name: str, program: str, *modules: str) -> None:
     """Fork for each request, until the standard input ends."""
-    for module in IMPORTED:
+    gc.disable()
+    if modules:
+        importlib.import_module("perennial.base.runtime.tensorflow").load()
+    for module in (*IMPORTED, *modules):
         importlib.import_module(module)
+    gc.freeze()
+    gc.enable()
     assert threading.active_count() == 1, "a fork copies no threads"
-    assert "perennial.base.runtime.process" not in sys.modules, (
-        "it keeps the parent of the process that imports it"
-    )
     sys.executable = program
     requests = socket.socket(socket.AF_UNIX)
     requests.bind(f"\0{name}")
@@ -104,29 +137,48 @@ def _answer(client: socket.socket) -> None:
     size, request = int.from_bytes(header, "big"), b""
     while len(request) < size:
         request += client.recv(size - len(request))
-    (module, *arguments), folder, environment = marshal.loads(request)
+    (module, *arguments), folder, environment, parent = marshal.loads(request)
+    os.getppid = lambda: parent  # of the program that was started
     for number, descriptor in enumerate(opened):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv, sys.path[0] = [module, *arguments], folder
-    leave = os._exit
+    sys.argv = [module, *arguments]
+    sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
+    _own_code()
+    leave, own = os._exit, os.getpid()
 
     def end(code: int) -> NoReturn:
-        client.send(bytes([code & 255]))
+        if os.getpid() == own:  # and not a fork of it
+            client.send(bytes([code & 255]))
         leave(code & 255)
 
     os._exit = end  # a program may end so, too
     end(_run(module))
 
 
+def _own_code() -> None:
+    """Forget the code of this project if PYTHONPATH leads to that of another checkout."""
+    found, loaded = importlib.machinery.PathFinder.find_spec("perennial"), sys.modules["perennial"].__file__
+    if found is not None and found.origin != loaded:
+        for name in [each for each in sys.modules if each.partition(".")[0] in {"perennial", "support"}]:
+            del sys.modules[name]
+    elif PROCESS in sys.modules:  # it keeps the parent of the process that imports it
+        sys.modules[PROCESS].PARENT = os.getppid()
+
+
 def _run(module: str) -> int:
     """The exit code of a module that is run, as Python gives it."""
     code: object = 0
+    if "." in module:
+        sys.modules.pop(module, None)  # which another module had imported
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if module == "-c":
+            exec(sys.argv.pop(1), {"__name__": "__main__"})
+        else:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     except BaseException:  # noqa: BLE001 - as at the end of a program

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 from ruamel.yaml import YAML
 from support.parameters import change_params
 from support.pipelines import IDENTITY, ROOT
@@ -147,3 +148,12 @@ class Hand:
         file = self.folder / ".dvc/cache/files/md5" / digest[:2] / digest[2:]
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+
+
+@pytest.fixture
+def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_dvc: None) -> Hand:
+    """An empty history, which is the working directory."""
+    folder = tmp_path / "a project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return Hand(folder)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 ONE_S = 120  # more is taken for a hang, also on a busy machine
 MINUTE_S = 60  # what a reader gets under the profile `fuzz`
 QUICK = settings(
-    max_examples=150, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 THOROUGH = settings(QUICK, max_examples=50, derandomize=False)
 

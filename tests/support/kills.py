@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import forks
 
 import perennial
 
@@ -22,13 +22,14 @@ OPERATIONS = (*WRITES, *SYNCS, *NAMES, *REMOVALS)
 # Imports take long, so one process does them, and each piece of work is done by a copy of it. `work(folder)`
 # gives the number of the thread that is to be stopped, and does its work after that.
 STARTER = """
-import io, os, sys
+import io, os, sys, warnings
 from pathlib import Path
 from perennial import cli
 from perennial.base.runtime import process
 from perennial.base.errors import PerennialError
 
 answers = sys.stdout
+warnings.simplefilter("ignore")
 
 def say(word, what):
     answers.write(f"{word} {what}\\n")  # at once: a copy may be killed between two writes
@@ -105,9 +106,10 @@ class Worker:
         if shutil.which("strace") is None:
             pytest.skip("strace is not installed, so nothing is killed at its file operations")
         tests, source = Path(__file__).parents[1], Path(perennial.__file__).parents[1]
+        program = forks.with_tensorflow() if "tensorflow" in code else forks.python()
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", code + STARTER],
-            env={**os.environ, "PYTHONPATH": f"{source}:{tests}", "TF_CPP_MIN_LOG_LEVEL": "3"},
+            [program, "-m", "-c", code + STARTER],
+            env={**os.environ, "PYTHONPATH": f"{source}:{tests}"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
         assert self._process.stdin is not None

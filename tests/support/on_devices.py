@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from keras import Input, Model, layers
+from support import forks
 from support.training import Outcome, run
 
 from perennial.base.config.data import ModelConfig
@@ -55,7 +56,7 @@ class Devices:
         self.folder = folder
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, str(count)],
+                [forks.with_tensorflow(), "-m", __spec__.name, str(count)],
                 cwd=folder, env=environment, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip

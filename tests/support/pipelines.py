@@ -1,10 +1,12 @@
 """A small project under git and DVC: its stages take a moment, its registry is the real one."""
 
+import atexit
+import functools
 import json
 import os
 import shutil
 import subprocess
-import sys
+import tempfile
 import warnings
 from contextlib import chdir
 from dataclasses import dataclass
@@ -73,12 +75,16 @@ class Project:
     def environment(self, **extra: str) -> dict[str, str]:
         """Environment with an empty HOME and without a git identity."""
         kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        ours = {"PATH": path, "HOME": str(self.home), "PYTHONPATH": str(ROOT / "src"), "DO_NOT_TRACK": "1"}
+        ours = {
+            "PATH": forks.path(),
+            "HOME": str(self.home),
+            "PYTHONPATH": str(ROOT / "src"),
+            "DO_NOT_TRACK": "1",
+        }
         return {**kept, **ours, **extra}
 
     def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of this environment; `perennial` is that of the working tree."""
+        """Run a program of this environment; `perennial` and `dvc` are forks."""
         program = [forks.python(), "-m", *command] if command[0] in {"perennial", "dvc"} else list(command)
         return subprocess.run(
             program, cwd=self.folder, env=self.environment(**extra), capture_output=True, text=True, check=False
@@ -143,6 +149,15 @@ class Project:
 
 def make(base: Path, *, bare: bool = True) -> Project:
     """A project whose first run is reproduced but not recorded, with a remote, in a path with a space."""
+    return _made(bare=bare).copied(base)
+
+
+@functools.cache
+def _made(*, bare: bool) -> Project:
+    """The first one of this process, which is copied."""
+    folder = Path(tempfile.mkdtemp(prefix="pipelines-"))
+    atexit.register(shutil.rmtree, folder)
+    base = folder / "base"
     project = Project(base / "the project", base / "home")
     project.home.mkdir(parents=True)
     (project.folder / "pins").mkdir(parents=True)

@@ -1,5 +1,6 @@
 """Small raw data, as `download` leaves them."""
 
+import functools
 import gzip
 import io
 import struct
@@ -53,4 +54,10 @@ def write_pictures(folder: Path, classes: tuple[str, ...] = ("cat", "dog", "owl"
         for number in range(each):
             kind = ("PNG", "JPEG")[number % 2]
             file = folder / name / f"{number:02}.{kind.lower()}"
-            files.write_bytes(file, encoded(picture(1000 * label + number, 30 + number), kind))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(_drawn(1000 * label + number, 30 + number, kind))
+
+
+@functools.cache
+def _drawn(seed: int, side: int, kind: str) -> bytes:
+    return encoded(picture(seed, side), kind)

@@ -4,6 +4,7 @@ import base64
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ MODEL = f"v1/models/{NAME}"
 
 @contextmanager
 def serving(
-    model: Path | str, *, poll_s: float = 0.02, decision: Path | None = None, **limits: float
+    model: Path | str, *, poll_s: float = 0.1, decision: Path | None = None, **limits: float
 ) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
     listener = listen("127.0.0.1", 0)
@@ -40,6 +41,7 @@ def serving(
         with httpx.Client(base_url=address, timeout=60, transport=transport) as client:
             while client.get("ready").status_code != 200:
                 assert thread.is_alive()
+                time.sleep(0.01)
             yield server, client
     finally:
         server.stop()

@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from ruamel.yaml import YAML
 
 from perennial.base import config
 from perennial.base.config import error_messages, options
@@ -123,10 +122,6 @@ def replace(params):
     return change
 
 
-def values_of(params):
-    return YAML(typ="safe").load(params)
-
-
 def part(values, path):
     for key in path:
         values = values[key]
@@ -140,9 +135,9 @@ def lines(load, *arguments, **changes):
     return [line.split(": ", 1)[1] for line in str(refused.value).splitlines()]
 
 
-def errors(params, change):
+def errors(change):
     """The keys that the errors name after a change of the values."""
-    values = values_of(params)
+    values = options.values(())
     change(values)
     with pytest.raises(ConfigError) as refused:
         config.check(values)
@@ -194,9 +189,9 @@ def test_a_licence_may_be_a_url_with_a_query(load):
     assert load(**{"export.card.licence": licence}).export.card.licence == licence
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None)
 @given(key=st.sampled_from(KEYS), value=st.sampled_from(EXTREME) | st.integers() | st.floats() | st.text())
-def test_an_extreme_value_is_accepted_or_a_configuration_error(workspace, key, value):
+def test_an_extreme_value_is_accepted_or_a_configuration_error(key, value):
     values = options.values(())
     *above, name = key.split(".")
     part(values, above)[name] = value
@@ -208,15 +203,15 @@ def test_an_extreme_value_is_accepted_or_a_configuration_error(workspace, key, v
 
 
 @pytest.mark.parametrize("key", [*SECTIONS, *KEYS])
-def test_every_key_is_required(params, key):
+def test_every_key_is_required(key):
     *above, name = key.split(".")
-    assert errors(params, lambda values: part(values, above).pop(name)) == [key]
+    assert errors(lambda values: part(values, above).pop(name)) == [key]
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_missing_key_is_reported_with_its_default_and_the_remedy(params, key):
+def test_a_missing_key_is_reported_with_its_default_and_the_remedy(key):
     *above, name = key.split(".")
-    values = values_of(params)
+    values = options.values(())
     default = part(values, above).pop(name)
     with pytest.raises(ConfigError) as refused:
         config.check(values)
@@ -226,8 +221,8 @@ def test_a_missing_key_is_reported_with_its_default_and_the_remedy(params, key):
 
 @pytest.mark.parametrize("section", SECTIONS)
 @pytest.mark.parametrize("content", [None, {}, [], "x", 5])
-def test_a_section_without_its_keys_is_refused(params, section, content):
-    found = errors(params, lambda values: values.update({section: content}))
+def test_a_section_without_its_keys_is_refused(section, content):
+    found = errors(lambda values: values.update({section: content}))
     assert {key.split(".")[0] for key in found} == {section}
 
 
@@ -238,8 +233,8 @@ def test_every_matter_of_judgement_has_a_severity():
 @pytest.mark.parametrize(
     ("key", "renamed", "nearest"), [("train.epochs", "epoch", "train.epochs?"), ("train", "trian", "train?")]
 )
-def test_a_misspelt_key_is_one_error_with_the_nearest_one(params, key, renamed, nearest):
-    values = values_of(params)
+def test_a_misspelt_key_is_one_error_with_the_nearest_one(key, renamed, nearest):
+    values = options.values(())
     *above, name = key.split(".")
     part(values, above)[renamed] = part(values, above).pop(name)
     with pytest.raises(ConfigError) as refused:
@@ -248,11 +243,11 @@ def test_a_misspelt_key_is_one_error_with_the_nearest_one(params, key, renamed, 
     assert str(refused.value).endswith(nearest)
 
 
-def test_a_missing_key_is_reported_beside_an_unknown_one(params):
+def test_a_missing_key_is_reported_beside_an_unknown_one():
     def change(values):
         values["gate"]["zzz"] = values["gate"].pop("min_accuracy")
 
-    assert errors(params, change) == ["gate.min_accuracy", "gate.zzz"]
+    assert errors(change) == ["gate.min_accuracy", "gate.zzz"]
 
 
 def test_a_removed_key_is_reported_with_what_to_do(load):

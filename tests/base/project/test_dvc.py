@@ -10,6 +10,8 @@ from perennial.base import documents
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc import DvcError
 
+pytestmark = pytest.mark.usefixtures("forked_dvc")
+
 
 @pytest.fixture
 def older(tmp_path, monkeypatch):

@@ -3,10 +3,10 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import forks
 
 from perennial.base.errors import ConfigError, redacted
 from perennial.base.project.git import LAST_DATE, GitError, Repository, after, repository
@@ -124,7 +124,7 @@ def test_stages_and_versions_that_gto_assigned_count(folder: Path) -> None:
 
 
 def gto(folder: Path, *arguments: str) -> str:
-    command = [str(Path(sys.executable).with_name("gto")), *arguments]
+    command = [forks.python(), "-m", "gto.cli", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
+from support import forks
 
 from perennial.base import files
 from perennial.base.config import Config
@@ -29,7 +30,7 @@ def write(*names: str) -> None:
 
 def perennial(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-m", "perennial", *arguments]
+    command = [forks.python(), "-m", "perennial", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -105,11 +105,11 @@ def test_a_stage_that_dvc_did_not_start_keeps_dvc_out(checkout):
     Path("made").write_text("old")
     with hold() as holder:
         done = subprocess.run(
-            [sys.executable, "-m", "dvc", "repro"], capture_output=True, text=True, check=False
+            [forks.python(), "-m", "dvc", "repro"], capture_output=True, text=True, check=False
         )
         assert (done.returncode != 0, "lock" in done.stderr, Path("made").read_text()) == (True, True, "old")
         holder.communicate()
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], check=True)
+    subprocess.run([forks.python(), "-m", "dvc", "repro", "-q"], check=True)
     assert Path("made").read_text() == "new\n"
 
 

@@ -2,18 +2,11 @@
 
 import pytest
 from support import raw, s3
+from support.s3 import server
 
 from perennial.base.storage import s3 as store
 
-
-@pytest.fixture(scope="module")
-def server():
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3.CREDENTIALS.items():
-            patch.setenv(name, value)
-        s3.share_loader(patch)
-        with s3.moto() as url:
-            yield url
+__all__ = ["server"]
 
 
 @pytest.fixture

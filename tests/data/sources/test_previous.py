@@ -24,7 +24,7 @@ def pinned(name):
 
 
 @pytest.fixture
-def paths(load, monkeypatch, tmp_path):
+def paths(load, monkeypatch, tmp_path, forked_dvc):
     """Paths in a repository without commits."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

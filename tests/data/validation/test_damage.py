@@ -1,30 +1,48 @@
 """Whatever is wrong with records, manifest or baseline is refused by `validate` with a message."""
 
+import contextlib
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from support import raw
+from support.parameters import change_params
 from support.records import data_in, entry
 
 from perennial.base import documents, files
+from perennial.base.config import load as load_config
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.records import manifest
 from perennial.data.tfrecord import framing
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
 
+MNIST = {"dataset.name": "mnist", "dataset.validation_fraction": 0.25}
 SHARD = "mnist_train_00000-of-00001.tfrecord"
-KINDS = 60  # random damages of each file
+KINDS = 60 if os.environ.get("FAULTS") == "all" else 25  # random damages of each file
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """A folder with valid records: 30 examples to train on, 10 to validate and 20 to test."""
+    folder = tmp_path_factory.mktemp("converted")
+    shutil.copy(ROOT / "params.yaml", folder)
+    change_params(folder / "params.yaml", MNIST)
+    with contextlib.chdir(folder):
+        config = load_config(folder / "params.yaml")
+        raw.write_mnist(config)
+        convert(config)
+    return folder
 
 
 @pytest.fixture
-def valid(load):
-    """Parameters with valid records: 30 examples to train on, 10 to validate and 20 to test."""
-    config = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
-    raw.write_mnist(config)
-    convert(config)
-    return config
+def valid(load, converted, workspace):
+    """Parameters with those records, in a copy of the folder."""
+    shutil.copytree(converted, workspace, dirs_exist_ok=True)
+    return load(**MNIST)
 
 
 def escaped(config):

@@ -6,7 +6,6 @@ Every split size for one batch size here; FAULTS=all adds those for the others, 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from scipy.special import softmax
 from sklearn import metrics
-from support import scoring
+from support import forks, scoring
 from support.scoring import World
 
 from perennial.model.evaluation import scoring as scorer
@@ -38,7 +37,7 @@ def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, d
     for size in {size for size, _ in CELLS}:
         scoring.write_records(folder / str(size), world, {"test": size})
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, "-m", "support.scoring", str(folder)]
+    command = [forks.with_tensorflow(), "-m", "support.scoring", str(folder)]
     processes = {
         count: subprocess.Popen(
             [*command, f"cpu:{count}"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

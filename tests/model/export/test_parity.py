@@ -294,6 +294,7 @@ def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ..
         return parity.compare_apart(job, compare)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_failed_comparison_is_not_a_verdict(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"npz does not exist.*the old export was kept"):
         apart(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log")
@@ -304,6 +305,7 @@ def test_batches_end_at_a_number_of_images_or_bytes() -> None:
     assert [len(batch) for batch in parity.batches(images, 3, max_bytes=20)] == [3, 1, 3, 1]
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_dies_is_reported_with_its_log(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(PerennialError, match=r"code 1.*the old export was kept") as caught:
         apart(grey.job, tmp_path / "log", program="perennial.no_such_module")

@@ -9,6 +9,7 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.runtime import child
 
 PROGRAM = "perennial.model.inference.latency"
+pytestmark = pytest.mark.usefixtures("forked")
 
 
 @pytest.mark.slow

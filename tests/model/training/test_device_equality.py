@@ -41,6 +41,7 @@ PHOTOGRAPHS: Mapping[str, object] = {
     "preprocessing.image_size": 24,
     "preprocessing.fast": False,
 }
+FAST = {"preprocessing.name": "cifarnet"}  # colors of inception take long to compile for each size of a batch
 
 
 class Case(NamedTuple):
@@ -169,7 +170,7 @@ def test_devices_learn_what_one_learns(
     case = CASES[name]
     values = {f"train.{key}": value for key, value in case.values.items()}
     if case.photographs:
-        size, values = BATCHES[size], {**PHOTOGRAPHS, **values}
+        size, values = BATCHES[size], {**PHOTOGRAPHS, **(FAST if case.fast else {}), **values}
     one, *several = train({"train.batch_size": size, **values}, (1, *counts))
     for count, trained in zip(counts, several, strict=True):
         record_property(f"cpu:{count}", trained.difference(one))

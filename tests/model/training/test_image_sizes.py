@@ -16,7 +16,7 @@ from perennial.base.errors import ConfigError
 from perennial.model.training.image_sizes import Sizes, resized
 from perennial.model.training.triggers import Length
 
-NETWORK = {"model.name": "fast_cnn", "preprocessing.image_size": 16}
+NETWORK = {"model.name": "fast_cnn", "model.channels": [8, 8, 8], "preprocessing.image_size": 16}
 GROWING = {**NETWORK, "train.augmentation.image_sizes": [10, 12, 16], "train.max_steps": 8}
 
 

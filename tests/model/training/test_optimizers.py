@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +13,7 @@ import pytest
 import tensorflow as tf
 from conftest import Load
 from numpy.typing import NDArray
+from support import forks
 
 import perennial
 from perennial.base.config import choices
@@ -334,7 +334,7 @@ def two_replicas() -> dict[str, dict[str, Any]]:
     """Updates on two devices, in another process: the CPU cannot be split once TensorFlow has used it."""
     source = Path(perennial.__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-c", TWO_REPLICAS, source.parent / "params.yaml"],
+        [forks.with_tensorflow(), "-m", "-c", TWO_REPLICAS, source.parent / "params.yaml"],
         env={**os.environ, "PYTHONPATH": str(source)},
         check=True,
         stdout=subprocess.PIPE,

@@ -92,7 +92,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def world(tmp_path, monkeypatch, forked_dvc):
     made = World(tmp_path)
     monkeypatch.chdir(made.project)
     return made

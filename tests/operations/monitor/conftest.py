@@ -3,14 +3,14 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import raw, s3
+from support import forks, raw, s3
+from support.checkout import copy_project
 from support.parameters import change_params
 
 from perennial.base import config, files
@@ -22,11 +22,9 @@ from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
 
-ROOT = Path(__file__).parents[3]
 IDENTITY = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
             for what, value in (("NAME", "t"), ("EMAIL", "t@t"))}  # fmt: skip
 OUTS = {"download": "data/raw", "validate": "data/validation.json", "export": "models/export"}
-LEFT_OUT = {"benchmarks", "docs", "dvc.lock", "dvc.yaml", "tests"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Watched:
 
     def run(self, *command: str, **extra: str) -> str:
         """The output of a program that must succeed."""
-        program = [sys.executable, "-m", *command] if command[0] in {"dvc", "perennial"} else list(command)
+        program = [forks.python(), "-m", *command] if command[0] in {"dvc", "perennial"} else list(command)
         done = subprocess.run(
             program, cwd=self.folder, env={**self.environment, **extra}, capture_output=True, text=True,
             check=False,
@@ -76,12 +74,7 @@ def _project(folder: Path) -> None:
     """Train the first version, as far as the monitor looks at it."""
     from support.inference import write_export  # noqa: PLC0415 - imports TensorFlow, which other tests do without
 
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    for name in filter(None, tracked.split("\0")):
-        if Path(name).parts[0] not in LEFT_OUT and (ROOT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+    copy_project(folder, {"benchmarks", "docs", "dvc.lock", "dvc.yaml", "tests"})
     stages = {name: {"cmd": f"python -m perennial {name}", "outs": [out]} for name, out in OUTS.items()}
     files.write_json(folder / "dvc.yaml", {"stages": stages})
     change_params(
@@ -136,7 +129,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def watched(first: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def watched(first: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: None) -> Any:
     """A copy with an own remote, which the test works in; new objects are removed afterwards."""
     shutil.copytree(first.folder.parent, tmp_path / "copy", symlinks=True)
     project = Watched(tmp_path / "copy" / first.folder.name, first.proxy, first.client)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.checkout import Checkout
+from support.checkout import Checkout, copy_project
 
 ROOT = Path(__file__).parents[3]
 # A bug: the fault that finds it, in how many minutes, and what is replaced in which file.
@@ -27,13 +27,8 @@ BUGS = {
 def checkout(tmp_path_factory):
     """A copy of what git has or would have of this checkout."""
     base = tmp_path_factory.mktemp("rehearsal")
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     made = Checkout(base / "project", base / "home")
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (made.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, made.folder / name)
+    copy_project(made.folder, ())
     made.home.mkdir()
     for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm Start"):
         made.must("git", *command.split())

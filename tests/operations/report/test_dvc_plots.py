@@ -1,11 +1,10 @@
 """The page of `dvc plots show`, made with the template and the configuration of the checkout."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import chromium
+from support import chromium, forks
 
 PLOT = """plots:
   - curve:
@@ -21,7 +20,7 @@ def page(tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
 
     def dvc(*arguments: str) -> None:
-        subprocess.run([sys.executable, "-m", "dvc", *arguments], check=True, capture_output=True)
+        subprocess.run([forks.python(), "-m", "dvc", *arguments], check=True, capture_output=True)
 
     dvc("init", "--no-scm", "--quiet")
     for name in ("config", "plots.html"):

@@ -7,6 +7,7 @@ from itertools import starmap
 import numpy as np
 import PIL.Image
 import pytest
+from support import tasks
 from support.serving import MODEL, b64, expected, serving
 
 from perennial.data.images import png
@@ -30,18 +31,6 @@ def saved(kind, pixels=PICTURE):
     return stream.getvalue()
 
 
-def process_number():
-    return str(os.getpid()).encode()
-
-
-def zeros(count):
-    return bytes(count)
-
-
-def end():
-    os._exit(1)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -57,13 +46,13 @@ def test_an_image_becomes_the_same_file_in_another_process(converter, content):
 
 
 def test_only_images_of_many_pixels_go_to_another_process(converter):
-    here, there = (converter.convert(FEW_PIXELS + more, process_number) for more in (0, 1))
+    here, there = (converter.convert(FEW_PIXELS + more, tasks.process_number) for more in (0, 1))
     assert int(here) == os.getpid() != int(there)
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE, PIECE + 1, 3 * PIECE])
 def test_results_of_any_size_are_received_whole(converter, size):
-    assert len(converter.convert(10**6, zeros, size)) == size
+    assert len(converter.convert(10**6, bytes, size)) == size
 
 
 def test_a_refusal_has_the_same_reason(converter):
@@ -77,8 +66,8 @@ def test_a_refusal_has_the_same_reason(converter):
 
 def test_a_killed_process_is_replaced(converter):
     with pytest.raises(UnusableImage, match="was killed"):
-        converter.convert(10**6, end)
-    assert converter.convert(10**6, zeros, 3) == bytes(3)
+        converter.convert(10**6, tasks.end)
+    assert converter.convert(10**6, bytes, 3) == bytes(3)
 
 
 def test_a_server_answers_as_perennial_predict_does(world, classifier):

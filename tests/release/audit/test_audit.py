@@ -66,7 +66,7 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def here(made, tmp_path, monkeypatch):
+def here(made, tmp_path, monkeypatch, forked_dvc):
     """A copy of it, which the test works in."""
     shutil.copytree(made, tmp_path / "project", symlinks=True)
     monkeypatch.chdir(tmp_path / "project")

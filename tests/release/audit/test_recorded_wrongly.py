@@ -1,10 +1,9 @@
 """Revisions whose dvc.lock contradicts what the training wrote about itself."""
 
 import json
-from pathlib import Path
 
 import pytest
-from support.histories import GOOD, Hand
+from support.histories import GOOD, Hand, hand
 from typer.testing import CliRunner
 
 from perennial.base.project import dvc_lock
@@ -12,13 +11,7 @@ from perennial.cli import app
 from perennial.release.audit.compare import ObjectProblem, audit
 from perennial.release.audit.sides import open_sides
 
-
-@pytest.fixture
-def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hand:
-    """An empty history, which is the working directory."""
-    (tmp_path / "a project").mkdir()
-    monkeypatch.chdir(tmp_path / "a project")
-    return Hand(tmp_path / "a project")
+__all__ = ["hand"]
 
 
 def found(hand: Hand, *revisions: str) -> list[ObjectProblem]:

@@ -81,7 +81,7 @@ if pinned is None:
     pathlib.Path("metrics/champion").mkdir(parents=True)
 else:
     command = ["dvc", "get", "-q", ".", "models/export", "--rev", pinned, "--out", "metrics/champion"]
-    sys.exit(subprocess.run([sys.executable, "-m", *command]).returncode)
+    sys.exit(subprocess.run(command).returncode)
 """
 GATE = """\
 import json, pathlib

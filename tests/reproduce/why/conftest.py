@@ -1,15 +1,5 @@
 """A history that a test fills by hand."""
 
-from pathlib import Path
+from support.histories import hand
 
-import pytest
-from support.histories import Hand
-
-
-@pytest.fixture
-def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hand:
-    """An empty history, which is the working directory."""
-    folder = tmp_path / "a project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return Hand(folder)
+__all__ = ["hand"]
