@@ -307,15 +307,15 @@ def test_what_changed_just_after_the_last_stage_is_named_by_the_next_command(pro
     pipeline.write_text(pipeline.read_text().replace(command, f"{command} && {edit}"))
     assert download(project).returncode == 0
     words = 'download was recorded with other inputs than it read: dataset.digests is "record" in dvc.lock'
-    by_hand = project.run(sys.executable, "-m", "perennial", "convert")
+    by_hand = project.run("perennial", "convert")
     assert (by_hand.returncode, words in by_hand.stdout) == (0, True), by_hand.stdout
-    by_dvc = project.run(forks.python(), "-m", "dvc", "repro", "convert")
+    by_dvc = project.run("dvc", "repro", "convert")
     assert ("exited with 75" in by_dvc.stdout, words in by_dvc.stdout) == (True, True), by_dvc.stdout
-    started = (sys.executable, "-m", "perennial", "runs", "start", "night-1")
+    started = ("perennial", "runs", "start", "night-1")
     run = project.run(*started)
     assert (run.returncode, words in run.stdout) == (75, True), run.stdout
     project.must("git", "checkout", "-q", "dvc.yaml")
-    project.must(forks.python(), "-m", "dvc", "repro", "--force", "--single-item", "download")
+    project.must("dvc", "repro", "--force", "--single-item", "download")
     project.must(*started)
     assert recorded(project)["params.yaml", "dataset.digests"] == "record"
 
