@@ -26,6 +26,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }
+EXTRAS = ("onnx",)  # lock files with the packages of some export formats
 # The stages that have each file as a parameter.
 STAGES = {
     file: tuple(name for name, stage in stages.STAGES.items() if file in stage.environment) for file in PACKAGES
@@ -103,7 +104,9 @@ def pinned_versions(file: Path) -> Versions:
 
 def write(requirements: Path = REQUIREMENTS, folder: Path = FOLDER) -> None:
     """Write the environment files from the locked requirements."""
-    base, gpu, onnx = (pinned_versions(requirements / f"{name}.txt") for name in ("base", "gpu", "onnx"))
+    base, gpu = (pinned_versions(requirements / f"{name}.txt") for name in ("base", "gpu"))
+    extras = [pinned_versions(requirements / f"{name}.txt") for name in EXTRAS]
+    optional = {name: versions for extra in extras for name, versions in extra.items()}
     cuda = sorted(name for name in gpu if name.startswith("nvidia-"))
     for name, packages in PACKAGES.items():
         required = [each for each in packages if each in base]
@@ -111,7 +114,7 @@ def write(requirements: Path = REQUIREMENTS, folder: Path = FOLDER) -> None:
         text = f"# Decides what {_listed(STAGES[name])} {'makes' if len(STAGES[name]) == 1 else 'make'}: "
         text += "versions of packages. Written by `make lock`.\n"
         text += _section(INSTALLED_ALWAYS, base, required)
-        text += _section("optional", onnx, maybe)
+        text += _section("optional", optional, maybe)
         text += _section("cuda", gpu, cuda if name == "train" else [])
         files.write_bytes(folder / f"{name}.yaml", text.encode())
 

@@ -14,6 +14,7 @@ from perennial.base import documents, files
 from perennial.base.errors import PerennialError
 from perennial.base.project import dvc_lock, exclusions, pins
 from perennial.base.project.git import Repository, repository
+from perennial.base.runtime.environment import EXTRAS
 from perennial.release.registry.versions import read
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
@@ -29,7 +30,7 @@ MATERIALS = (
     *map(pins.old_name, PINNED),
     Path("digests.json"),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
-    *(Path("requirements", f"{name}.txt") for name in ("base", "s3", "gpu", "ray", "onnx")),
+    *(Path("requirements", f"{name}.txt") for name in ("base", "s3", "gpu", "ray", *EXTRAS)),
 )
 Reader = Callable[[Path], bytes | None]
 
