@@ -18,7 +18,7 @@ NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklea
 # These read parameters, fetch, lock, show, serve, or compute a standard (digests, checksums, inflate).
 CHANGE_NO_NUMBER = {
     "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx", "isal",
-    "jinja2", "orjson", "prefect", "prometheus_client", "pydantic", "pydantic_core", "ray", "rich",
+    "jinja2", "orjson", "prefect", "prometheus_client", "psutil", "pydantic", "pydantic_core", "ray", "rich",
     "ruamel", "starlette", "tenacity", "typer", "urllib3", "uvicorn", "xxhash",
 }  # fmt: skip
 
