@@ -91,7 +91,7 @@ def _add_verified(name: str, url: str, *, default: bool) -> bool:
             f"choose another name, or remove it first: `dvc remote remove {name}`"
         )
     if known is None:
-        dvc.run("remote", "add", "--quiet", name, url)
+        dvc.run("remote", "add", name, url)
     try:
         dvc.run("remote", "modify", name, "verify", "true")
         if default:

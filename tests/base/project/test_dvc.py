@@ -103,6 +103,14 @@ def test_the_files_of_a_folder_that_dvc_ignores_as_a_whole_are_still_found(tmp_p
 
 
 @pytest.mark.usefixtures("older")
+def test_a_push_that_fails_says_why() -> None:
+    shutil.rmtree("../store")
+    Path("../store").touch()
+    with pytest.raises(DvcError, match=r"`dvc push` failed: ERROR: .*store"):
+        dvc.run("push")
+
+
+@pytest.mark.usefixtures("older")
 @pytest.mark.parametrize("text", ["", '{"read": {"/home/me'])
 def test_a_list_of_locks_that_a_full_disk_left_half_written_is_no_obstacle(text: str) -> None:
     file = Path(".dvc", "tmp", "rwlock")
@@ -120,6 +128,7 @@ def test_a_list_of_locks_that_a_full_disk_left_half_written_is_no_obstacle(text:
         ("The difference between the request time and the current time is too large.", "set the clock"),
         ("The AWS Access Key Id you provided does not exist in our records.", "AWS_ACCESS_KEY_ID"),
         ("Unable to locate credentials", "AWS_ACCESS_KEY_ID"),
+        ("An error occurred (400) when calling the HeadObject operation: Bad Request", "AWS_SESSION_TOKEN"),
     ],
 )
 def test_a_refusal_of_s3_in_the_words_of_dvc_has_its_remedy(said: str, remedy: str) -> None:

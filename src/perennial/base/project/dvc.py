@@ -36,10 +36,12 @@ CREDENTIALS_HINT = (
 )
 # What to do about what S3 refuses; DVC shows its words or its code.
 S3_REFUSALS = {
-    EXPIRED_HINT: r"ExpiredToken|token has expired|RequestExpired",
+    # An answer to a HEAD request has no reason; 400 is the one to an expired token.
+    EXPIRED_HINT: r"ExpiredToken|token has expired|RequestExpired|\(400\) when calling the Head",
     CLOCK_HINT: r"RequestTimeTooSkewed|difference between the request time",
     CREDENTIALS_HINT: r"InvalidAccessKeyId|Access Key Id you provided|SignatureDoesNotMatch|"
-    r"signature we calculated|InvalidToken|token is malformed|Unable to locate credentials",
+    r"signature we calculated|InvalidToken|token is malformed|Unable to locate credentials|"
+    r"\(403\) when calling the Head",
 }
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 TRIAL_S = 60
@@ -62,7 +64,9 @@ def run(
     variables: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> str:
-    """Run a DVC command, by default in the working directory, and return its output.
+    """Run a DVC command, by default in the working directory, and return its output; not with `--quiet`.
+
+    That would hide why it fails.
 
     Raises:
         DvcError: it failed, with the last lines of its message, or did not end in time.

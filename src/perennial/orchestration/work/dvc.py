@@ -124,7 +124,7 @@ def restore(*stages: str) -> None:
         StageFailed: neither has them.
     """
     for how in ("checkout", "pull"):
-        command = [sys.executable, "-m", "dvc", how, "--quiet", *stages]
+        command = [sys.executable, "-m", "dvc", how, *stages]  # `--quiet` would hide why it failed
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
         if not done.returncode:
             return

@@ -27,7 +27,7 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
         if "core.remote" not in dvc.configuration():
             return None
         try:
-            dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
+            dvc.run("push", *(["--all-branches"] if all_branches else []))
         except DvcError as error:
             failed = str(error)
         return _not_pushed(repository, commits, failed)

@@ -95,7 +95,7 @@ def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     Raises:
         DvcFailed: the remote lacks them or has different ones.
     """
-    workspace.dvc("pull", "--quiet", "--force", stage)
+    workspace.dvc("pull", "--force", stage)
     for path, recorded in entry.outs.items():
         if not (workspace.folder / path).exists() or dvc.digest(workspace.folder / path) != recorded:
             raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")

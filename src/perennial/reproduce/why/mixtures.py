@@ -113,7 +113,7 @@ class Mixtures:
         ):
             return True
         try:
-            self._work.dvc("checkout", "--quiet", "--force", stage)
+            self._work.dvc("checkout", "--force", stage)
         except DvcFailed:
             inputs.restore(self._work, stage, entry)
         return True
