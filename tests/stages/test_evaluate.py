@@ -18,7 +18,7 @@ from support.scoring import World
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
-from perennial.base.config.release import PathsConfig
+from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.base.runtime import cluster
 from perennial.cli.evaluate import score
