@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from perennial.base import files
-from perennial.operations.deployment import server
+from perennial.operations.prefect_api import server
 from perennial.orchestration.server import settings
 
 files.prepare_environment()

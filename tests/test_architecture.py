@@ -16,7 +16,8 @@ from perennial.base.config.release import GateConfig
 from perennial.base.config.training import TrainConfig, WarmStartConfig
 from perennial.base.project import source_code
 from perennial.base.project.stages import STAGES
-from perennial.operations.deployment import flow_run, start, status
+from perennial.operations.remote_runs import start, status
+from perennial.operations.run_setup import flow_run
 from perennial.orchestration.server import dead_runs
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +114,8 @@ def test_runs_start_all_work_as_commands() -> None:
     """What orders the work imports, of what does it, only errors, files, processes and the server's client."""
     files = python_files("flows", "tasks", "src/perennial/orchestration")
     uses = {package(module) for file in files for module in imported(file) if module.startswith("perennial.")}
-    known = {"base", "base.errors", "base.files", "base.runtime", "operations.deployment"}
+    client = {f"operations.{name}" for name in ("prefect_api", "remote_runs", "run_setup")}
+    known = {"base", "base.errors", "base.files", "base.runtime"} | client
     assert {use for use in uses if not use.startswith("orchestration")} <= known
 
 

@@ -221,3 +221,15 @@ def test_the_changelog_says_what_the_first_release_is_and_not_how_it_came_about(
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_page_of_each_stage_exists(stage: str) -> None:
     assert (ROOT / "docs" / "how-to" / f"{STAGES[stage].page}.md").is_file()
+
+
+def test_the_list_of_packages_has_every_package_of_each_wing() -> None:
+    lines = (DOCS / "reference" / "packages.md").read_text(encoding="utf-8").splitlines()
+    wing, named = "", dict[str, set[str]]()
+    for row in (line.split("|")[1:-1] for line in lines if line.startswith("|") and "`" in line):
+        wing = next(iter(quoted(row[0])), wing)
+        named.setdefault(wing, set()).update(quoted(row[1]))
+    for wing, packages in named.items():
+        folder = ROOT / "src" / "perennial" / wing
+        assert {path.parent.name for path in folder.glob("*/__init__.py")} <= packages
+        assert all((folder / name).is_dir() or (folder / f"{name}.py").is_file() for name in packages)

@@ -27,8 +27,10 @@ from support.parameters import change_params
 
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.deployment import flow_run, project, start, status
-from perennial.operations.deployment import server as api
+from perennial.operations.prefect_api import project
+from perennial.operations.prefect_api import server as api
+from perennial.operations.remote_runs import start, status
+from perennial.operations.run_setup import flow_run
 from perennial.orchestration.provisioning import automations, deploy
 from perennial.orchestration.server import dead_runs
 from perennial.orchestration.server.runs import Ours

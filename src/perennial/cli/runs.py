@@ -153,7 +153,7 @@ def _run(  # noqa: PLR0913 - each option is one
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    start = importlib.import_module("perennial.operations.deployment.start")
+    start = importlib.import_module("perennial.operations.remote_runs.start")
     overrides = dict(map(assignment, assign or ()))
     if rev is None:  # another revision may have other keys
         start.require_options(overrides)
@@ -177,7 +177,7 @@ def _run(  # noqa: PLR0913 - each option is one
 
 def _watched(server: Any, run: Any) -> Any:
     """Wait for the end of a run; returns it as it then is."""
-    start = importlib.import_module("perennial.operations.deployment.start")
+    start = importlib.import_module("perennial.operations.remote_runs.start")
     try:
         with process.interruptible():
             return start.follow(server, run, lambda line: typer.echo(line, err=True))
@@ -194,7 +194,7 @@ def _project() -> Any:
         pipeline = config.load(PARAMS).record.artifact
     except ConfigError:  # a run of another revision may be started all the same
         pipeline = None
-    return importlib.import_module("perennial.operations.deployment.project").of_checkout(Path.cwd(), pipeline)
+    return importlib.import_module("perennial.operations.prefect_api.project").of_checkout(Path.cwd(), pipeline)
 
 
 @command(app, "status", "Print the champion, the next and last runs, and open problems.")
@@ -204,7 +204,7 @@ def _status(
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    status = importlib.import_module("perennial.operations.deployment.status")
+    status = importlib.import_module("perennial.operations.remote_runs.status")
     found = status.look(config.load(params), os.environ, fetch=fetch)
     output(found, status.lines(found), as_json=as_json)
 
@@ -216,7 +216,8 @@ def _alert(
     as_json: JsonOption = False,
 ) -> None:
     client, alert = (
-        importlib.import_module(f"perennial.operations.deployment.{name}") for name in ("server", "alert")
+        importlib.import_module(f"perennial.operations.{name}")
+        for name in ("prefect_api.server", "remote_runs.alert")
     )
     status = alert.send_alert(client.connect(pauses=client.SHORT_S), text or alert.ALERT)
     output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
@@ -224,7 +225,7 @@ def _alert(
 
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
 def _flow_run() -> None:
-    importlib.import_module("perennial.operations.deployment.flow_run").start()
+    importlib.import_module("perennial.operations.run_setup.flow_run").start()
 
 
 @command(app, "monitor", "Check source, champion and new data for a reason to retrain.")

@@ -126,7 +126,7 @@ def _approve(
     with process.interruptible():
         done = module.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
-        importlib.import_module("perennial.operations.deployment.start").wake(done.run)
+        importlib.import_module("perennial.operations.remote_runs.start").wake(done.run)
     output(asdict(done), done.message, as_json=as_json)
     if by and done.state != module.VERBS[answer]:
         raise QualityError(f"run {done.run} {module.described(done)}; this decision changed nothing")

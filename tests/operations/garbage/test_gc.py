@@ -16,8 +16,8 @@ from perennial.base import config, files
 from perennial.base.errors import PerennialError
 from perennial.base.project import dvc
 from perennial.base.storage import open_store
-from perennial.operations.deployment.checkout import prepare
 from perennial.operations.garbage import collect, folders, objects
+from perennial.operations.run_setup.checkout import prepare
 from perennial.release.audit import sides
 
 ROOT = Path(__file__).parents[3]

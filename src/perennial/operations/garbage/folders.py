@@ -13,9 +13,9 @@ from typing import Any
 
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
 from perennial.base.runtime import locks
-from perennial.operations.deployment.environment import READY
 from perennial.operations.garbage import live
 from perennial.operations.garbage.live import Process
+from perennial.operations.run_setup.environment import READY
 
 log = logging.getLogger(__name__)
 KNOWN = ("refs/remotes", "refs/tags", "refs/perennial")  # copies of a remote's references

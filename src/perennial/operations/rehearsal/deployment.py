@@ -11,13 +11,13 @@ import psutil
 
 from perennial.base.errors import PerennialError
 from perennial.base.runtime.process import is_alive
-from perennial.operations.deployment.server import PrefectServer, connect
-from perennial.operations.deployment.start import start
+from perennial.operations.prefect_api.server import PrefectServer, connect
 from perennial.operations.rehearsal import programs
 from perennial.operations.rehearsal.programs import Program
 from perennial.operations.rehearsal.project import LAST, Project
 from perennial.operations.rehearsal.services import free_port, wait_for_answer
 from perennial.operations.rehearsal.trial import CORRECT_STATE, SAME_RESULT, Check, Trial
+from perennial.operations.remote_runs.start import start
 
 POOL, DEPLOYMENT = "cpu", "on-demand"
 HEARTBEATS_S = 90.0  # three of them, as prefect.yaml sets them

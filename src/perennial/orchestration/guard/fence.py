@@ -17,7 +17,7 @@ from typing import IO
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
-from perennial.operations.deployment.project import REPOSITORY, normal, of_checkout, top_folder
+from perennial.operations.prefect_api.project import REPOSITORY, normal, of_checkout, top_folder
 from perennial.orchestration.work.failures import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial.base.errors import PerennialError, redacted
-from perennial.operations.deployment.project import (
+from perennial.operations.prefect_api.project import (
     FOLDER,
     PIPELINE,
     REPOSITORY,
@@ -52,8 +52,8 @@ from perennial.operations.deployment.project import (
     owner,
     require_no_password,
 )
-from perennial.operations.deployment.server import SHORT_S, connect
-from perennial.operations.deployment.status import KIND
+from perennial.operations.prefect_api.server import SHORT_S, connect
+from perennial.operations.remote_runs.status import KIND
 from perennial.orchestration.provisioning import automations, schedules
 from perennial.orchestration.provisioning.changes import changes
 from perennial.orchestration.work.failures import ExitCode

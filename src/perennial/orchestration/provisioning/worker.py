@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.runtime.process import children
-from perennial.operations.deployment.answers import ServerAway
-from perennial.operations.deployment.server import PrefectServer, connect
-from perennial.operations.deployment.status import KIND, existing
+from perennial.operations.prefect_api.answers import ServerAway
+from perennial.operations.prefect_api.server import PrefectServer, connect
+from perennial.operations.remote_runs.status import KIND, existing
 
-log = logging.getLogger("perennial.operations.deployment")
+log = logging.getLogger("perennial.orchestration")
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
 SAVE_S = (

@@ -19,8 +19,8 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
-from perennial.operations.deployment.flow_run import GIVEN_UP, RESTARTS, restarts
-from perennial.operations.deployment.status import KIND
+from perennial.operations.remote_runs.status import KIND
+from perennial.operations.run_setup.flow_run import GIVEN_UP, RESTARTS, restarts
 from perennial.orchestration.server.runs import TAG, TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
@@ -39,7 +39,7 @@ CAUSES = (
 )
 # The last sign of life of each run, and how many checks in a row saw only it.
 Silent = dict[UUID, tuple[str, int]]
-log = logging.getLogger("perennial.operations.deployment")
+log = logging.getLogger("perennial.orchestration")
 
 
 def main() -> None:

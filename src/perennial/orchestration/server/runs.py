@@ -25,7 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Running
 
-from perennial.operations.deployment.project import Owner, Project, of_checkout, owner
+from perennial.operations.prefect_api.project import Owner, Project, of_checkout, owner
 from perennial.orchestration.server import temporary
 
 PIPELINE = "classifier"  # of a run that names none

@@ -16,7 +16,7 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
-from perennial.operations.deployment.project import clash, owner
+from perennial.operations.prefect_api.project import clash, owner
 from perennial.orchestration.server.runs import Alert, Ours, Runs, alert, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import perennial

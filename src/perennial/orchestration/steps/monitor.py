@@ -18,7 +18,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
-from perennial.operations.deployment.project import clash, normal, owner
+from perennial.operations.prefect_api.project import clash, normal, owner
 from perennial.orchestration.server.runs import Ours, alert, due_now, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import call

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
-from perennial.operations.deployment.project import require_commit
-from perennial.operations.deployment.server import SHORT_S, connect
+from perennial.operations.prefect_api.project import require_commit
+from perennial.operations.prefect_api.server import SHORT_S, connect
 from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
 from perennial.orchestration.server import temporary
 from perennial.orchestration.server.runs import is_real, tags_by_hand

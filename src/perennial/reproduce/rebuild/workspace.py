@@ -19,8 +19,8 @@ from perennial.base.project import dvc
 from perennial.base.project.git import Repository
 from perennial.base.runtime import process, processor, repro
 from perennial.base.runtime.environment import pinned_versions
-from perennial.operations.deployment.checkout import prepare
-from perennial.operations.deployment.environment import python_for
+from perennial.operations.run_setup.checkout import prepare
+from perennial.operations.run_setup.environment import python_for
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process

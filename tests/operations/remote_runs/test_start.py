@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from perennial.operations.deployment import server, start
+from perennial.operations.prefect_api import server
+from perennial.operations.remote_runs import start
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.deployment.server import PrefectServer
+from perennial.operations.prefect_api.server import PrefectServer
 
 EVENT = "perennial.test-alert"
 AUTOMATION = "perennial: test alert"  # of infra/automations.yaml

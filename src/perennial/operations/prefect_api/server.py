@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from perennial.base.errors import ConfigError, redacted
-from perennial.operations.deployment import answers, settings
-from perennial.operations.deployment.answers import BROKEN, ServerAway, ServerRefused, WrongServer
+from perennial.operations.prefect_api import answers, settings
+from perennial.operations.prefect_api.answers import BROKEN, ServerAway, ServerRefused, WrongServer
 
 PAUSES_S = (1, 2, 4, 8, 16)  # delay before each retry; a restarting server answers within their sum
 SHORT_S = (1, 2)  # for a person who waits at a terminal

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.deployment import environment
-from perennial.operations.deployment.environment import python_for
+from perennial.operations.run_setup import environment
+from perennial.operations.run_setup.environment import python_for
 
 SRC = Path(__file__).parents[3] / "src"
 
@@ -111,7 +111,7 @@ def test_older_revisions_have_a_lock_of_their_own_for_s3(checkout: Path, tmp_pat
 
 def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path\nfrom perennial.operations.deployment.environment import python_for\n"
+        "from pathlib import Path\nfrom perennial.operations.run_setup.environment import python_for\n"
         "print('now', flush=True)\n"
         f"python_for(Path({str(tmp_path)!r}), Path({str(checkout)!r}), len, {{}})"
     )

@@ -10,10 +10,10 @@ from typing import Any
 
 from perennial.base.config import error_messages, options
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.deployment.answers import ServerRefused
-from perennial.operations.deployment.project import REPOSITORY, Project, clash, owner
-from perennial.operations.deployment.server import PAUSES_S, SHORT_S, PrefectServer, connect, said
-from perennial.operations.deployment.status import hindrances
+from perennial.operations.prefect_api.answers import ServerRefused
+from perennial.operations.prefect_api.project import REPOSITORY, Project, clash, owner
+from perennial.operations.prefect_api.server import PAUSES_S, SHORT_S, PrefectServer, connect, said
+from perennial.operations.remote_runs.status import hindrances
 
 log = logging.getLogger(__name__)
 APPROVE = "approve"  # the flow that waits for a person

@@ -7,10 +7,10 @@ from typing import Any
 
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
-from perennial.operations.deployment import settings
-from perennial.operations.deployment.answers import ServerRefused
-from perennial.operations.deployment.project import Owner, Project, of_checkout, owner
-from perennial.operations.deployment.server import PrefectServer, connect, said
+from perennial.operations.prefect_api import settings
+from perennial.operations.prefect_api.answers import ServerRefused
+from perennial.operations.prefect_api.project import Owner, Project, of_checkout, owner
+from perennial.operations.prefect_api.server import PrefectServer, connect, said
 from perennial.release.registry import runs, versions
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")

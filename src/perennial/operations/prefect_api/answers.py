@@ -13,7 +13,7 @@ from urllib.request import proxy_bypass
 import httpx
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
-from perennial.operations.deployment.settings import AUTH, CERTIFICATE, CSRF, EXAMPLE, HEADERS, KEY, SKIP, URL
+from perennial.operations.prefect_api.settings import AUTH, CERTIFICATE, CSRF, EXAMPLE, HEADERS, KEY, SKIP, URL
 
 BROKEN = 500  # status codes from here on may be temporary
 DETAIL = 500  # characters of a message

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
-from perennial.operations.deployment.answers import ServerRefused
-from perennial.operations.deployment.checkout import prepare
-from perennial.operations.deployment.environment import python_for
-from perennial.operations.deployment.project import FOLDER, REPOSITORY, require_no_password
-from perennial.operations.deployment.server import PrefectServer, connect
+from perennial.operations.prefect_api.answers import ServerRefused
+from perennial.operations.prefect_api.project import FOLDER, REPOSITORY, require_no_password
+from perennial.operations.prefect_api.server import PrefectServer, connect
+from perennial.operations.run_setup.checkout import prepare
+from perennial.operations.run_setup.environment import python_for
 
 RUN = "PREFECT__FLOW_RUN_ID"
 RESTARTS = 3

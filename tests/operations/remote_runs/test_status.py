@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perennial.base import config
-from perennial.operations.deployment import status
+from perennial.operations.remote_runs import status
 
 NOW = datetime.now(UTC)
 FAILED = {"name": "Failed", "type": "FAILED", "message": "train ended with exit code 3"}

@@ -13,8 +13,8 @@ from threading import Thread
 import pytest
 
 from perennial.base.errors import ConfigError
-from perennial.operations.deployment.flow_run import RESTARTS, require_taken, restarts, take
-from perennial.operations.deployment.server import connect
+from perennial.operations.prefect_api.server import connect
+from perennial.operations.run_setup.flow_run import RESTARTS, require_taken, restarts, take
 
 CRASHED, AGAIN = {"type": "CRASHED", "message": "exit code 137"}, {"type": "SCHEDULED", "message": None}
 TAKEN, RUNNING = {"type": "PENDING", "message": None}, {"type": "RUNNING", "message": None}

@@ -18,7 +18,7 @@ from perennial.base import config
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
 from perennial.base.runtime import locks
-from perennial.operations.deployment.project import normal
+from perennial.operations.prefect_api.project import normal
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
 PAUSES_S = (2, 5)  # delay before each retry of a network operation

@@ -19,7 +19,7 @@ from support.pipelines import Project, make, recorded
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
 from perennial.base.runtime.locks import inherited
-from perennial.operations.deployment.checkout import prepare
+from perennial.operations.run_setup.checkout import prepare
 
 KILLS = int(os.environ.get("KILLS", "2"))
 
@@ -117,7 +117,7 @@ def test_an_unknown_revision_is_refused_with_the_branches_there_are(project: Pro
 def test_a_repository_that_is_away_is_named_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perennial.operations.deployment.checkout.PAUSES_S", (0,))
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.PAUSES_S", (0,))
     with pytest.raises(PerennialError, match=r"http://\*\*\*@127\.0\.0\.1:1/x\.git cannot be fetched") as away:
         prepare(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
     assert "secret" not in str(away.value)
@@ -190,7 +190,7 @@ def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
 ) -> None:
     url = project.git("remote", "get-url", "origin")
     code = (
-        "from pathlib import Path\nfrom perennial.operations.deployment.checkout import prepare\n"
+        "from pathlib import Path\nfrom perennial.operations.run_setup.checkout import prepare\n"
         "print('now', flush=True)\n"
         f"prepare(Path({str(tmp_path)!r}), {url!r}, 'run-1')"
     )
@@ -212,9 +212,7 @@ def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_p
     home = replace(project, home=tmp_path / "home")
     home.home.mkdir()
     home.git("config", "--global", "safe.bareRepository", "explicit")
-    code = (
-        "import sys; from pathlib import Path; from perennial.operations.deployment.checkout import prepare; "
-    )
+    code = "import sys; from pathlib import Path; from perennial.operations.run_setup.checkout import prepare; "
     code += "print(prepare(Path(sys.argv[1]), sys.argv[2], 'run-1'))"
     origin = project.git("remote", "get-url", "origin")
     folder = home.must(sys.executable, "-c", code, str(tmp_path / "runs"), origin)
@@ -250,7 +248,7 @@ def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
 
 
 def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perennial.operations.deployment.checkout.PAUSES_S", ())
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.PAUSES_S", ())
     inner, whole = repository(tmp_path / "inner"), repository(tmp_path / "whole")
     commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")
     inner.rename(tmp_path / "elsewhere")

@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT
 
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.deployment import server, settings
+from perennial.operations.prefect_api import server, settings
 
 Answer = tuple[int, str] | tuple[int, str, dict[str, str]]
 PAGE = (200, "<html><head><title>Sign in</title></head><body>Who are you?</body></html>")

@@ -1,0 +1,1 @@
+"""Runs of a deployment on a server: start and follow one, see their status, test an alert."""
