@@ -122,9 +122,12 @@ def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch]
 
 
-@pytest.mark.parametrize("name", ["inception", pytest.param("vgg", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "fast"),
+    [("inception", True), ("inception", False), pytest.param("vgg", True, marks=pytest.mark.slow)],
+)
 def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_workers(
-    load, tmp_path: Path, name: str
+    load, tmp_path: Path, name: str, fast: bool
 ) -> None:
     folder = tmp_path / "photographs"
     random, data = np.random.default_rng(0), []
@@ -143,7 +146,7 @@ def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_worker
         channels=3,
         image_size=16,
         grayscale=False,
-        fast=False,
+        fast=fast,
         resize="legacy",
     )
 

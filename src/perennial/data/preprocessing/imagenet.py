@@ -31,6 +31,7 @@ from perennial.data.preprocessing.transforms import (
 METHOD, FLIP, ORDER, BRIGHTNESS, SATURATION, HUE, CONTRAST, TOP, LEFT = DECISIONS = range(9)
 TRIES = 30
 DRAWS = len(DECISIONS) + 2 * TRIES
+MOST_BRIGHTNESS = 32.0  # 0..255
 ASPECTS = (0.75, 1.33)  # width over height
 AREAS = (0.05, 1.0)  # of the image
 LEAST_COVERED = 0.1  # of the box, which is the image
@@ -91,7 +92,10 @@ def inception_cut(part: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
 
 def inception_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
     """Distort the colors."""
-    colored = distort_colors(images / 255.0, Draws(keys, DRAWS), fast=target.fast)
+    draws = Draws(keys, DRAWS)
+    if target.fast:
+        return (convert_channels(distort_few_colors(images, draws), target.channels) - 127.5) / 127.5
+    colored = distort_colors(images / 255.0, draws)
     return (convert_channels(colored, target.channels) - 0.5) * 2.0
 
 
@@ -130,32 +134,37 @@ def random_sides(draws: Draws, whole: tuple[Length, Length]) -> tuple[tf.Tensor,
     return tf.cast(height, tf.int32), tf.cast(width, tf.int32)
 
 
-def distort_colors(images: tf.Tensor, draws: Draws, *, fast: bool) -> tf.Tensor:
-    """Distort the colors of images 0..1, clipped to 0..1; the order of the changes is one of four random ones.
+def distort_few_colors(images: tf.Tensor, draws: Draws) -> tf.Tensor:
+    """Change brightness and saturation of images 0..255, clipped to that, in one of two random orders.
 
-    With `fast` there are two changes, and three of the four orders are the same.
+    Three of the four orders are the same. No sum follows a product: XLA joins the two, with one rounding
+    instead of two, in batches of some sizes only. In 0..1 the last bits differed, and a spread of two roundings
+    of one value made NaN.
     """
-    orders = FAST_ORDERS if fast else ORDERS
-    parts = [order.split("c") for order in orders]  # before and after the change of contrast, which needs means
-    changes = [_hsv_changes(draws, part) for part in zip(*parts, strict=True)]
-    if fast:
-        before, factors, after, _ = changes[0]
-        images = transforms.adjust_saturation(transforms.adjust_brightness(images, before), factors)
-        return tf.clip_by_value(transforms.adjust_brightness(images, after), 0.0, 1.0)
-    planes = transforms.adjust_hsv(tf.unstack(images, axis=-1), changes[0])
+    before, factors, after, _ = _hsv_changes(draws, FAST_ORDERS, MOST_BRIGHTNESS)
+    images = transforms.adjust_saturation(transforms.adjust_brightness(images, before), factors)
+    return tf.clip_by_value(transforms.adjust_brightness(images, after), 0.0, 255.0)
+
+
+def distort_colors(images: tf.Tensor, draws: Draws) -> tf.Tensor:
+    """Distort the colors of images 0..1, clipped to that; the changes have one of four random orders."""
+    # Before and after the change of contrast, which needs means.
+    parts = zip(*(order.split("c") for order in ORDERS), strict=True)
+    first, second = (_hsv_changes(draws, part, MOST_BRIGHTNESS / 255) for part in parts)
+    planes = transforms.adjust_hsv(tf.unstack(images, axis=-1), first)
     planes = transforms.adjust_contrasts(planes, draws.uniform(CONTRAST, 0.5, 1.5))
-    planes = transforms.adjust_hsv(planes, changes[1])
+    planes = transforms.adjust_hsv(planes, second)
     return tf.stack([tf.clip_by_value(plane, 0.0, 1.0) for plane in planes], axis=-1)
 
 
-def _hsv_changes(draws: Draws, orders: Sequence[str]) -> HsvChanges:
-    """What the order of each image changes; an image has brightness before saturation, or after it."""
+def _hsv_changes(draws: Draws, orders: Sequence[str], most: float) -> HsvChanges:
+    """What the order of each image changes, brightness by at most `most`, before saturation or after it."""
     number = draws.integers(ORDER, len(orders))
 
     def where(used: list[bool], amounts: tf.Tensor, otherwise: float) -> tf.Tensor:
         return tf.where(tf.gather(tf.constant(used), number), amounts, otherwise)
 
-    shifts = draws.uniform(BRIGHTNESS, -32 / 255, 32 / 255)
+    shifts = draws.uniform(BRIGHTNESS, -most, most)
     around = [order.partition("s") for order in orders]
     return HsvChanges(
         brightness=where(["b" in before for before, _, _ in around], shifts, 0.0),
