@@ -45,7 +45,7 @@ install-dev: install .venv/installed-dev
 .venv/installed-dev: .venv/installed requirements/dev.txt
 	@echo "Installing the packages of requirements/dev.txt into .venv"
 	@$(call install_packages,--require-hashes -r requirements/dev.txt)
-	@export HOME="$$PWD/.work"; $(RUN) .venv/bin/python -c "import tensorflow, keras" 2> /dev/null & $(RUN) .venv/bin/python -c "$(IMPORTED)"; wait
+	@mkdir -p .work; export HOME="$$PWD/.work"; $(RUN) .venv/bin/python -c "import tensorflow, keras" 2> /dev/null & $(RUN) .venv/bin/python -c "$(IMPORTED)"; wait
 	@sha256sum requirements/dev.txt > $@
 
 # SET="train.epochs=2 'model.name=lenet'" writes values into params.yaml first.
