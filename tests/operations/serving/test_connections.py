@@ -96,7 +96,7 @@ def test_breaks_leave_reading_paused_until_all_that_was_received_is_parsed(world
         raw.sendall(b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 405")
         client.get("ready")
-    assert len(changes) > 500  # breaks
+    assert len(changes) > 100  # breaks: how many depends on the pieces in which the body arrives
     assert sum(changes) < 100
 
 
