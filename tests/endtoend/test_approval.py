@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
-from support.webhook import Hook, webhook
+from support.small_servers import Hook, webhook
 
 Run = dict[str, object]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
-from support.webhook import SECRET, Hook, webhook
+from support.small_servers import SECRET, Hook, webhook
 
 from perennial.base.project.stages import STAGES
 from perennial.operations.run_setup.flow_run import RESTARTS

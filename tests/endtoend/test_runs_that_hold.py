@@ -26,7 +26,7 @@ from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from support.checkout import Server, processes_under, wait_until
-from support.webhook import Hook, webhook
+from support.small_servers import Hook, webhook
 
 from perennial.operations.run_setup.flow_run import RESTARTS
 from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent

@@ -133,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             FAULTS.get(fault, passed)(self, body)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward
 
     def ask(self, body):
         upstream = http.client.HTTPConnection(self.server.target, timeout=60)

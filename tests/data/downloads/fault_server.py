@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.headers.append(dict(self.headers))
         self.server.step()(self)
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET
 
     def head(self, status, **headers):
         self.send_response(status)

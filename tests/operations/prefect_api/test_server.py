@@ -41,7 +41,7 @@ def answering(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[
             self.end_headers()
             self.wfile.write(text.encode())
 
-        do_GET = do_POST = handle_any  # noqa: N815
+        do_GET = do_POST = handle_any
 
         def log_message(self, *_: object) -> None:
             """Not to the output of the tests."""

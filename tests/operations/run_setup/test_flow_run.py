@@ -1,16 +1,14 @@
 """What a work pool runs, before Prefect's engine: runs that crash again and again, wherever they do."""
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from support.small_servers import Answering, served
 
 from perennial.base.errors import ConfigError
 from perennial.operations.prefect_api.server import connect
@@ -55,7 +53,7 @@ def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[s
     added: list[dict[str, object]] = []
     events: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             dated = [
                 {**each, "id": str(n), "timestamp": f"2026-01-01T00:00:{n:02}Z"}
@@ -66,25 +64,15 @@ def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[s
             )
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             if self.path.endswith("set_state"):
                 added.append(body["state"])
             elif self.path.endswith("/events"):
                 events.append(body[0]["event"])
             self.answer({}, 404 if self.path.endswith("/events") else 200)
 
-        def answer(self, body: object, status: int = 200) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Not to the output of the tests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
-        Thread(target=served.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{served.server_port}/api", added, events
-        served.shutdown()
+    with served(Handler) as address:
+        yield f"{address}/api", added, events
 
 
 @pytest.mark.parametrize("crashes", [RESTARTS, RESTARTS + 1])

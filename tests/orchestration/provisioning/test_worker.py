@@ -1,14 +1,12 @@
 """How the supervisor of workers stops their runs, and says why they do not work."""
 
-import json
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import prefect
 import pytest
 from conftest import ROOT
+from support.small_servers import Answering, served
 
 from perennial.orchestration.provisioning import worker
 
@@ -76,20 +74,13 @@ def test_what_keeps_workers_from_working_is_named(
 ) -> None:
     left = list(answers)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             status, found = left.pop(0)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(found).encode())
+            self.answer(found, status)
 
-        def log_message(self, *_: object) -> None:
-            """Not to the output of the tests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
-        Thread(target=served.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{served.server_port}/api")
+    with served(Handler) as address:
+        monkeypatch.setenv("PREFECT_API_URL", f"{address}/api")
         worker._explain(["cpu"])
-        served.shutdown()
     (line,) = caplog.messages
     assert words in line

@@ -114,7 +114,7 @@ class _SourceHandler(_Quiet):
                 self.hang_up()
                 return
 
-    do_GET = do_HEAD = _respond  # noqa: N815 - names of http.server
+    do_GET = do_HEAD = _respond
 
 
 def s3_missing() -> str | None:
@@ -206,7 +206,7 @@ class _S3Handler(_Quiet):
         if cut:
             self.hang_up()
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass  # noqa: N815 - names of http.server
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass
 
 
 def wait_for_answer(url: str, program: Program) -> None:

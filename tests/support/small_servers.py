@@ -1,4 +1,4 @@
-"""A webhook on this machine that keeps what it receives."""
+"""HTTP servers of a few answers: an API in place of Prefect's, and a webhook that keeps what it receives."""
 
 import json
 from collections.abc import Iterator
@@ -6,8 +6,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 SECRET = "B0c4/s3cr3tT0k3n"  # at the end of its address, as in those of Slack
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers with JSON, and logs nothing to the output of the tests."""
+
+    def answer(self, body: object, status: int = 200) -> None:
+        """Answer a request."""
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def body(self) -> Any:
+        """The JSON of a request."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server during the block."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @dataclass(frozen=True)
@@ -31,7 +58,7 @@ class Hook:
 def webhook(status: int = 200) -> Iterator[Hook]:
     """A webhook that answers with a status code."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             if self.headers["Content-Type"] == "application/json":
@@ -40,11 +67,6 @@ def webhook(status: int = 200) -> Iterator[Hook]:
             self.end_headers()
             self.wfile.write(b"ok" if status < 400 else b"no_service")
 
-        def log_message(self, *_: object) -> None:
-            """Not to the output of the tests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hook = Hook(f"http://127.0.0.1:{server.server_port}/services/{SECRET}")
-        Thread(target=server.serve_forever, daemon=True).start()
+    with served(Handler) as address:
+        hook = Hook(f"{address}/services/{SECRET}")
         yield hook
-        server.shutdown()
