@@ -21,6 +21,14 @@ STARTER = f"import subprocess; subprocess.run({STAGE})"
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 
 
+@pytest.fixture(autouse=True)
+def _hearing_of_closed_terminals():
+    """Let programs that the tests start get SIGHUP, also where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def silent_server(load):
     """A server that accepts a connection and never answers, so that a download waits for ever."""
