@@ -72,7 +72,7 @@ lint: install-dev docs infra audit
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) codespell
-	@$(RUN) proselint --config .proselintrc.json check --output-format compact README.md CONTRIBUTING.md docs
+	@$(RUN) proselint check --config docs/proselint.json --output-format compact README.md CONTRIBUTING.md docs
 	@$(RUN) check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 # Tools for infra/ and the lock files, in an environment of their own.
@@ -117,7 +117,7 @@ generate: install-dev
 
 # The site of docs/, in .work/site; a broken link is an error.
 docs: install-dev
-	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict -f infra/mkdocs.yml
 	@echo "docs: .work/site/index.html"
 
 # Hostile input, a minute for each reader.

@@ -171,7 +171,7 @@ class Requests(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; warnings such as broken links are errors."""
     folder = tmp_path_factory.mktemp("docs") / "site"
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    build(load_config(str(ROOT / "infra" / "mkdocs.yml"), site_dir=str(folder), strict=True))
     return folder
 
 

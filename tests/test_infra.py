@@ -170,7 +170,7 @@ def test_images_of_others_are_pinned_by_digest() -> None:
 
 
 def test_an_image_holds_the_programs_and_neither_secrets_nor_data() -> None:
-    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    lines = (INFRA / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
     assert "*" in lines
     taken = {line.removeprefix("!").partition("/")[0] for line in lines if line.startswith("!")}
     assert {"flows", "src", "tasks", "requirements", "environment"} <= taken

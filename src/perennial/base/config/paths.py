@@ -12,10 +12,9 @@ from perennial.base.config.fields import AnyPath, Section, option
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
 SOURCES = {
     "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "environment", "docs", "own",
-    "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes",
-    ".dvcignore", ".dockerignore", ".pre-commit-config.yaml", ".proselintrc.json", "params.yaml", "pins",
-    "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml", "mkdocs.yml", "Makefile", "README.md",
-    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
+    "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
+    ".pre-commit-config.yaml", "params.yaml", "pins", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml",
+    "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
 }  # fmt: skip
 BASELINE = Path("pins/baseline.json")
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
