@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release generate docs bench lock deploy clean
+.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release generate docs bench gpu-check lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -133,6 +133,21 @@ faults: install-dev
 # SUBJECTS="convert validate memory main_job"; default: all.
 bench: install-dev
 	@$(RUN) .venv/bin/python -m benchmarks $(SUBJECTS)
+
+# Whether perennial works on this machine's GPUs, and how fast: .work/gpu-check/report.md. QUICK=1: fewer rows. DATA: a
+# folder with the data sets' archives. The packages for GPUs, in an environment of their own, only with NVIDIA's driver.
+GPU = $(wildcard /proc/driver/nvidia/version)
+gpu-check: $(if $(GPU),.work/gpu/installed,install)
+	@$(if $(GPU),:,echo "gpu-check: no NVIDIA driver here; without a GPU the rows run on the CPU in small sizes")
+	@$(RUN) $(if $(GPU),.work/gpu,.venv)/bin/python -m benchmarks.gpu_check $(if $(QUICK),--quick)
+
+.work/gpu/installed: private ENVIRONMENT = .work/gpu
+.work/gpu/installed: requirements/gpu.txt | install
+	@echo "Installing the packages of requirements/gpu.txt into .work/gpu (once)"
+	@.venv/bin/python -m venv .work/gpu
+	@$(call install_packages,--require-hashes -r requirements/gpu.txt)
+	@$(call install_packages,--no-deps --no-build-isolation -e .)
+	@touch $@
 
 # Register the deployments of prefect.yaml on the server of PREFECT_API_URL.
 deploy: install

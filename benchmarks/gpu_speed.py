@@ -12,14 +12,13 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
 
 from benchmarks.timing import ROOT, RUNS
 from perennial.base import config
-from perennial.base.config import Config
 from perennial.base.config.training import TrainConfig
 from perennial.data.preprocessing import ImageSpec, keys
 from perennial.model.models import MODELS
@@ -48,10 +47,10 @@ def measure(model: str, batch_size: int) -> None:
         print("null")
         return
     name = tf.config.experimental.get_device_details(gpus[0])["device_name"]
-    trainer, iterator = _trainer(model, batch_size)
-    trainer.run(iterator, 0, CALL_STEPS)  # compiles
-    seconds = _median_seconds(lambda: trainer.run(iterator, CALL_STEPS, CALL_STEPS))
-    flops = 3 * _forward_flops(trainer.model) * batch_size * CALL_STEPS / seconds
+    made, iterator = _trainer(model, batch_size)
+    made.run(iterator, 0, CALL_STEPS)  # compiles
+    seconds = _median_seconds(lambda: made.run(iterator, CALL_STEPS, CALL_STEPS))
+    flops = 3 * _forward_flops(made.model) * batch_size * CALL_STEPS / seconds
     product, peak = _matmul_flops(), _peak(name)
     found = {
         "device": name,
@@ -67,10 +66,30 @@ def measure(model: str, batch_size: int) -> None:
 
 def _trainer(model: str, batch_size: int) -> tuple[Trainer, tf.distribute.DistributedIterator]:
     """A trainer of this model, and its batches."""
-    chosen = config.load(ROOT / "params.yaml")
-    train = _config(chosen, model, batch_size)
-    architecture = MODELS[model]
-    side, size = SIDES[model]
+    averages = {"decay": 0.9999 if model == "cifar10_tutorial" else None, "dynamic": True}
+    values = {"optimizer": OPTIMIZERS[model], "averages": averages, "precision": "bfloat16", "xla": True}
+    chosen = {**values, "batch_size": batch_size, "deterministic": False, "devices": "auto"}
+    train = configured(chosen)
+    return trainer(model, train, distributed.strategy(train, None), *SIDES[model], CLASSES.get(model, 10))
+
+
+def configured(values: Mapping[str, object]) -> TrainConfig:
+    """The section train of this project's parameters with other values."""
+    train = config.load(ROOT / "params.yaml").train
+    return TrainConfig.model_validate({**train.model_dump(by_alias=True), **values})
+
+
+def trainer(
+    model: str,
+    train: TrainConfig,
+    strategy: tf.distribute.Strategy,
+    side: int,
+    size: int | None,
+    classes: int,
+) -> tuple[Trainer, tf.distribute.DistributedIterator]:
+    """A trainer of this model on images of `side` pixels, of which the network gets `size`; its batches."""
+    architecture, options = MODELS[model], config.load(ROOT / "params.yaml").model
+    options = options.model_copy(update={"name": model})
     pixels = ImageSpec(
         preprocessing=architecture.preprocessing,
         height=side,
@@ -78,44 +97,25 @@ def _trainer(model: str, batch_size: int) -> tuple[Trainer, tf.distribute.Distri
         channels=1 if model == "mnist_cnn" else 3,
         image_size=size,
         grayscale=False,
-        fast=True,
+        fast=train.xla,
     )
-    options = chosen.model.model_copy(update={"name": model})
-    classes = CLASSES.get(model, 10)
-    strategy = distributed.strategy(train, None)
 
     def build() -> keras.Model:
-        keras.config.set_dtype_policy("mixed_bfloat16")
+        keras.config.set_dtype_policy("mixed_bfloat16" if train.precision == "bfloat16" else "float32")
         return architecture.build(pixels.model_shape, classes, options)
 
-    trainer = Trainer(
+    made = Trainer(
         architecture,
         build,
         pixels,
         train,
         strategy,
         length=Length(steps=10**6, steps_per_epoch=10**6, limit="steps"),
-        examples=batch_size,
+        examples=train.batch_size,
         class_weights=None,
     )
-    return trainer, iter(strategy.experimental_distribute_dataset(_batches(pixels, batch_size, classes)))
-
-
-def _config(chosen: Config, model: str, batch_size: int) -> TrainConfig:
-    averages = chosen.train.averages.model_copy(
-        update={"decay": 0.9999 if model == "cifar10_tutorial" else None}
-    )
-    return chosen.train.model_copy(
-        update={
-            "batch_size": batch_size,
-            "optimizer": OPTIMIZERS[model],
-            "averages": averages,
-            "precision": "bfloat16",
-            "xla": True,
-            "deterministic": False,
-            "devices": "auto",
-        }
-    )
+    batches = _batches(pixels, train.batch_size, classes)
+    return made, iter(strategy.experimental_distribute_dataset(batches))
 
 
 def _batches(pixels: ImageSpec, batch_size: int, classes: int) -> tf.data.Dataset:

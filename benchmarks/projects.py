@@ -27,18 +27,23 @@ def scratch() -> Iterator[Path]:
 
 def downloaded(folder: Path, dataset: str, originals: Path, values: Mapping[str, Any] | None = None) -> Path:
     """A new project in this folder, its raw files in place: this project's params.yaml with other values."""
+    chosen = {"dataset.name": dataset, "dataset.base_url": originals.as_uri(), **VALUES, **(values or {})}
+    run((*PERENNIAL, "download"), with_values(folder, chosen))
+    return folder
+
+
+def with_values(folder: Path, values: Mapping[str, Any]) -> Path:
+    """A new project in this folder: this project's params.yaml with other values."""
     folder.mkdir(parents=True)
     yaml = YAML()
     params = yaml.load(ROOT / "params.yaml")
-    chosen = {"dataset.name": dataset, "dataset.base_url": originals.as_uri(), **VALUES, **(values or {})}
-    for key, value in chosen.items():
+    for key, value in values.items():
         *sections, last = key.split(".")
         section = params
         for name in sections:
             section = section[name]
         section[last] = value
     yaml.dump(params, folder / "params.yaml")
-    run((*PERENNIAL, "download"), folder)
     return folder
 
 

@@ -24,7 +24,7 @@ ENVIRONMENT = {
     # As people run it: a process that starts once more finds its bytecode.
     **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
     "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-    "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")))),
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 
