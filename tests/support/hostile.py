@@ -129,7 +129,6 @@ KINDS: dict[str, Client] = {
     "deep": once(lambda: posted(b'{"instances":' + b'{"a":[' * 400_000)),
     "no base64": once(lambda: posted(b'{"instances":[{"b64":"' + b"AAAA" * 5_000_000 + b'!"}]}')),
     "large picture": once(lambda: image(png(7000, 7000, lines=7000))),
-    "JPEG 2000": once(lambda: image(picture("JPEG2000", "RGB", 3000))),
     "16 bits": once(lambda: image(picture("PNG", "I;16", 3000))),
     "trailers": once(lambda: HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 20_000),
     "long key": once(lambda: posted(b'{"instances":{"' + b"\xc3\xa9" * 10_000_000 + b'":1}}')),

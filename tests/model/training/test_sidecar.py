@@ -1,4 +1,4 @@
-"""Sidecar evaluation: each checkpoint is scored once, and the best model kept."""
+"""Sidecar evaluation: each checkpoint is scored once."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,6 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.runtime import locks
 from perennial.model import export_layout
-from perennial.model.models import model_folder
 from perennial.model.training import checkpoints, run_directory, sidecar
 
 STEPS = [2, 4, 6]  # each has a checkpoint, and the training's own scores on validation
@@ -66,7 +65,7 @@ class Training:
 
     @property
     def kept(self):
-        """Where results and the best model are kept."""
+        """Where results are kept."""
         return self.config.paths.work / "watch" / self.folder.name
 
     def change(self, step, change):
@@ -138,49 +137,8 @@ def test_a_result_that_a_kill_cut_short_is_scored_again(copied, capsys):
     assert copied.watch(capsys) == first
 
 
-def test_a_model_whose_result_a_kill_prevented_is_removed(copied, capsys):
-    copied.watch(capsys)
-    left = [copied.kept / "step-000000008-0123456789ab", copied.kept / ".step-000000008-0123456789ab.tmp"]
-    for folder in left:
-        shutil.copytree(copied.kept / "best", folder)
-    copied.watch(capsys)
-    assert [folder for folder in left if folder.exists()] == []
-
-
-def test_a_link_to_the_best_model_that_a_kill_left_behind_is_moved(copied, capsys):
-    printed = copied.watch(capsys)
-    link = copied.kept / "best"
-    link.unlink()
-    link.symlink_to("step-000000002-0123456789ab")
-    copied.watch(capsys)
-    assert model_folder.load(link)[1].weights_sha256 == printed["best"]["weights_sha256"]
-
-
-def test_the_best_model_is_kept_as_it_was_scored(copied, capsys):
-    printed = copied.watch(capsys)
-    highest = max(printed["results"], key=lambda result: result["accuracy"])
-    model, _ = model_folder.load(Path(printed["best"].pop("model")))
-    assert printed["best"] == highest
-    assert model_folder.weights_sha256(model) == highest["weights_sha256"]
-
-
-def test_after_a_change_of_the_metric_a_best_model_that_was_not_kept_is_null(copied, capsys):
-    results = copied.kept / "validation.jsonl"
-    copied.watch(capsys)
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
-    highest = max(lines, key=lambda line: line["accuracy"])
-    (other, *_) = (line for line in lines if line is not highest)
-    other["loss"] = 0.0
-    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    train = copied.config.train.model_copy(update={"stop_metric": "loss"})
-    printed = Training(copied.config.model_copy(update={"train": train}), copied.folder).watch(capsys)["best"]
-    assert (printed["step"], printed["model"]) == (other["step"], None)
-
-
-def test_the_test_split_chooses_no_model(copied, capsys):
-    printed = copied.watch(capsys, split="test")
-    assert (printed["best"], {each["split"] for each in printed["results"]}) == (None, {"test"})
-    assert not (copied.kept / "best").exists()
+def test_another_split_can_be_scored(copied, capsys):
+    assert {each["split"] for each in copied.watch(capsys, split="test")["results"]} == {"test"}
 
 
 def test_results_of_the_first_batches_are_marked_and_kept_apart(copied, capsys):
@@ -191,7 +149,6 @@ def test_results_of_the_first_batches_are_marked_and_kept_apart(copied, capsys):
     printed = Training(config, copied.folder).watch(capsys, max_batches=2)
     assert [(each["examples"], each["partial"]) for each in printed["results"]] == [(100, True)] * 3
     assert [(each["examples"], each["partial"]) for each in whole] == [(144, False)] * 3
-    assert printed["best"] is None
     assert copied.watch(capsys)["results"] == whole
 
 

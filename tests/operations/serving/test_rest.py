@@ -136,7 +136,6 @@ BODIES = {
     "half a JPEG": (image(JPEG[: len(JPEG) // 2]), 400, "incomplete"),
     "half a PNG": (image(PNG[: len(PNG) // 2]), 400, "it"),
     "an animation": (image(saved_as(GREY, "GIF", save_all=True, append_images=[WHITE])), 400, "animation"),
-    "32-bit samples": (image(saved_as(GREY.convert("I"), "TIFF")), 400, "samples of 32 bits"),
 }  # fmt: skip
 
 

@@ -226,24 +226,6 @@ def test_a_damaged_list_of_rolled_back_versions_is_a_data_error(folder, add, tex
     assert read(folder) == "a"
 
 
-def test_the_list_of_an_earlier_version_of_perennial_is_renamed(folder, add):
-    add("a")
-    add("b")
-    registry.roll_back(folder, 1)
-    (folder / "rolled_back.json").rename(folder / "withdrawn.json")
-    with pytest.raises(QualityError, match="version 2"):
-        add("b")
-    assert names(folder) == [".publish.lock", "1", "2", "current", "rolled_back.json"]
-
-
-def test_the_lists_of_two_versions_of_perennial_are_joined(folder, add):
-    for text in ("a", "b", "c"):
-        add(text)
-    files.write_json(folder / "withdrawn.json", {"versions": [2]})
-    registry.roll_back(folder, 1)
-    assert documents.read_json(folder / "rolled_back.json") == {"versions": [2, 3]}
-
-
 def test_a_rolled_back_version_can_be_made_current_by_number(folder, add):
     for text in ("a", "b"):
         add(text)

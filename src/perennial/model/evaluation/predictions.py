@@ -28,7 +28,7 @@ class _Scored:
     classes: tuple[str, ...]
     split: str
     data: str  # digest of the manifest
-    split_digest: str  # of the images and labels of the split; empty in files of earlier versions
+    split_digest: str  # of the images and labels of the split
     model: str  # digest of the weights
 
 
@@ -109,8 +109,7 @@ def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "labels": found["labels"],
         "classes": _unpacked(found["classes"]),
-        **{name: str(found[name]) for name in ("split", "data", "model")},
-        "split_digest": str(found["split_digest"]) if "split_digest" in found else "",
+        **{name: str(found[name]) for name in ("split", "data", "model", "split_digest")},
     }
 
 

@@ -1,15 +1,12 @@
 """Find and read images to classify, and convert them as for a record.
 
-format                               what the model gets
-what convert accepts                 exactly what a record would hold, thus what the model was trained on
-TIFF, JPEG 2000, AVIF, PPM           8-bit gray or RGB, as PNG; transparency as in a record
-animations, several pages, damage    UnusableImage
+The formats are those that convert accepts, and the model gets exactly what a record would hold, thus what it
+was trained on. Programs may also pass images that Pillow has opened, of any format.
 """
 
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +26,6 @@ from perennial.data.datasets.own.documents import is_document
 from perennial.data.images import MOST_PIXELS, BadImage, Refused, accept, check_size, decode, png
 from perennial.data.images.decode import PILLOW_ERRORS
 from perennial.data.images.header import header
-from perennial.model.inference import further
 
 STDIN = "-"
 MOST_BYTES = 512 << 20  # of a file; MOST_PIXELS of 16 bits without compression take less
@@ -244,20 +240,14 @@ def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency
         UnusableImage: with the reason.
     """
     with _refusals():
-        # Check sizes and reserve memory before any decoder allocates pixels.
-        size = accept.size(content)
-        image = None if size else _further(content)
-        width, height = size or (further.largest_part(image) if image else (0, 0))
+        # Check the size and reserve memory before any decoder allocates pixels.
+        width, height = accept.size(content) or (0, 0)
     return budget.convert(width * height, _decodable, content, transparency)
 
 
 def _decodable(content: bytes, transparency: Transparency) -> bytes:
-    with _refusals():
-        image = None if accept.size(content) else _further(content)
-        with _pillow, warnings.catch_warnings(action="ignore"):
-            if image is not None:
-                return _encode(further.upright(image), transparency)
-            accepted = accept.accepted(content, "", transparency)
+    with _pillow:
+        accepted = accept.accepted(content, "", transparency)
     if isinstance(accepted, BadImage):
         raise UnusableImage(accepted.reason)
     return accepted.encoded
@@ -280,23 +270,16 @@ def pixels(content: bytes) -> int:
         UnusableImage: there are too many, or the header is damaged.
     """
     with _refusals():
-        if size := accept.size(content):
-            return size[0] * size[1]
-        image = _further(content)
-        return image.width * image.height if image else 0
-
-
-def _further(content: bytes) -> PIL.Image.Image | None:
-    with _pillow, warnings.catch_warnings(action="ignore"):
-        return further.opened(content)
+        width, height = accept.size(content) or (0, 0)
+    return width * height
 
 
 def _encode_pillow(image: PIL.Image.Image, budget: PixelBudget, transparency: Transparency) -> bytes:
     """Encode a Pillow image of any mode as PNG, unchanged."""
     with _refusals():
-        check_size(*further.largest_part(image))
+        check_size(*image.size)
         with budget.reserve(image.width * image.height):
-            with _pillow, further.pillow_errors():
+            with _pillow, _pillow_errors():
                 image.load()
                 image = PIL.ImageOps.exif_transpose(image)
             return _encode(image, transparency)
@@ -311,7 +294,7 @@ def _encode(image: PIL.Image.Image, transparency: Transparency) -> bytes:
     check_size(*image.size)
     if image.mode in {"F", "I"}:
         raise Refused(f"it has samples of 32 bits (mode {image.mode}), expected 8 or 16")
-    with further.pillow_errors():
+    with _pillow_errors():
         return png.encode(decode.array(decode.plain(image, transparency)))
 
 
@@ -334,3 +317,12 @@ def _refusals() -> Iterator[None]:
         yield
     except Refused as error:
         raise UnusableImage(str(error)) from error
+
+
+@contextmanager
+def _pillow_errors() -> Iterator[None]:
+    """Convert any error of Pillow in the block to Refused; its plugins raise almost any type."""
+    try:
+        yield
+    except Exception as error:
+        raise Refused(f"it cannot be decoded: {str(error) or type(error).__name__}") from error

@@ -3,12 +3,11 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from perennial.base import files
 from perennial.base.config.data import ModelConfig
@@ -45,21 +44,6 @@ class Description(BaseModel):
     data: str  # digest of the manifest of its training data
     weights_sha256: str
     pretrained: Pretrained | None = None  # origin of ImageNet weights; None: other start weights
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_older_names(cls, values: Any) -> Any:
-        """Convert options of earlier releases: one was renamed, another is not part of a model."""
-        options = values.get("options") if isinstance(values, dict) else None
-        if isinstance(options, dict) and "imagenet_weights" in options:
-            values = {**values, "options": {k: v for k, v in options.items() if k != "imagenet_weights"}}
-        # Before this option existed, the names of slim's residual networks meant the networks of Keras.
-        if isinstance(options, dict) and "batch_norm_decay" not in options:
-            name = str(values.get("name"))
-            if f"keras_{name}" in MODELS:
-                renamed = {**values["options"], "name": f"keras_{name}"}
-                values = {**values, "name": f"keras_{name}", "options": renamed}
-        return values
 
     def build(self) -> keras.Model:
         """Build the model with new weights."""

@@ -23,12 +23,11 @@ from perennial.model.models.model_folder import Description
 from perennial.model.training.checkpoints import Snapshot
 
 
-class ScoredModel(NamedTuple):
-    """Scores of a checkpoint and its model, which the next one overwrites."""
+class ScoredCheckpoint(NamedTuple):
+    """Scores of a checkpoint, and the digest of the weights that have them."""
 
     scores: ExampleScores
-    model: keras.Model
-    description: Description
+    weights_sha256: str
 
 
 class _Prepared(NamedTuple):
@@ -66,7 +65,7 @@ class CheckpointScorer:
         self.partial = self.examples < whole
         self._prepared: _Prepared | None = None
 
-    def score(self, taken: Snapshot) -> ScoredModel:
+    def score(self, taken: Snapshot) -> ScoredCheckpoint:
         """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores.
 
         Raises:
@@ -88,8 +87,7 @@ class CheckpointScorer:
         with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
             logits = inference.logits(prepared.predict, prepared.batches)
             scores = scoring.score(logits, classes=len(description.classes), examples=self.examples)
-        digest = model_folder.weights_sha256(prepared.model)
-        return ScoredModel(scores, prepared.model, description.model_copy(update={"weights_sha256": digest}))
+        return ScoredCheckpoint(scores, model_folder.weights_sha256(prepared.model))
 
     def _prepare(self, description: Description) -> _Prepared:
         with tf.device(self._device):

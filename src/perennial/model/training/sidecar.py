@@ -1,10 +1,9 @@
-"""Score the checkpoints of a training while it runs in another process, and keep the best model."""
+"""Score the checkpoints of a training while it runs in another process."""
 
 import contextlib
 import json
 import logging
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -19,13 +18,12 @@ from perennial.base.runtime import locks, process
 from perennial.model import export_layout
 from perennial.model.models import model_folder
 from perennial.model.training import checkpoints, run_directory
-from perennial.model.training.checkpoint_scorer import CheckpointScorer, ScoredModel
+from perennial.model.training.checkpoint_scorer import CheckpointScorer
 from perennial.model.training.history import STEPS_FILE
 from perennial.model.training.tensorboard import EventWriter
-from perennial.model.training.triggers import Metric, StoppedBy, best
+from perennial.model.training.triggers import StoppedBy
 
 log = logging.getLogger(__name__)
-BEST = "best"  # a link to the model folder of the best checkpoint
 
 
 class Result(BaseModel):
@@ -44,11 +42,6 @@ class Result(BaseModel):
     recall_at_5: float
     weights_sha256: str  # of the weights as they were scored
     stopped_by: StoppedBy | None  # what ended the training at this step
-
-    @property
-    def folder(self) -> str:
-        """Name of the model folder, unique to these weights."""
-        return f"{self.checkpoint}-{self.weights_sha256[:12]}"
 
 
 class Results:
@@ -93,12 +86,6 @@ class Results:
         # The names of the training's own curves, so that they share their charts.
         self._events.add_scalars(result.step, result.split, values)
 
-    def best(self, metric: Metric, *more: Result) -> Result | None:
-        """The best of the results and of `more`, the first one on ties."""
-        known = [*self.all, *more]
-        index = best(metric, [getattr(result, metric) for result in known])
-        return None if index is None else known[index]
-
 
 def watch(
     config: Config,
@@ -136,7 +123,7 @@ def watch(
     files.make_folder(home)
     with locks.held(home / f"{name}.lock", "evaluate --watch", busy="another process scores the same"):
         logs = config.paths.runs / "tensorboard" / training.name[:12] / f"watch_{name}"
-        sidecar = _Sidecar(config, training, scorer, split, Results(home / f"{name}.jsonl", logs))
+        sidecar = _Sidecar(training, scorer, split, Results(home / f"{name}.jsonl", logs))
         log.info("scoring the checkpoints of %s on %d %s examples", training, scorer.examples, split)
         sidecar.run(once=once, every_s=every_s)
         if as_json:
@@ -180,18 +167,11 @@ def _last_written(folder: Path) -> float:
 
 
 class _Sidecar:
-    """The checkpoints of a training, their results, and the best of the models."""
+    """The checkpoints of a training, and their results."""
 
-    def __init__(
-        self, config: Config, training: Path, scorer: CheckpointScorer, split: Split, results: Results
-    ) -> None:
+    def __init__(self, training: Path, scorer: CheckpointScorer, split: Split, results: Results) -> None:
         self._training, self._scorer, self._split, self._results = training, scorer, split, results
-        self._metric, self._home = config.train.stop_metric, config.paths.work / "watch" / training.name
-        # The test split must not select a model, and a part of a split is too small for it.
-        self._keeps_best = split == "validation" and not scorer.partial
         self._problems: dict[Path, PerennialError] = {}
-        if self._keeps_best:
-            self._point_to_best()
 
     def run(self, *, once: bool, every_s: float) -> None:
         """Score new checkpoints until the training has ended."""
@@ -205,16 +185,14 @@ class _Sidecar:
                 break
             if not scored:
                 _sleep(every_s)
-        log.info("%d checkpoints are scored; %s", len(self._results.all), self._describe_best())
+        log.info("%d checkpoints are scored", len(self._results.all))
 
     def as_json(self) -> dict[str, object]:
         """All results of this training, including those of earlier calls."""
-        best = self._best
         return {
             "training": self._training.name,
             "split": self._split,
             "results": [result.model_dump(mode="json") for result in self._results.all],
-            "best": best and {**best.model_dump(mode="json"), "model": self._kept and str(self._kept)},
         }
 
     def raise_problem(self) -> None:
@@ -222,24 +200,6 @@ class _Sidecar:
         for path, problem in self._problems.items():
             if path.exists():
                 raise problem
-
-    @property
-    def _best(self) -> Result | None:
-        return self._results.best(self._metric) if self._keeps_best else None
-
-    @property
-    def _kept(self) -> Path | None:
-        """The model folder of the best result; None if it was not kept."""
-        best, link = self._best, self._home / BEST
-        whole = best and (link / model_folder.FILE).exists() and link.readlink().name == best.folder
-        return link if whole else None
-
-    def _describe_best(self) -> str:
-        best = self._best
-        if best is None:
-            return "no model is kept"
-        where = f"in {self._kept}" if self._kept else "whose model was not kept"
-        return f"the best is of step {best.step}, {self._metric} {getattr(best, self._metric):.4f}, {where}"
 
     def _score_new(self) -> int:
         """Score new checkpoints, oldest first because they are removed first; returns their number."""
@@ -278,11 +238,11 @@ class _Sidecar:
             accuracy=scored.scores.accuracy,
             loss=scored.scores.loss,
             recall_at_5=scored.scores.recall_at_5,
-            weights_sha256=scored.description.weights_sha256,
+            weights_sha256=scored.weights_sha256,
             stopped_by=taken.facts["stopped_by"],
         )
         with process.signals_held():
-            self._save(result, scored)
+            self._results.add(result)
         log.info(
             "step %d: %s accuracy %.4f, loss %.4f, recall@5 %.4f of %d examples%s, in %.2f s",
             result.step, self._split, result.accuracy, result.loss, result.recall_at_5,
@@ -297,25 +257,6 @@ class _Sidecar:
             log.warning("%s is skipped: %s", path.name, error)
             self._problems[path] = error
         return False
-
-    def _save(self, result: Result, scored: ScoredModel) -> None:
-        """Save the model if it is the best, before the result that refers to it."""
-        best = self._keeps_best and self._results.best(self._metric, result) == result
-        if best:
-            model_folder.save(self._home / result.folder, scored.model, scored.description)
-        self._results.add(result)
-        if best:
-            self._point_to_best()
-
-    def _point_to_best(self) -> None:
-        """Point the link at the model of the best result and remove the other models."""
-        best = self._best
-        if best is None or not (self._home / best.folder).is_dir():
-            return
-        files.point(self._home / BEST, best.folder)
-        for path in self._home.glob("*step-*"):  # also .step-*: half-written folders that a kill left
-            if path.name != best.folder:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _digest(path: Path) -> str:

@@ -17,7 +17,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
-from unittest.mock import patch
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -318,12 +317,15 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
 
 def _prefect(*command: str) -> tuple[int | str | None, str]:
     """Run a command of Prefect in this process, which has imported it; its exit code and what it prints."""
-    printed, code = io.StringIO(), None
-    with redirect_stdout(printed), patch.object(sys, "argv", ["prefect", *command]):
-        try:
+    printed, code, own = io.StringIO(), None, sys.argv
+    sys.argv = ["prefect", *command]
+    try:
+        with redirect_stdout(printed):
             cli.app()
-        except SystemExit as end:
-            code = end.code
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.argv = own
     return code, printed.getvalue()
 
 

@@ -29,11 +29,10 @@ from perennial.release.publishing.layout import (
 )
 
 ROLLED_BACK = "rolled_back.json"
-OLD_NAME = "withdrawn.json"  # of ROLLED_BACK, in folders of earlier versions
 LOCK = ".publish.lock"
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # on file systems without symbolic links
 NUMBER = re.compile(r"[0-9]+")
-LEFTOVER = re.compile(r"\.([0-9]+|current|links|rolled_back\.json|withdrawn\.json)(\.[0-9a-f]{16})?\.tmp")
+LEFTOVER = re.compile(r"\.([0-9]+|current|links|rolled_back\.json)(\.[0-9a-f]{16})?\.tmp")
 
 
 class RolledBack(JsonFile):
@@ -114,7 +113,6 @@ def _locked(folder: Path) -> Iterator[None]:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         # Check this before copying: servers may load a version as soon as it exists.
         _require_links(folder)
-        _rename_old_list(folder)
         yield
 
 
@@ -152,15 +150,6 @@ def _current(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     return int(target) if NUMBER.fullmatch(target) else None
-
-
-def _rename_old_list(folder: Path) -> None:
-    """Rename the list that earlier versions of perennial wrote under another name."""
-    old = folder / OLD_NAME
-    if old.exists():
-        listed = set(documents.read_checked(old, RolledBack, UNCHANGED).versions)
-        files.write_json(folder / ROLLED_BACK, {"versions": sorted(listed | _rolled_back(folder))})
-        old.unlink()
 
 
 def _rolled_back(folder: Path) -> set[int]:
