@@ -13,25 +13,30 @@ Exit code 0: every row passed or could not be tried; 1: a row failed.
 
 import argparse
 import json
+import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from benchmarks import gpu_rows, results
 from benchmarks.timing import ENVIRONMENT, ROOT
-from perennial.base.runtime import gpus
+from perennial.base.runtime import gpus, lease
 
 FOLDER = ROOT / ".work" / "gpu-check"
 PACKAGES = ("tensorflow", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12", "nvidia-nccl-cu12")
 DETAILS = "name,driver_version,memory.total,compute_cap"  # of nvidia-smi
+MOST_JOBS, CORES_A_JOB = 4, 4  # rows at once, where their times do not matter
 OUTPUT_LINES = 40  # of a failed row in the report
 Status = Literal["passed", "failed", "not tried"]
 
@@ -45,6 +50,7 @@ class Row:
     limit_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     after: Sequence[str] = ()  # rows that must have passed
+    alone: bool = False  # no other row beside it
     not_tried: str | None = None  # why it is left out
 
 
@@ -60,19 +66,42 @@ class Result:
     output: str = ""  # of a failed row, its last lines
 
 
-def check(rows: Sequence[Row], folder: Path, *, minutes: float, about: Mapping[str, Any]) -> int:
-    """Runs the rows one after the other and keeps the report up to date; returns the exit code."""
-    end = time.monotonic() + 60 * minutes
-    (folder / "rows").mkdir(parents=True, exist_ok=True)
-    found: dict[str, Result] = {}
-    for row in rows:
-        result = _result(row, folder, found, end - time.monotonic())
-        found[row.name] = result
-        print(f"{result.status:<10}{result.seconds:>6.0f} s  {row.name}: {result.said}", flush=True)
-        _write(folder, about, list(found.values()))
-    failed = sum(result.status == "failed" for result in found.values())
-    print(f"\n{failed} of {len(found)} rows failed; {folder / 'report.md'} has the report")
-    return 1 if failed else 0
+class Check:
+    """Runs rows, several at once, and keeps the report up to date."""
+
+    def __init__(self, folder: Path, *, minutes: float, about: Mapping[str, Any]) -> None:
+        self._folder, self._about = folder, about
+        self._end = time.monotonic() + 60 * minutes
+        self._order: list[str] = []
+        self._found: dict[str, Result] = {}
+        self._writing = Lock()
+        (folder / "rows").mkdir(parents=True, exist_ok=True)
+
+    def run(self, rows: Sequence[Row], *, jobs: int = 1) -> int:
+        """Runs the rows, and then those that must be alone; returns the exit code."""
+        self._order = [row.name for row in rows]
+        running: dict[str, Future[None]] = {}
+        for alone, width in ((False, jobs), (True, 1)):
+            with ThreadPoolExecutor(width) as pool:
+                for row in rows:
+                    if row.alone == alone:
+                        before = [running[name] for name in row.after if name in running]
+                        running[row.name] = pool.submit(self._one, row, before)
+        for each in running.values():
+            each.result()
+        failed = sum(result.status == "failed" for result in self._found.values())
+        print(f"\n{failed} of {len(rows)} rows failed; {self._folder / 'report.md'} has the report")
+        return 1 if failed else 0
+
+    def _one(self, row: Row, before: Sequence[Future[None]]) -> None:
+        wait(before)
+        result = _result(row, self._folder, self._found, self._end - time.monotonic())
+        with self._writing:
+            self._found[row.name] = result
+            print(f"{result.status:<10}{result.seconds:>6.0f} s  {row.name}: {result.said}", flush=True)
+            _write(
+                self._folder, self._about, [self._found[name] for name in self._order if name in self._found]
+            )
 
 
 def _result(row: Row, folder: Path, found: Mapping[str, Result], left_s: float) -> Result:
@@ -178,7 +207,7 @@ def _version(package: str) -> str | None:
 def _rows(setting: gpu_rows.Setting, only: str | None) -> Iterator[Row]:
     """The rows of this machine. A row that `only` does not name is left out, not those that it needs."""
     table = gpu_rows.table(setting)
-    wanted = {name for name in table if not only or only in name}
+    wanted = {name for name in table if re.search(only or "", name)}
     while missing := {name for each in wanted for name in table[each].after} - wanted:
         wanted |= missing
     for name, task in table.items():
@@ -193,8 +222,9 @@ def _rows(setting: gpu_rows.Setting, only: str | None) -> Iterator[Row]:
             name=name,
             command=(sys.executable, "-m", "benchmarks.gpu_rows", str(setting.folder), name),
             limit_s=task.limit_s,
-            environment=gpu_rows.environment(setting),
+            environment=gpu_rows.environment(setting, name),
             after=task.after,
+            alone=task.alone,
             not_tried=reason,
         )
 
@@ -213,7 +243,13 @@ def main() -> int:
     setting = gpu_rows.Setting(folder=FOLDER, gpus=len(gpus.visible()), quick=arguments.quick)
     gpu_rows.write(setting)
     rows = list(_rows(setting, arguments.only))
-    return check(rows, FOLDER, minutes=arguments.minutes, about=_about(setting.gpus))
+    # The rows share the GPUs, which nobody else gets from perennial meanwhile.
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    with lease.leased(
+        f"gpu:{setting.gpus}" if setting.gpus else "cpu:1", "all", key="gpu-check", name="gpu-check"
+    ):
+        check = Check(FOLDER, minutes=arguments.minutes, about=_about(setting.gpus))
+        return check.run(rows, jobs=max(1, min(MOST_JOBS, len(os.sched_getaffinity(0)) // CORES_A_JOB)))
 
 
 if __name__ == "__main__":
