@@ -35,7 +35,7 @@ def _seen(
     checked = config.load(params)
     module = importlib.import_module("perennial.reproduce.lineage.seen")
     trainings = importlib.import_module("perennial.reproduce.lineage.trainings")
-    opened = importlib.import_module("perennial.release.registry.versions").open_registry(checked, fetch=fetch)
+    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked, fetch=fetch)
     digest = _digest(image)
     query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"

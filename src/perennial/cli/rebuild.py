@@ -36,11 +36,11 @@ def _rebuild(
     if (revision is None) != list_:
         raise ConfigError("name a version or revision, such as v0.0.1, or give --list instead")
     checked = config.load(params)
-    registry = importlib.import_module("perennial.release.registry.versions")
+    access = importlib.import_module("perennial.release.registry.access")
     proof = importlib.import_module("perennial.reproduce.rebuild.proof")
     with process.interruptible():
         if list_:
-            _list(proof, checked, registry.open_registry(checked), as_json=as_json)
+            _list(proof, checked, access.open_registry(checked), as_json=as_json)
             return
         done = importlib.import_module("perennial.reproduce.rebuild.rebuild").rebuild(
             checked, revision, keep=keep
@@ -48,10 +48,10 @@ def _rebuild(
         branch, unrecorded, note = None, None, ""
         if record and done.version is not None and done.equal:
             try:
-                opened = registry.open_registry(checked)
+                opened = access.open_registry(checked)
                 pushes = may_push(checked, "the proof", push=push)
-                branch = proof.record(checked, opened if pushes else registry.here(opened), done)
-                note = "" if pushes else registry.kept_here(checked, f"perennial rebuild {done.version.name}")
+                branch = proof.record(checked, opened if pushes else access.here(opened), done)
+                note = "" if pushes else access.kept_here(checked, f"perennial rebuild {done.version.name}")
             except PerennialError as error:
                 unrecorded = error  # print the result anyway
     output({**_document(done), "proof": branch}, _lines(done, branch, note), as_json=as_json)

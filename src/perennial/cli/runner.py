@@ -324,8 +324,8 @@ def may_push(checked: Config, what: str, *, push: bool | None) -> bool:
 
     The remote is where the project was cloned from, which may be somebody else's.
     """
-    registry = importlib.import_module("perennial.release.registry.versions")
-    if push is not None or (remote := registry.remote(checked)) is None:
+    access = importlib.import_module("perennial.release.registry.access")
+    if push is not None or (remote := access.remote(checked)) is None:
         return push is not False
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

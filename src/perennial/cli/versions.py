@@ -36,9 +36,9 @@ def _versions(
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    module = importlib.import_module("perennial.release.registry.versions")
-    registry = module.open_registry(config.load(params), fetch=fetch).registry
-    listed = module.listing(registry)
+    access = importlib.import_module("perennial.release.registry.access")
+    registry = access.open_registry(config.load(params), fetch=fetch).registry
+    listed = importlib.import_module("perennial.release.registry.versions").listing(registry)
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
     output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
 
@@ -112,7 +112,7 @@ def _approve(
     checked = config.load(params)
     module = importlib.import_module("perennial.release.registry.approval")
     if not (by or expire):
-        opened = importlib.import_module("perennial.release.registry.versions").open_registry(checked)
+        opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
         found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
         scores = [_scored(each.candidate["accuracy"]) for each in found]
         rows = [
@@ -149,8 +149,8 @@ def _rollback(
         target, moved, pushed = module.rollback(checked, version, push=pushes)
     document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
     already = "" if moved or pushed else " already"
-    registry = importlib.import_module("perennial.release.registry.versions")
-    note = registry.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
+    access = importlib.import_module("perennial.release.registry.access")
+    note = access.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
     output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
 
 

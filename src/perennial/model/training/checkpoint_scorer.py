@@ -20,7 +20,7 @@ from perennial.model.evaluation.scoring import ExampleScores
 from perennial.model.evaluation.split import require_finite, require_split
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
-from perennial.model.training.checkpoints import Snapshot
+from perennial.model.training.snapshot import Snapshot
 
 
 class ScoredCheckpoint(NamedTuple):

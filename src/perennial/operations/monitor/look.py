@@ -26,7 +26,8 @@ from perennial.operations.monitor import newest
 from perennial.operations.monitor.newest import Newest
 from perennial.operations.monitor.rules import ChampionSeen, DriftSeen, New, Score, Seen, SourceSeen
 from perennial.release.registry import revision
-from perennial.release.registry.versions import OpenRegistry, Version, open_registry
+from perennial.release.registry.access import OpenRegistry, open_registry
+from perennial.release.registry.versions import Version
 
 SCORE = "perennial.operations.monitor.score"
 LOG = "monitor.log"  # of that program, in paths.work

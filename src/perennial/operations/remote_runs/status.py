@@ -11,7 +11,7 @@ from perennial.operations.prefect_api import settings
 from perennial.operations.prefect_api.answers import ServerRefused
 from perennial.operations.prefect_api.project import Owner, Project, of_checkout, owner
 from perennial.operations.prefect_api.server import PrefectServer, connect, said
-from perennial.release.registry import runs, versions
+from perennial.release.registry import access, runs, versions
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -31,7 +31,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
         ConfigError: there is no repository, or it has no commit; or a setting of Prefect is not valid.
     """
     now = datetime.now(UTC)
-    opened = versions.open_registry(config, fetch=fetch)
+    opened = access.open_registry(config, fetch=fetch)
     project = of_checkout(Path.cwd(), config.record.artifact, environment)
     server = _server(environment, project, now) if settings.read(environment).url else None
     problems = list(_problems(server, now)) if server else []

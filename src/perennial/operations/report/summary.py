@@ -9,8 +9,8 @@ from perennial.base.config.choices import SPLITS
 from perennial.base.errors import PerennialError
 from perennial.data.records import manifest
 from perennial.model.evaluation.results import read_results
+from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion
-from perennial.release.registry.versions import open_registry
 
 CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 

@@ -17,7 +17,7 @@ from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.own import layout
-from perennial.data.datasets.own.layout import Layout
+from perennial.data.datasets.own.folders import Layout
 from perennial.data.datasets.own.table_rows import Read
 from perennial.data.images import BadImage, Image, Refused, accept
 from perennial.data.images.header import header

@@ -15,8 +15,8 @@ from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import folder, provenance, s3
 from perennial.release.publishing.layout import CURRENT, Published, Release
+from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion, rolled_back
-from perennial.release.registry.versions import open_registry
 
 log = logging.getLogger(__name__)
 

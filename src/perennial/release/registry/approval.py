@@ -20,8 +20,8 @@ from perennial.base.errors import ConfigError, PerennialError, printable
 from perennial.base.project.git import Repository
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision
 from perennial.release.registry import runs, versions
+from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push
-from perennial.release.registry.versions import OpenRegistry, open_registry
 
 log = logging.getLogger(__name__)
 WAITS = ": waits for approval"  # after the subject of a record's commit

@@ -11,10 +11,11 @@ from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import Decision
 from perennial.release.audit import dvc_remote
-from perennial.release.registry import revision, versions
+from perennial.release.registry import access, revision, versions
+from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import Push
 from perennial.release.registry.push import push as push_to
-from perennial.release.registry.versions import OpenRegistry, Version, open_registry
+from perennial.release.registry.versions import Version
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def rollback(config: Config, version: str | None = None, *, push: bool = True) -
     """
     opened = open_registry(config)
     if not push:
-        opened = versions.here(opened)
+        opened = access.here(opened)
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
     registry = opened.registry
@@ -130,7 +131,7 @@ def rollback(config: Config, version: str | None = None, *, push: bool = True) -
         tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
     if opened.remote:
         # With tags that only this repository has, such as of a rollback without a push.
-        kept = versions.unpushed(opened)
+        kept = access.unpushed(opened)
         if problem := dvc_remote.push(opened.repository, [target.commit]) if kept else None:
             raise PerennialError(f"nothing was changed: {problem}")
         tags = kept | tags

@@ -4,29 +4,22 @@ Everything is pushed atomically. A run that loses a race has changed nothing, an
 again, because the champion has changed.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, QualityError
 from perennial.base.project import pins
-from perennial.base.project.git import GitError
 from perennial.base.runtime import processor
 from perennial.model.evaluation import results
-from perennial.release.audit import dvc_remote
-from perennial.release.registry import approval, checkout, runs, versions, waiting
+from perennial.release.registry import access, approval, checkout, run_branches, runs, versions, waiting
+from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.champion import is_champion, may_promote
 from perennial.release.registry.checkout import read_decision, recorded_files, require_reproduced
-from perennial.release.registry.push import push
-from perennial.release.registry.versions import OpenRegistry, Version, open_registry
-
-log = logging.getLogger(__name__)
-PASSING = "mend the cause if it does not pass by itself"
-
-Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
+from perennial.release.registry.run_branches import Recorded
+from perennial.release.registry.versions import Version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,25 +29,6 @@ class ByHand:
     by: str
     because: str | None
     forced: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """The result of recording a run.
-
-    waiting: the gate promotes the model, and a person must approve it. kept: the remote cannot be reached or
-    refuses the push, and the commit waits on the local branch waiting/RUN. refused: the champion changed,
-    nothing was recorded, and the gate must run again.
-    """
-
-    run: str
-    outcome: Outcome
-    message: str
-    version: str | None = None
-    commit: str | None = None
-    branch: str | None = None
-    pushed: bool = False
-    reasons: Sequence[str] = ()  # of the gate
 
 
 def record(config: Config, run: str) -> Recorded:
@@ -90,7 +64,7 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
     """
     decision, opened = read_decision(config), open_registry(config)
     if not push:
-        opened = versions.here(opened)
+        opened = access.here(opened)
     if opened.unreachable:
         raise PerennialError(
             f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
@@ -112,18 +86,18 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
         waiting.drop(opened.repository, run)  # the checkout has everything
     if done.outcome in {"refused", "kept"}:
         raise PerennialError(done.message)
-    note = "" if push else versions.kept_here(config, "perennial promote")
+    note = "" if push else access.kept_here(config, "perennial promote")
     return replace(done, message=done.message + note)
 
 
 def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Version) -> Recorded:
     """The result if this model is champion already; pushes what only this repository has of it."""
-    tags = versions.unpushed(opened) if opened.remote else {}
+    tags = access.unpushed(opened) if opened.remote else {}
     if not tags:
         message = f"{champion.name} is champion already"
         return Recorded(run=run, outcome="unchanged", message=message, version=champion.name)
     git, commit = opened.repository, champion.commit
-    branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
+    branch = run_branches.moved_branch(opened) if config.record.branch == "fast-forward" else None
     tip = branch and git.commit_of(opened.tracking(branch))
     made = Recorded(
         run=run,
@@ -133,7 +107,7 @@ def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Ver
         commit=commit,
         branch=branch if not tip or git.is_ancestor(tip, commit) else None,
     )
-    done = _push(opened, made, tags, commit)
+    done = run_branches.push_run(opened, made, tags, commit)
     if not done.pushed:
         raise PerennialError(done.message)
     return done
@@ -159,7 +133,7 @@ def _record(
     if opened.remote and not opened.unreachable:
         waiting.push_all(opened, run)
     facts = _facts(decision, run, by_hand)
-    branch, parent, note = (None, "HEAD", "") if rejected else _target(config, opened)
+    branch, parent, note = (None, "HEAD", "") if rejected else run_branches.target(config, opened)
     tree = opened.repository.tree_with(parent, written)
     checkout.require_contents(compared)
     asked = approval.listing(config, opened)
@@ -181,11 +155,11 @@ def _record(
     last = _with_record(config, opened, run, commit)
     if rejected:
         made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
-        return _push(opened, made, {}, last)
+        return run_branches.push_run(opened, made, {}, last)
     version, tags = versions.promotion(opened.repository, opened.registry, commit, facts)
     message = f"{opened.registry.artifact} {version} is champion{note}"
     made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
-    return _push(opened, made, tags, last)
+    return run_branches.push_run(opened, made, tags, last)
 
 
 def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) -> Recorded:
@@ -195,7 +169,7 @@ def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) 
     runs.add(config, run, **runs.made(config), recorded="promoted")
     message = f"{opened.registry.artifact} {version.name} is champion; an earlier push had stopped before that"
     made = Recorded(run=run, outcome="promoted", message=message, version=version.name, commit=version.commit)
-    return _push(opened, made, tags, _with_record(config, opened, run, version.commit))
+    return run_branches.push_run(opened, made, tags, _with_record(config, opened, run, version.commit))
 
 
 def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
@@ -211,7 +185,7 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
         )
     message = f"passes the gate and waits for a person's approval until {asked['until'][:16]} UTC"
     made = Recorded(run=run, outcome="waiting", message=message, commit=commit)
-    return _push(opened, made, {}, last)
+    return run_branches.push_run(opened, made, {}, last)
 
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
@@ -232,26 +206,6 @@ def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, no
         return commit
     tree = opened.repository.tree_with(commit, [file])
     return opened.repository.commit(tree, commit, f"Record of run {run}{note}")
-
-
-def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
-    """The branch that a promoted run moves, if any, the parent of its commit, and a note for the message."""
-    repository = opened.repository
-    branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
-    if branch and (why := opened.withdrawn(branch)):
-        return None, "HEAD", f"; {why}, so it was not moved"
-    tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
-    if not tip or repository.is_ancestor(tip, "HEAD"):
-        return branch, "HEAD", ""
-    others = repository.run("rev-list", f"HEAD..{tip}").split()
-    prefix = repository.run("rev-parse", "--show-prefix")
-    ours = {f"{prefix}{file.as_posix()}" for file in recorded_files(config)}
-    by_runs = all(opened.registry.at(commit) for commit in others) and ours.issuperset(
-        repository.differing("HEAD", tip)
-    )
-    if by_runs and repository.is_ancestor("HEAD", tip):
-        return branch, tip, ""
-    return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
 
 
 def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequence[str]) -> str | None:
@@ -281,93 +235,11 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
 def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
     """The result if a commit with this content exists already, perhaps from a run that was killed."""
     known = opened.registry.at(commit)
-    if known and _holds(opened, commit):
-        _follow(opened, commit)
+    if known and run_branches.holds(opened, commit):
+        run_branches.follow(opened, commit)
     what = f"recorded already, as {known.name}" if known else f"recorded already, in commit {commit[:10]}"
     name = known.name if known else None
     return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
-
-
-def _push(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
-    """Publish branches and tags atomically, on the remote and here; `last` is the commit of run/RUN."""
-    apart, commit = f"run/{made.run}", made.commit or ""
-
-    def references(branch: str | None) -> dict[str, str]:
-        own = {} if branch and last == commit else {f"refs/heads/{apart}": last}
-        return {**({f"refs/heads/{branch}": commit} if branch else {}), **own, **tags}
-
-    if opened.remote is None:
-        try:
-            return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
-        except GitError as error:  # a branch may block the name of another
-            return _kept(opened, made, last, f"nothing was recorded: {error}", PASSING)
-    if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
-        return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}", PASSING)
-    pushed = push(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
-    if made.branch and pushed.refused and not pushed.lost:
-        # The server may let runs push everything but this branch.
-        note = f"{opened.remote} does not let this run move {made.branch} ({pushed}), so {apart} has the commit"
-        made = replace(made, branch=None, message=f"{made.message}; {note}")
-        before = pushed.updated
-        pushed = push(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
-        pushed = replace(pushed, updated=(*before, *pushed.updated))
-    if pushed.done:
-        dvc_remote.push_again(opened.repository, [commit])
-        waiting.drop(opened.repository, made.run)
-        return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
-    if pushed.lost:
-        where = waiting.keep(opened, made.run, commit, last)
-        message = (
-            f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
-        )
-        return Recorded(run=made.run, outcome="refused", message=message)
-    what = "not everything" if pushed.updated else "nothing"
-    problem = f"{what} was pushed to {opened.remote}: {pushed}"
-    return _kept(opened, made, last, problem, pushed.remedy or PASSING)
-
-
-def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str) -> Recorded:
-    """The result if a run's commit could not be pushed."""
-    where = waiting.keep(opened, made.run, made.commit or last, last)
-    message = f"{problem}; the commit is kept on {where}; {remedy}; the next run on this machine completes it"
-    return Recorded(run=made.run, outcome="kept", message=message, commit=made.commit)
-
-
-def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
-    """Update this repository to what was published."""
-    git, moved = opened.repository, f"refs/heads/{_moved_branch(opened)}"
-    tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
-    here = dict(references if opened.remote is None else tags_only)
-    here.pop(moved, None)
-    git.update(here)
-    if moved in references:
-        _follow(opened, references[moved])
-    return made
-
-
-def _moved_branch(opened: OpenRegistry) -> str | None:
-    """The remote's name of the branch that promoted runs move."""
-    return opened.repository.target() if opened.remote else opened.repository.branch()
-
-
-def _holds(opened: OpenRegistry, commit: str) -> bool:
-    """Whether the remote's branch contains a commit."""
-    git, branch = opened.repository, _moved_branch(opened)
-    tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
-    return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
-
-
-def _follow(opened: OpenRegistry, commit: str) -> None:
-    """Fast-forward the checked-out branch to a commit with the checkout's tree."""
-    git, branch = opened.repository, opened.repository.branch()
-    head = git.run("rev-parse", "HEAD")
-    if branch and commit != head and git.is_ancestor(head, commit):
-        names = git.differing(head, commit)
-        git.update({f"refs/heads/{branch}": commit})
-        try:
-            git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
-        except GitError as error:  # a lock that a dead git left
-            log.warning("git's index was not updated, so `git status` shows changes: %s; `git reset`", error)
 
 
 def _facts(decision: results.Decision, run: str, by_hand: ByHand | None) -> dict[str, object]:

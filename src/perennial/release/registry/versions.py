@@ -9,15 +9,13 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from perennial.base import documents
-from perennial.base.config import Config
-from perennial.base.errors import ConfigError, DataError, printable, redacted
-from perennial.base.project.git import CHECKOUT, LAST_DATE, GitError, Repository, after, repository
+from perennial.base.errors import ConfigError, DataError, printable
+from perennial.base.project.git import LAST_DATE, Repository, after
 
 log = logging.getLogger(__name__)
 STAGE = "champion"
@@ -126,115 +124,10 @@ class Registry:
         return f"v{major}.{minor}.{patch + 1}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenRegistry:
-    """The repository, its remote, and the registry as it is on the remote."""
-
-    repository: Repository
-    registry: Registry
-    remote: str | None  # None: this repository alone
-    unreachable: str | None  # why the remote could not be reached
-
-    def tracking(self, branch: str) -> str:
-        """The reference of a branch of the remote."""
-        return f"refs/remotes/{self.remote}/{branch}"
-
-    def withdrawn(self, branch: str) -> str | None:
-        """Why the checkout of a run must not move a branch of the remote: a person removed it or set it back.
-
-        The checkout began at the tip of that branch. A clone may be ahead, with commits of its own to push.
-        """
-        git = self.repository
-        if self.remote is None or self.unreachable or not (git.branch() or "").startswith(CHECKOUT):
-            return None
-        listed = git.ask("ls-remote", self.remote, f"refs/heads/{branch}")
-        if listed == "":
-            return f"{branch} is no longer on {self.remote}"
-        tip, head = (listed or "").partition("\t")[0], git.commit_of("HEAD")
-        if tip and tip != head and git.is_ancestor(tip, "HEAD"):
-            return f"{branch} was set back to {tip[:10]} meanwhile"
-        return None
-
-
-def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
-    """Open the registry of this checkout, after fetching from its remote.
-
-    Raises:
-        ConfigError: there is no repository, or it has no commit.
-    """
-    options = config.record
-    git = repository(Path(), options.git_name, options.git_email)
-    remote = options.remote if options.remote and git.has_remote(options.remote) else None
-    unreachable = None
-    if options.remote and not remote and fetch and (others := git.run("remote").split()):
-        log.warning(
-            "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
-            "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
-        )  # fmt: skip
-    if remote and fetch:
-        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(git, options.artifact)
-        try:
-            git.fetch(remote, [heads, *references(options.artifact)])
-        except GitError as error:
-            unreachable = str(error)
-            log.warning("the remote %s cannot be reached: %s", remote, error)
-        _warn_of_replaced(git, options.artifact, remote, before)
-    registry = read(git, options.artifact)
-    return OpenRegistry(repository=git, registry=registry, remote=remote, unreachable=unreachable)
-
-
-def remote(config: Config) -> str | None:
-    """The remote that commands push to, by name and address; None without one."""
-    url = Repository(Path()).ask("remote", "get-url", config.record.remote) if config.record.remote else None
-    return url and f"{config.record.remote} ({redacted(url)})"
-
-
-def here(opened: OpenRegistry) -> OpenRegistry:
-    """The same registry, for changes that stay in this repository."""
-    return replace(opened, remote=None, unreachable=None)
-
-
-def kept_here(config: Config, command: str) -> str:
-    """The end of a message about a change that was not pushed; empty without a remote."""
-    where = remote(config)
-    return (
-        f", in this repository only: nothing was pushed to {where}; `{command} --push` does it" if where else ""
-    )
-
-
-def unpushed(opened: OpenRegistry) -> dict[str, str]:
-    """The tags of this registry that the remote lacks.
-
-    Raises:
-        PerennialError: the remote does not answer.
-    """
-    ours = _tags(opened.repository, opened.registry.artifact)
-    listed = opened.repository.run("ls-remote", "--tags", "--refs", opened.remote or "")
-    there = {line.partition("\t")[2] for line in listed.splitlines()}
-    return {name: tag for name, tag in ours.items() if name not in there}
-
-
-def _tags(repository: Repository, artifact: str) -> dict[str, str]:
-    """The objects of this artifact's tags."""
-    patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
-    listed = repository.run("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
-    return {name: tag for tag, name in (line.split(" ", 1) for line in listed.splitlines())}
-
-
-def _warn_of_replaced(repository: Repository, artifact: str, remote: str, before: Mapping[str, str]) -> None:
-    """Name the tags of this repository whose name the remote has for another commit: they were replaced."""
-    now = _tags(repository, artifact)
-    for name, tag in before.items():
-        if now.get(name, tag) != tag:
-            commit = repository.commit_of(tag) or tag
-            found = (printable(name.removeprefix("refs/tags/")), remote, commit)
-            log.warning("%s is now the one of %s; the one that only this repository had was at %s", *found)
-
-
 def read(repository: Repository, artifact: str) -> Registry:
     """Read the registry of this repository, as last fetched."""
-    patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
-    listed = QUOTED.findall(repository.run("for-each-ref", "--python", f"--format={FORMAT}", *patterns))
+    found = repository.run("for-each-ref", "--python", f"--format={FORMAT}", *tag_patterns(artifact))
+    listed = QUOTED.findall(found)
     rows = zip(*[map(_unquoted, listed)] * len(FIELDS), strict=True)  # one iterator, so consecutive values
     events, assignments = list[tuple[Version, bool]](), list[tuple[int, str, bool, str]]()
     taken, numbers, dates = list[tuple[int, ...]]([(0, 0, 0)]), [0], [0]
@@ -274,6 +167,11 @@ def read(repository: Repository, artifact: str) -> Registry:
         last_number=max(numbers),
         last_date=max(dates) or None,
     )
+
+
+def tag_patterns(artifact: str) -> Sequence[str]:
+    """Patterns of the references of an artifact's tags, also for a fetch."""
+    return [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
 
 
 def _unquoted(value: str) -> str:
@@ -375,11 +273,6 @@ def listing(registry: Registry) -> list[dict[str, object]]:
         }
         for version in reversed(registry.versions)
     ]
-
-
-def references(artifact: str) -> Sequence[str]:
-    """The refspecs of a registry; the remote's tags replace the local ones."""
-    return [f"+refs/tags/{artifact}{sign}*:refs/tags/{artifact}{sign}*" for sign in "@#"]
 
 
 def _message(subject: str, facts: Mapping[str, object]) -> str:

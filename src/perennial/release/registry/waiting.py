@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from perennial.base.project.git import GitError, Repository
 from perennial.release.audit import dvc_remote
+from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.push import push, short
-from perennial.release.registry.versions import OpenRegistry
 
 log = logging.getLogger(__name__)
 # The second where a branch named `waiting` leaves no room for the first.

@@ -18,9 +18,10 @@ from perennial.base.errors import PerennialError, printable
 from perennial.base.project.dvc_lock import value_at
 from perennial.base.project.git import GitError, Repository
 from perennial.base.runtime import processor
-from perennial.release.registry import versions
+from perennial.release.registry import access
+from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.push import push
-from perennial.release.registry.versions import OpenRegistry, Version
+from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild.rebuild import Rebuilt
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
 def proven(config: Config, opened: OpenRegistry) -> dict[str, dict[str, Any]]:
     """Read the proofs by version, as last fetched; ignores proofs of another commit than the version's."""
     branch = f"{FOLDER}/{config.record.artifact}"
-    tips = [_tip(versions.here(opened), branch), *([_tip(opened, branch)] if opened.remote else [])]
+    tips = [_tip(access.here(opened), branch), *([_tip(opened, branch)] if opened.remote else [])]
     found = {name: each for tip in tips if tip for name, each in _read(opened.repository, tip).items()}
     commits = {version.name: version.commit for version in opened.registry.versions}
     return {name: each for name, each in found.items() if each.get("commit") == commits.get(name)}

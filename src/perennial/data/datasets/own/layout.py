@@ -10,57 +10,23 @@ never its name, determines whether it is an image.
 """
 
 import logging
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from perennial.base.config.choices import SPLIT_WORDS, SPLITS, Split, split_named
+from perennial.base.config.choices import SPLITS, Split
 from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
-from perennial.data.datasets.own import label_table
+from perennial.data.datasets.own import folders, label_table
 from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of
 from perennial.data.datasets.own.documents import hints, is_document
+from perennial.data.datasets.own.folders import Item, Layout, Tree
 from perennial.data.datasets.own.label_table import Labelled
-from perennial.data.datasets.own.names import (
-    CONTAINER,
-    SHOWN,
-    meant_split,
-    require_classes,
-    require_no_splits,
-    some,
-)
-from perennial.data.datasets.own.shards import is_shard
+from perennial.data.datasets.own.names import CONTAINER, SHOWN, require_classes, some
 from perennial.data.datasets.own.table_columns import Table
 from perennial.data.datasets.own.table_rows import Read
 
 log = logging.getLogger(__name__)
-SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
-SPLIT_NAMES = ", ".join(SPLIT_WORDS)
-
-_Tree = dict[str, Member]  # by the name within some folder
-
-
-class Item(NamedTuple):
-    """A file that should be an image, with its class."""
-
-    name: str  # in records and for splits: `<class>/<image>`, or the path of an image in a table
-    label: int
-    member: Member
-    further: tuple[str, ...] = ()  # values of the further columns of a table
-
-
-class Layout(NamedTuple):
-    """Which files belong to which class and split."""
-
-    classes: tuple[str, ...]  # in the order of their labels
-    splits: dict[Split, list[Item]]
-    folders: dict[Split, str]  # of each split, as a prefix of its names in messages
-    left_out: list[str]  # documents
-    table: str | None = None  # the files that give the labels, if folders do not
-    columns: tuple[str, ...] = ()  # further columns of the tables
 
 
 def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str, ...] = ()) -> Layout:
@@ -72,7 +38,7 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     tree = {member.name: member for member in without_leftovers(members, where)}
     if lost := [name for name in tree if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
-    tree, documents = _without_documents(tree)
+    tree, documents = folders.without_documents(tree)
     whole = tree | documents if documents else tree
     candidates = [] if classes else label_table.candidates(whole)
     images = {n: each for n, each in tree.items() if candidates and not each.folder and not is_document(n)}
@@ -86,7 +52,7 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     elif tables:
         return _of_tables(tree, documents, images, tables, read, where)
     try:
-        found = _of_folders(tree, where)
+        found = folders.of_folders(tree, where)
     except DataError as error:
         files = [name for name, member in whole.items() if not member.folder]
         texts = [name for name in files if is_document(name)]
@@ -105,10 +71,10 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     return found
 
 
-def _contradict(tree: _Tree, images: _Tree, tables: Sequence[Table], where: Path) -> bool:
+def _contradict(tree: Tree, images: Tree, tables: Sequence[Table], where: Path) -> bool:
     """Whether there are class folders that tables in texts do not mean, so that they list something else."""
     try:
-        _of_folders(tree, where)
+        folders.of_folders(tree, where)
         return _agreeing(tree, label_table.labelled(images, tables, where), "", where) is None
     except DataError:
         return False
@@ -137,7 +103,7 @@ def log_left_out(found: Layout, where: Path) -> None:
 
 
 def _of_tables(
-    tree: _Tree, documents: _Tree, images: _Tree, tables: Sequence[Table], read: Read, where: Path
+    tree: Tree, documents: Tree, images: Tree, tables: Sequence[Table], read: Read, where: Path
 ) -> Layout:
     """Return the layout of tables; if folders mean the same classes, with their names and splits."""
     labelled, columns = label_table.labelled(images, tables, where), label_table.further_columns(tables)
@@ -173,7 +139,7 @@ def _of_tables(
 
 
 def _of_rows(
-    tree: _Tree, labelled: Mapping[str, Labelled], named: str, where: Path
+    tree: Tree, labelled: Mapping[str, Labelled], named: str, where: Path
 ) -> tuple[tuple[str, ...], dict[Split, list[Item]]]:
     """Return the classes and splits in the rows of tables."""
     rows: dict[Split, list[Labelled]] = {}
@@ -198,13 +164,13 @@ def _of_rows(
     return classes, items
 
 
-def _agreeing(tree: _Tree, labelled: Mapping[str, Labelled], named: str, where: Path) -> Layout | None:
+def _agreeing(tree: Tree, labelled: Mapping[str, Labelled], named: str, where: Path) -> Layout | None:
     """Return the layout of class folders if a table means the same classes, under whatever names.
 
     Its `table` is set if the splits are those of the table.
     """
     try:
-        found = _of_folders(tree, where)
+        found = folders.of_folders(tree, where)
     except DataError:
         return None
     names = {member: name for name, member in tree.items()}
@@ -228,157 +194,3 @@ def _agreeing(tree: _Tree, labelled: Mapping[str, Labelled], named: str, where: 
         splits = {split: part for split, part in parts.items() if part}
         return found._replace(splits=splits, folders=dict.fromkeys(splits, ""), table=named)
     return found if agree else None
-
-
-def _of_folders(tree: _Tree, where: Path) -> Layout:
-    left = _require_no_loose_images(tree, where)
-    parts: dict[Split, tuple[str, _Tree]] = {}
-    folders = _split_folders(tree, where)
-    for split in SPLITS if folders else ():
-        if split in folders:
-            part, above = _part(tree, folders[split])
-            part, documents = _images_and_documents(part)
-            left += [above + name for name in documents]
-            left += [above + name for name in _require_no_loose_images(part, f"{where}, {split}")]
-            parts[split] = above, part
-    parts = parts or {"train": ("", tree)}
-    classes = tuple(sorted(_folders(parts["train"][1])))
-    require_classes(classes, where)
-    if not folders:
-        require_no_splits(classes, where)
-    for split, (_, part) in parts.items():
-        _check_classes(part, classes, f"{where}, {split}", all_needed=split == "train")
-    number = {name: label for label, name in enumerate(classes)}
-    return Layout(
-        tuple(map(class_name, classes)),
-        {
-            split: [
-                Item(name if name.isprintable() else class_name(name), number[name.partition("/")[0]], member)
-                for name, member in part.items()
-                if "/" in name and not member.folder
-            ]
-            for split, (_, part) in parts.items()
-        },
-        {split: above for split, (above, _) in parts.items()},
-        left,
-    )
-
-
-def _without_folders_around(tree: _Tree) -> _Tree:
-    """Return the content of the single folders around all others and around all images."""
-    while len(folders := _folders(tree)) == 1:
-        (folder,) = folders
-        loose = [name for name in _loose(tree) if not is_document(name)]
-        inside = _inside(tree, folder)
-        below = _folders(inside)
-        # A single folder of a split may hold class folders, or be the folder around folders of splits.
-        if loose or not below or (split_named(folder) and not any(map(split_named, below))):
-            break
-        documents = {name: tree[name] for name in _loose(tree) if name not in inside}
-        tree = documents | inside
-    return tree
-
-
-def _without_documents(tree: _Tree) -> tuple[_Tree, _Tree]:
-    """Return the content of the folders around all, and documents of folders that hold nothing else."""
-    documents: _Tree = {}
-    while True:
-        tree = _without_folders_around(tree)
-        tree, found = _images_and_documents(tree)
-        if not found:
-            return tree, documents
-        documents |= found
-
-
-def _images_and_documents(tree: _Tree) -> tuple[_Tree, _Tree]:
-    """Return the tree without folders that hold only documents, if others hold more, and these documents."""
-    files = {name: each for name, each in tree.items() if not each.folder and "/" in name}
-    with_files = {name.partition("/")[0] for name in files}
-    with_images = {name.partition("/")[0] for name in files if not is_document(name)}
-    without = with_files - with_images
-    if not without or not with_images:
-        return tree, {}
-    rest = {name: each for name, each in tree.items() if name.partition("/")[0] not in without}
-    return rest, {name: each for name, each in files.items() if name.partition("/")[0] in without}
-
-
-def _split_folders(tree: _Tree, where: Path) -> dict[Split, str]:
-    """Return the folder of each split; none if the folders are classes, even if one is named like a split."""
-    folders = _folders(tree)
-    named = {folder: split for folder in sorted(folders) if (split := split_named(folder))}
-    nested = {name.partition("/")[0] for name, member in tree.items() if name.count("/") > 1 - member.folder}
-    others = folders - named.keys()
-    if not named or (others and not nested):
-        if numbered := [name for name in others if named and split_named(re.sub(r"[\W\d_]+$", "", name))]:
-            raise DataError(
-                f"{where}: {some(numbered)} beside {some(named)}; name splits {SPLIT_NAMES}, with class "
-                "folders in them; if these are classes, rename them"
-            )
-        return {}
-    if others:
-        raise DataError(
-            f"{where}: {some(others)} beside split folders, {some(named)}; move them into these, or rename "
-            f"them if they are splits; the names of splits are {SPLIT_NAMES}"
-        )
-    if not nested:
-        raise DataError(
-            f"{where}: no class folders in {some(named)}; expected {min(named)}/<class>/<image>, or a "
-            "table such as labels.csv with the columns file and label; if these are classes, rename them, "
-            "since they are named like splits"
-        )
-    twice = [split for split, count in Counter(named.values()).items() if count > 1]
-    if twice:
-        same = [folder for folder, split in named.items() if split == twice[0]]
-        raise DataError(
-            f"{where}: {some(same)} are all folders of the {twice[0]} split; keep or name only one so"
-        )
-    if "train" not in named.values():
-        raise DataError(f"{where}: no folder 'train' beside {some(folders)}; name it train or training")
-    return {split: folder for folder, split in named.items()}
-
-
-def _part(tree: _Tree, folder: str) -> tuple[_Tree, str]:
-    """Return the content of the folder of a split and its prefix, without a folder of the same name in it."""
-    part, above = _inside(tree, folder), f"{folder}/"
-    while _folders(part) == {folder} and not _loose(part) and _folders(_inside(part, folder)):
-        part, above = _inside(part, folder), f"{above}{folder}/"
-    return part, above
-
-
-def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_needed: bool) -> None:
-    """Check that class folders contain only files, and that the classes are those of the training split."""
-    if nested := [name for name, member in tree.items() if name.count("/") > 1 - member.folder]:
-        raise DataError(f"{where}: folders inside a class folder: {some(nested)}{meant_split(_folders(tree))}")
-    if extra := _folders(tree).difference(classes):
-        raise DataError(f"{where}: no images of {some(extra)} in the training split")
-    filled = {name.partition("/")[0] for name, member in tree.items() if "/" in name and not member.folder}
-    if not filled or (all_needed and filled != set(classes)):
-        raise DataError(f"{where}: no images of {some(set(classes) - filled)}; add some, or remove the folder")
-
-
-def _require_no_loose_images(tree: _Tree, where: object) -> list[str]:
-    """Check that files outside the class folders are documents; return these."""
-    loose = _loose(tree)
-    if wrong := [name for name in loose if not is_document(name)]:
-        records = "; for TFRecords, set dataset.name to tfrecord" if any(map(is_shard, wrong)) else ""
-        sheets = [name for name in wrong if name.lower().endswith(SHEETS)]
-        records += f"; save {sheets[0]!r} as CSV if it holds the labels" if sheets else ""
-        raise DataError(
-            f"{where}: files outside of class folders: {some(wrong)}; put them into the folders of their "
-            f"classes, or move them away{records}"
-        )
-    return loose
-
-
-def _loose(tree: _Tree) -> list[str]:
-    return [name for name, member in tree.items() if "/" not in name and not member.folder]
-
-
-def _folders(tree: _Tree) -> set[str]:
-    """Return the names of the top-level folders."""
-    return {name.partition("/")[0] for name, member in tree.items() if "/" in name or member.folder}
-
-
-def _inside(tree: _Tree, folder: str) -> _Tree:
-    prefix = f"{folder}/"
-    return {name.removeprefix(prefix): member for name, member in tree.items() if name.startswith(prefix)}

@@ -14,7 +14,7 @@ from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.datasets.own import layout
-from perennial.data.datasets.own.layout import Item
+from perennial.data.datasets.own.folders import Item
 from perennial.data.images import BadImage, Image
 from perennial.data.images.accept import accepted
 

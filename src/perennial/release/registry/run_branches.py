@@ -1,0 +1,139 @@
+"""The branches and tags of a recorded run: which move, their atomic push, and the same in this repository."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from perennial.base.config import Config
+from perennial.base.project.git import GitError
+from perennial.release.audit import dvc_remote
+from perennial.release.registry import waiting
+from perennial.release.registry.access import OpenRegistry
+from perennial.release.registry.checkout import recorded_files
+from perennial.release.registry.push import push
+
+log = logging.getLogger(__name__)
+PASSING = "mend the cause if it does not pass by itself"
+Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The result of recording a run.
+
+    waiting: the gate promotes the model, and a person must approve it. kept: the remote cannot be reached or
+    refuses the push, and the commit waits on the local branch waiting/RUN. refused: the champion changed,
+    nothing was recorded, and the gate must run again.
+    """
+
+    run: str
+    outcome: Outcome
+    message: str
+    version: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    pushed: bool = False
+    reasons: Sequence[str] = ()  # of the gate
+
+
+def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
+    """The branch that a promoted run moves, if any, the parent of its commit, and a note for the message."""
+    repository = opened.repository
+    branch = moved_branch(opened) if config.record.branch == "fast-forward" else None
+    if branch and (why := opened.withdrawn(branch)):
+        return None, "HEAD", f"; {why}, so it was not moved"
+    tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
+    if not tip or repository.is_ancestor(tip, "HEAD"):
+        return branch, "HEAD", ""
+    others = repository.run("rev-list", f"HEAD..{tip}").split()
+    prefix = repository.run("rev-parse", "--show-prefix")
+    ours = {f"{prefix}{file.as_posix()}" for file in recorded_files(config)}
+    by_runs = all(opened.registry.at(commit) for commit in others) and ours.issuperset(
+        repository.differing("HEAD", tip)
+    )
+    if by_runs and repository.is_ancestor("HEAD", tip):
+        return branch, tip, ""
+    return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
+
+
+def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
+    """Publish branches and tags atomically, on the remote and here; `last` is the commit of run/RUN."""
+    apart, commit = f"run/{made.run}", made.commit or ""
+
+    def references(branch: str | None) -> dict[str, str]:
+        own = {} if branch and last == commit else {f"refs/heads/{apart}": last}
+        return {**({f"refs/heads/{branch}": commit} if branch else {}), **own, **tags}
+
+    if opened.remote is None:
+        try:
+            return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
+        except GitError as error:  # a branch may block the name of another
+            return _kept(opened, made, last, f"nothing was recorded: {error}", PASSING)
+    if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
+        return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}", PASSING)
+    pushed = push(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
+    if made.branch and pushed.refused and not pushed.lost:
+        # The server may let runs push everything but this branch.
+        note = f"{opened.remote} does not let this run move {made.branch} ({pushed}), so {apart} has the commit"
+        made = replace(made, branch=None, message=f"{made.message}; {note}")
+        before = pushed.updated
+        pushed = push(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
+        pushed = replace(pushed, updated=(*before, *pushed.updated))
+    if pushed.done:
+        dvc_remote.push_again(opened.repository, [commit])
+        waiting.drop(opened.repository, made.run)
+        return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
+    if pushed.lost:
+        where = waiting.keep(opened, made.run, commit, last)
+        message = (
+            f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
+        )
+        return Recorded(run=made.run, outcome="refused", message=message)
+    what = "not everything" if pushed.updated else "nothing"
+    problem = f"{what} was pushed to {opened.remote}: {pushed}"
+    return _kept(opened, made, last, problem, pushed.remedy or PASSING)
+
+
+def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str) -> Recorded:
+    """The result if a run's commit could not be pushed."""
+    where = waiting.keep(opened, made.run, made.commit or last, last)
+    message = f"{problem}; the commit is kept on {where}; {remedy}; the next run on this machine completes it"
+    return Recorded(run=made.run, outcome="kept", message=message, commit=made.commit)
+
+
+def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
+    """Update this repository to what was published."""
+    git, moved = opened.repository, f"refs/heads/{moved_branch(opened)}"
+    tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
+    here = dict(references if opened.remote is None else tags_only)
+    here.pop(moved, None)
+    git.update(here)
+    if moved in references:
+        follow(opened, references[moved])
+    return made
+
+
+def moved_branch(opened: OpenRegistry) -> str | None:
+    """The remote's name of the branch that promoted runs move."""
+    return opened.repository.target() if opened.remote else opened.repository.branch()
+
+
+def holds(opened: OpenRegistry, commit: str) -> bool:
+    """Whether the remote's branch contains a commit."""
+    git, branch = opened.repository, moved_branch(opened)
+    tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
+    return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
+
+
+def follow(opened: OpenRegistry, commit: str) -> None:
+    """Fast-forward the checked-out branch to a commit with the checkout's tree."""
+    git, branch = opened.repository, opened.repository.branch()
+    head = git.run("rev-parse", "HEAD")
+    if branch and commit != head and git.is_ancestor(head, commit):
+        names = git.differing(head, commit)
+        git.update({f"refs/heads/{branch}": commit})
+        try:
+            git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
+        except GitError as error:  # a lock that a dead git left
+            log.warning("git's index was not updated, so `git status` shows changes: %s; `git reset`", error)
