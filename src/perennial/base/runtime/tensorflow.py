@@ -21,6 +21,8 @@ def import_with_tensorflow(name: str, work: Path, *, needed: bool = True) -> Mod
     Native libraries' messages at start-up (no GPU, instructions in use) go to `<work>/tensorflow.log`: no
     setting silences them all, and they read like errors on a machine without a GPU.
     """
+    # A process would take all memory of each GPU at its start, also `predict` beside a training.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     # NumPy's matrices are small here, so its threads would only take cores from other processes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"
