@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from benchmarks import data, projects
 from benchmarks.timing import ENVIRONMENT, PERENNIAL, ROOT
@@ -81,7 +82,7 @@ DATA_SETS = {
 
 def table(setting: Setting) -> dict[str, Task]:
     """All rows in their order."""
-    rows = {"devices": Task(devices, gpus=1), "memory": Task(memory, gpus=1, alone=True)}
+    rows = {"devices": Task(devices, gpus=1)}
     rows |= {f"{name} data": Task(partial(prepare, name)) for name in DATA_SETS}
     trainings = _trainings(setting)
     rows |= {title: task for title, task in trainings.items() if title not in SLOW}
@@ -92,6 +93,7 @@ def table(setting: Setting) -> dict[str, Task]:
     rows["devices auto"] = Task(auto, gpus=1, after=("mnist data",))
     rows["one GPU, two trainings"] = Task(lease, after=("mnist data",))
     rows["deterministic networks"] = Task(networks, gpus=1)
+    rows["predict beside a training"] = Task(memory, gpus=1, after=("evaluate and export",), alone=True)
     rows["two GPUs"] = Task(two_gpus, gpus=2, after=(FIRST,))
     for model, batch in BATCH_SIZES.items():
         rows[f"speed {model}"] = Task(partial(speed, model, batch), gpus=1, alone=True)
@@ -171,25 +173,32 @@ def devices(setting: Setting) -> Found:
     return {"said": f"{', '.join(map(str, names))}; built for {kept}", "names": names, **kept}
 
 
-def memory(_: Setting) -> Found:
-    """How much of the GPU's memory a process takes."""
-    os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None)
-    if not shutil.which("nvidia-smi"):
-        return {"not_tried": "nvidia-smi is missing"}
-    import tensorflow as tf  # noqa: PLC0415
-
+def memory(setting: Setting) -> Found:
+    """A training leaves memory to `predict`, which reserves no GPU."""
+    values = {"train.max_steps": 10**6, "train.steps_between_evals": 10**6, "logging.every_steps": 100}
+    folder, image = project(setting, "memory", "mnist", values), setting.folder / "projects" / "black.png"
+    Image.new("L", (28, 28)).save(image)
+    export = setting.folder / "projects" / "evaluate and export" / "models" / "export"
+    own = {name: value for name, value in ENVIRONMENT.items() if name != "TF_FORCE_GPU_ALLOW_GROWTH"}
     before = _used_mb()
-    with tf.device("GPU:0"):
-        float(tf.reduce_sum(tf.ones((1024, 1024))))
-    taken = _used_mb() - before
-    needed = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e6
-    return {
-        "said": f"TensorFlow takes {taken:,.0f} MB at start, for {needed:.0f} MB of arrays",
-        "taken_mb": taken,
-    }
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen((*PERENNIAL, "train"), cwd=folder, env=own, stdout=log, stderr=log)
+    try:
+        while process.poll() is None and not (folder / ".work" / "progress.json").exists():
+            time.sleep(0.1)
+        taken = _used_mb() - before
+        perennial(folder, "predict", str(image), "--model", str(export), environment=own)
+        assert process.poll() is None, f"the training ended: {(folder / 'log').read_text()[-500:]}"
+    finally:
+        process.kill()
+        process.wait()
+    said = f", which takes {taken:,.0f} MB" if taken else ""
+    return {"said": f"predict works beside a training{said}", "taken_mb": taken or None}
 
 
 def _used_mb() -> float:
+    if not shutil.which("nvidia-smi"):
+        return 0.0
     query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0")
     return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
 
@@ -258,10 +267,12 @@ def _steps(setting: Setting, name: str) -> int:
     return DATA_SETS[name].steps if setting.gpus else DATA_SETS[name].few
 
 
-def perennial(folder: Path, *arguments: str, code: int = 0) -> str:
+def perennial(
+    folder: Path, *arguments: str, code: int = 0, environment: Mapping[str, str] = ENVIRONMENT
+) -> str:
     """What a command of perennial prints; it must end with this code."""
     done = subprocess.run(
-        (*PERENNIAL, *arguments), cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        (*PERENNIAL, *arguments), cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     print(
         f"$ perennial {' '.join(arguments)} # in {folder.name}, code {done.returncode}\n"
