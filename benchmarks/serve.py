@@ -92,7 +92,7 @@ def _prepare(folder: Path) -> tuple[list[Path], Path, Path]:
 
 def _publish(folder: Path, export: Path) -> str:
     release = Release(export=export, digests=files.digests(export), decision={})
-    return str(published.add(folder / "published", release).version)
+    return str(published.add(str(folder / "published"), release).version)
 
 
 def _change(folder: Path, exports: list[Path], images: Path, answers: Path) -> dict[str, Any]:

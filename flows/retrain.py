@@ -17,6 +17,7 @@ from perennial.orchestration.steps.summary import completed, run_name
 from perennial.orchestration.terminal.command import run
 from perennial.orchestration.work.parameters import check_parameters
 from perennial.orchestration.work.run_record import record_failure
+from tasks.policy import GATE_TRIES
 from tasks.stages import (
     champion,
     convert,
@@ -34,7 +35,6 @@ from tasks.stages import (
 )
 from tasks.steps import pin_champion, record, require_champion, start_record, summarize
 
-ATTEMPTS = 5  # another run may promote its model between the gate and the push
 UNPUBLISHED = ("waiting", "kept", "refused")
 # A git revision; excludes what git would parse as an option.
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_length=200)]
@@ -77,7 +77,7 @@ def retrain(
             "evaluate": evaluate(),
             "export": export(),
         }
-        for _ in range(ATTEMPTS if push else 1):
+        for _ in range(GATE_TRIES if push else 1):
             pin_champion(fetch=push)
             results |= {"champion": champion(), "gate": gate()}
             if push:
@@ -85,7 +85,7 @@ def retrain(
             if results.get("record") != "refused":
                 break
         else:
-            raise_lost_races(ATTEMPTS)
+            raise_lost_races(GATE_TRIES)
         try:
             if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
                 results["publish"] = publish(publish_to)

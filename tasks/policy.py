@@ -11,6 +11,7 @@ from prefect.task_engine import TaskRunTimeoutError
 from perennial.orchestration.work.failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
 MINUTE_S, HOUR_S = 60, 3600
+GATE_TRIES = 5  # another run may promote its model between the gate and the push
 # Failures of the network or the disk, signals, another DVC; not invalid parameters or data, or a bad model.
 RETRYABLE_CODES = (1, ExitCode.INTERRUPTED)
 P = ParamSpec("P")

@@ -27,4 +27,4 @@ def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(retrain, "record", lambda: "refused")
     with pytest.raises(StageFailed, match="another run changed the champion 5 times"):
         retrain.retrain.fn(push=True)
-    assert len(gates) == retrain.ATTEMPTS
+    assert len(gates) == retrain.GATE_TRIES

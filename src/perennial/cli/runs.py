@@ -11,6 +11,7 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.runtime import process, recorded
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
@@ -165,7 +166,7 @@ def _run(  # noqa: PLR0913 - each option is one
         "reason": reason,
         "when_busy": when_busy,
     }
-    server = start.connect(pauses=start.SHORT_S)
+    server = start.connect(pauses=TERMINAL_PAUSES_S)
     given = {key: value for key, value in parameters.items() if value is not None}
     run = start.start(server, name, given, _project())
     if watch:
@@ -219,7 +220,7 @@ def _alert(
         importlib.import_module(f"perennial.operations.{name}")
         for name in ("prefect_api.server", "remote_runs.alert")
     )
-    status = alert.send_alert(client.connect(pauses=client.SHORT_S), text or alert.ALERT)
+    status = alert.send_alert(client.connect(pauses=TERMINAL_PAUSES_S), text or alert.ALERT)
     output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
 
 

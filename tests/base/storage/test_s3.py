@@ -185,7 +185,7 @@ def test_a_body_continues_where_it_broke_off(failing, proxy, tmp_path):
 def test_the_next_call_continues_an_interrupted_one_of_the_same_version(failing, store, proxy, tmp_path):
     etag, seen, call = store.put("key", CONTENT).etag, [], failing._client.get_object
     failing._client.get_object = lambda **options: seen.append(options.get("Range")) or call(**options)
-    proxy.plan = ["short", *["500"] * module.TRIES]
+    proxy.plan = ["short", *["500"] * module.S3_TRIES]
     with pytest.raises(PerennialError, match="try again later"):
         failing.get("key", tmp_path / "file", if_match=etag)
     assert not (tmp_path / "file").exists()
@@ -199,7 +199,7 @@ def test_the_next_call_continues_an_interrupted_one_of_the_same_version(failing,
 
 def test_bytes_of_another_version_are_never_continued(failing, store, proxy, tmp_path):
     etag = store.put("key", CONTENT).etag
-    proxy.plan = ["short", *["500"] * module.TRIES]
+    proxy.plan = ["short", *["500"] * module.S3_TRIES]
     with pytest.raises(PerennialError):
         failing.get("key", tmp_path / "file", if_match=etag)
     other = store.put("key", CONTENT[::-1])
@@ -310,8 +310,8 @@ def test_missing_credentials_are_named(bucket, monkeypatch):
 
 def test_a_server_that_is_not_there_is_named_without_its_password(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:planted-word@127.0.0.1:9")
-    monkeypatch.setattr(module, "TRIES_INSIDE", 1)
-    monkeypatch.setattr(module, "PAUSE_S", 0.001)
+    monkeypatch.setattr(module, "S3_TRIES_INSIDE", 1)
+    monkeypatch.setattr(module, "S3_PAUSE_S", 0.001)
     with pytest.raises(PerennialError, match=r"cannot be reached.*AWS_ENDPOINT_URL") as caught:
         open_store("s3://bucket").get_bytes("key")
     assert "planted-word" not in str(caught.value)

@@ -14,8 +14,8 @@ def proxy(server, monkeypatch):
     proxy = s3.Proxy(server)
     for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(store, "PAUSE_S", 0.001)
-    monkeypatch.setattr(store, "TRIES_INSIDE", 1)
+    monkeypatch.setattr(store, "S3_PAUSE_S", 0.001)
+    monkeypatch.setattr(store, "S3_TRIES_INSIDE", 1)
     yield proxy
     proxy.end()
 

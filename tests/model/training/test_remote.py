@@ -243,7 +243,7 @@ def test_a_checkpoint_stays_until_it_is_copied(tmp_path):
 class TestTheUploader:
     @pytest.fixture(autouse=True)
     def _soon(self, monkeypatch):
-        monkeypatch.setattr(uploader, "RETRY_S", 0.01)
+        monkeypatch.setattr(uploader, "COPY_PAUSE_S", 0.01)
 
     def uploader(self, machine, interval_s=0.0):
         return Uploader(machine.run, interval_s=interval_s)

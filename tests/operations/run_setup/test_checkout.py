@@ -117,7 +117,7 @@ def test_an_unknown_revision_is_refused_with_the_branches_there_are(project: Pro
 def test_a_repository_that_is_away_is_named_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perennial.operations.run_setup.checkout.PAUSES_S", (0,))
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.GIT_PAUSES_S", (0,))
     with pytest.raises(PerennialError, match=r"http://\*\*\*@127\.0\.0\.1:1/x\.git cannot be fetched") as away:
         prepare(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
     assert "secret" not in str(away.value)
@@ -248,7 +248,7 @@ def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
 
 
 def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perennial.operations.run_setup.checkout.PAUSES_S", ())
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.GIT_PAUSES_S", ())
     inner, whole = repository(tmp_path / "inner"), repository(tmp_path / "whole")
     commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")
     inner.rename(tmp_path / "elsewhere")

@@ -31,7 +31,7 @@ from perennial.release.publishing import s3
 from perennial.release.publishing.layout import Release
 from perennial.release.publishing.publish import verified_digests
 from perennial.base.storage import s3 as store
-store.PAUSE_S = 0.01
+store.S3_PAUSE_S = 0.01
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
     url, export = line.split("\\t")

@@ -19,6 +19,7 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 PLUMBING = {
     "__main__", "base/config", "base/documents", "base/errors", "base/files", "base/project/dvc",
     "base/project/dvc_lock", "base/project/outputs", "base/project/source_code", "base/project/stages",
+    "base/retries",
     "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
     "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
     "base/runtime/progress_bar", "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers",

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project.dvc import S3_CHECKSUMS
+from perennial.base.retries import S3_PAUSE_MAX_S, S3_PAUSE_S, S3_TRIES, S3_TRIES_INSIDE
 from perennial.base.storage import Access, Changed, Entry, Missing
 from perennial.base.storage.s3_errors import Temporary, translated
 
@@ -23,12 +24,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 CONNECT_S = 10
 STALL_S = 30  # without a byte
-# boto3 stops retrying when many requests fail, so calls are also retried here.
-TRIES_INSIDE = 2  # of one request, by boto3
-TRIES = 10  # of one call without progress
 PROGRESS_BYTES = 256 << 10
-PAUSE_S = 0.2  # doubled at every try
-PAUSE_MAX_S = 10
 CHUNK_BYTES = 1 << 20
 SINGLE_BYTES = 64 << 20  # larger files use a multipart upload
 PART_BYTES = 16 << 20
@@ -301,9 +297,9 @@ class S3Store:
             except Temporary as error:
                 tries = 1 if progress() >= reached + PROGRESS_BYTES else tries + 1
                 reached = max(reached, progress())
-                if tries >= (error.tries or TRIES):
+                if tries >= (error.tries or S3_TRIES):
                     raise PerennialError(f"{error}; try again later") from None
-                pause_s = random.uniform(0, min(PAUSE_MAX_S, PAUSE_S * 2**tries))  # noqa: S311 - no secret
+                pause_s = random.uniform(0, min(S3_PAUSE_MAX_S, S3_PAUSE_S * 2**tries))  # noqa: S311 - no secret
                 log.debug("%s; retrying in %.1f s", error, pause_s)
                 self._stopped.wait(pause_s)
                 self._raise_if_stopped(key)
@@ -319,7 +315,7 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
     from botocore.config import Config  # noqa: PLC0415
 
     settings: dict[str, Any] = {
-        "retries": {"mode": "standard", "total_max_attempts": TRIES_INSIDE},
+        "retries": {"mode": "standard", "total_max_attempts": S3_TRIES_INSIDE},
         "connect_timeout": CONNECT_S,
         "read_timeout": STALL_S,
         "max_pool_connections": CONNECTIONS,

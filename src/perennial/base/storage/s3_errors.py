@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from perennial.base import retries
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.dvc import CLOCK_HINT, CREDENTIALS_HINT, EXPIRED_HINT
 from perennial.base.storage import Changed, Missing
@@ -108,8 +109,8 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
     if isinstance(error, boto.SSLError):
         return PerennialError(f"{where}: TLS failed: {reason}; set AWS_CA_BUNDLE to use other certificates")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
-        # Enough tries to outlast a server restart; a connect timeout has already waited.
-        tries = 2 if isinstance(error, boto.ConnectTimeoutError) else 6
+        waited = isinstance(error, boto.ConnectTimeoutError)
+        tries = retries.S3_CONNECT_TRIES if waited else retries.S3_UNREACHABLE_TRIES
         return Temporary(f"{where}: the server cannot be reached: {reason}; {ENDPOINT_HINT}", tries=tries)
     broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
     if isinstance(error, (*broken, ResponseParserError, HTTPError)):

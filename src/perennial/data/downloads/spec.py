@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from perennial.base import documents, files
+from perennial.base import documents, files, retries
 from perennial.base.errors import DataError, PerennialError, redacted
 
 log = logging.getLogger(__name__)
@@ -63,11 +63,11 @@ class TransferLimits:
     min_bytes_per_s: int = 1000  # on average over rate_window_s
     rate_window_s: float = 30
     total_s: float = 2 * 3600  # one file: all mirrors and tries together
-    tries: int = 5  # per mirror; a try that received progress_bytes does not count
+    tries: int = retries.DOWNLOAD_TRIES  # per mirror; a try that received progress_bytes does not count
     progress_bytes: int = 1 << 20
-    backoff_first_s: float = 0.5  # doubled with every try
-    backoff_max_s: float = 30
-    retry_after_max_s: float = 60  # of the time that a server requests
+    backoff_first_s: float = retries.DOWNLOAD_PAUSE_S  # doubled with every try
+    backoff_max_s: float = retries.DOWNLOAD_PAUSE_MAX_S
+    retry_after_max_s: float = retries.DOWNLOAD_REQUESTED_PAUSE_MAX_S  # of the time that a server requests
     redirects: int = 5
 
 

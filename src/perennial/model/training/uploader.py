@@ -8,12 +8,12 @@ from typing import Self
 
 from perennial.base.config.training import CheckpointsConfig
 from perennial.base.errors import PerennialError
+from perennial.base.retries import COPY_PAUSE_S
 from perennial.model.training.remote import FetchedCheckpoint, RemoteRun
 
 log = logging.getLogger(__name__)
 END_S = 60.0  # wait for the last copy at the end of a training
 SHORT_S = 10.0  # after a signal (its sender waits about 30 s), or if the remote could not be reached
-RETRY_S = 10.0  # minimum delay after a failed copy
 
 
 def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
@@ -121,7 +121,7 @@ class Uploader:
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail(error)
             with self._changed:
-                self._due = max(self._due, started + RETRY_S)
+                self._due = max(self._due, started + COPY_PAUSE_S)
                 if not self._closing:
                     self._waiting = self._waiting or checkpoint
             return

@@ -19,11 +19,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from perennial.base.errors import ConfigError, redacted
+from perennial.base.retries import PREFECT_PAUSES_S
 from perennial.operations.prefect_api import answers, settings
 from perennial.operations.prefect_api.answers import BROKEN, ServerAway, ServerRefused, WrongServer
 
-PAUSES_S = (1, 2, 4, 8, 16)  # delay before each retry; a restarting server answers within their sum
-SHORT_S = (1, 2)  # for a person who waits at a terminal
 CLOCK_S = 60.0  # a run counts as dead 80 s after its last heartbeat
 FIRST_S = 15.0  # for the first answer, which needs no database
 REDIRECTS = 5
@@ -34,7 +33,9 @@ MAJOR = "3"  # version of Prefect
 class PrefectServer:
     """The API of a Prefect server; requests are retried if the network or the server fails."""
 
-    def __init__(self, client: httpx.Client, pauses: Sequence[float] = PAUSES_S, *, csrf: bool = True) -> None:
+    def __init__(
+        self, client: httpx.Client, pauses: Sequence[float] = PREFECT_PAUSES_S, *, csrf: bool = True
+    ) -> None:
         self.client, self.pauses, self._csrf = client, pauses, csrf
         self._name = str(uuid.uuid4())  # of this client, which its CSRF token is for
         self._reached = False
@@ -214,7 +215,9 @@ def _ahead_s(answer: httpx.Response) -> float:
     return 0.0
 
 
-def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> PrefectServer:
+def connect(
+    environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PREFECT_PAUSES_S
+) -> PrefectServer:
     """Connect to the server of Prefect's settings.
 
     Raises:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perennial.base import retries
 from perennial.base.config import error_messages, options
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.prefect_api.answers import ServerRefused
 from perennial.operations.prefect_api.project import REPOSITORY, Project, clash, owner
-from perennial.operations.prefect_api.server import PAUSES_S, SHORT_S, PrefectServer, connect, said
+from perennial.operations.prefect_api.server import PrefectServer, connect, said
 from perennial.operations.remote_runs.status import hindrances
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
     """
     now, crashed = started, 0.0
     shown: set[str] = set()
-    server.pauses = PAUSES_S  # the run continues while the server restarts
+    server.pauses = retries.PREFECT_PAUSES_S  # the run continues while the server restarts
     log(f"{started.deployment}: run {started.id}: {started.described}")
     while now.type not in ENDED and crashed < RESTART_S:
         time.sleep(POLL_S)
@@ -194,7 +195,7 @@ def wake(run: str) -> None:
     }
     now = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "It was answered by a command."}
     try:
-        server = connect(pauses=SHORT_S)
+        server = connect(pauses=retries.TERMINAL_PAUSES_S)
         for each in server.request("POST", "flow_runs/filter", waiting):
             if each["parameters"].get("run") == run:
                 server.request("POST", f"flow_runs/{each['id']}/set_state", {"state": now})

@@ -17,11 +17,11 @@ from typing import TypeVar
 from perennial.base import config
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
+from perennial.base.retries import GIT_PAUSES_S
 from perennial.base.runtime import locks
 from perennial.operations.prefect_api.project import normal
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
-PAUSES_S = (2, 5)  # delay before each retry of a network operation
 LOCK_S = 600.0  # git holds locks for seconds; older ones were left by a killed process
 PROTOCOLS = "file:git:http:https:ssh"  # of submodules; git itself would refuse those on this machine
 SHOWN = 10  # branches in a message
@@ -83,7 +83,7 @@ def _retried(call: Callable[[], T], repository: str) -> T:
     Raises:
         PerennialError: it failed three times.
     """
-    for pause in (*PAUSES_S, None):
+    for pause in (*GIT_PAUSES_S, None):
         try:
             return call()
         except GitError as error:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
+from perennial.base.retries import RESTARTS
 from perennial.operations.prefect_api.answers import ServerRefused
 from perennial.operations.prefect_api.project import FOLDER, REPOSITORY, require_no_password
 from perennial.operations.prefect_api.server import PrefectServer, connect
@@ -21,7 +22,6 @@ from perennial.operations.run_setup.checkout import prepare
 from perennial.operations.run_setup.environment import python_for
 
 RUN = "PREFECT__FLOW_RUN_ID"
-RESTARTS = 3
 GIVEN_UP = f"it crashed {RESTARTS + 1} times, and is not started again by itself"
 AGAIN = "this run completed before, so it does not run again and its record stays; start another run instead"
 PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet

@@ -40,6 +40,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial.base.errors import PerennialError, redacted
+from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.operations.prefect_api.project import (
     FOLDER,
     PIPELINE,
@@ -51,7 +52,7 @@ from perennial.operations.prefect_api.project import (
     owner,
     require_no_password,
 )
-from perennial.operations.prefect_api.server import SHORT_S, connect
+from perennial.operations.prefect_api.server import connect
 from perennial.operations.remote_runs.status import KIND
 from perennial.orchestration.provisioning import automations, schedules
 from perennial.orchestration.provisioning.changes import changes
@@ -76,7 +77,7 @@ def main() -> None:
                 f"{automations.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
                 "was deployed"
             )
-        with connect(pauses=SHORT_S) as server:
+        with connect(pauses=TERMINAL_PAUSES_S) as server:
             server.reach()
             url = server.url
         with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:

@@ -19,8 +19,9 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
+from perennial.base.retries import RESTARTS
 from perennial.operations.remote_runs.status import KIND
-from perennial.operations.run_setup.flow_run import GIVEN_UP, RESTARTS, restarts
+from perennial.operations.run_setup.flow_run import GIVEN_UP, restarts
 from perennial.orchestration.server.runs import TAG, TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations

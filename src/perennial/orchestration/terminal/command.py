@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
+from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.operations.prefect_api.project import require_commit
-from perennial.operations.prefect_api.server import SHORT_S, connect
+from perennial.operations.prefect_api.server import connect
 from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
 from perennial.orchestration.server import temporary
 from perennial.orchestration.server.runs import is_real, tags_by_hand
@@ -130,7 +131,7 @@ def _server() -> AbstractContextManager[object]:
     Raises:
         PerennialError: it does not answer, or something else does.
     """
-    with connect(pauses=SHORT_S) as server:
+    with connect(pauses=TERMINAL_PAUSES_S) as server:
         server.reach()
     if server.url == str(get_current_settings().api.url).rstrip("/"):
         return nullcontext()

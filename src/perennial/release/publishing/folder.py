@@ -41,17 +41,9 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(folder: Path, release: Release) -> Published:
-    """Publish an export as the current version, with the next number unless the newest or current one is equal.
-
-    A kill leaves `current` at the old or the new version, and the next call reuses or removes the rest.
-
-    Raises:
-        ConfigError: the folder cannot hold the link.
-        DataError: the copy differs from the export.
-        QualityError: the export is a version that was rolled back.
-        PerennialError: another process kept the lock for too long.
-    """
+def add(place: str, release: Release) -> Published:
+    """See `Destination.add`."""
+    folder = Path(place)
     export, digests = release.export, release.digests
     files.make_folder(folder)
     with _locked(folder):
@@ -76,13 +68,9 @@ def add(folder: Path, release: Release) -> Published:
         return _move(folder, version, before)
 
 
-def roll_back(folder: Path, version: int | None) -> Published:
-    """Move `current` to a version, by default the previous one; later ones are not published again.
-
-    Raises:
-        DataError: there is no such version, or its files have changed.
-        PerennialError: another process kept the lock for too long.
-    """
+def roll_back(place: str, version: int | None) -> Published:
+    """See `Destination.roll_back`."""
+    folder = Path(place)
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; nothing has been published there")
     with _locked(folder):

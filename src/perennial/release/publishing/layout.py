@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import Field
 
@@ -103,3 +104,28 @@ class Published:
     version: int
     path: str  # folder or URL
     moved: bool  # whether another version was current before
+
+
+class Destination(Protocol):
+    """Publishing to one kind of place, such as the modules `folder` and `s3` do."""
+
+    def add(self, place: str, release: Release) -> Published:
+        """Publish an export as the current version, with the next number unless the current one is equal.
+
+        A kill leaves `current` at the old or the new version, and the next call with the same export completes
+        or removes the rest.
+
+        Raises:
+            ConfigError: the place cannot be used.
+            DataError: the export was changed meanwhile.
+            QualityError: the export is a version that was rolled back.
+            PerennialError: another publisher was faster, or the place cannot be reached.
+        """
+
+    def roll_back(self, place: str, version: int | None) -> Published:
+        """Move `current` to a version, by default the previous one; later ones are not published again.
+
+        Raises:
+            DataError: there is no such version, or its files have changed.
+            PerennialError: another publisher was faster, or the place cannot be reached.
+        """

@@ -14,7 +14,7 @@ from perennial.base.storage import is_s3
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import folder, provenance, s3
-from perennial.release.publishing.layout import CURRENT, Published, Release
+from perennial.release.publishing.layout import CURRENT, Destination, Published, Release
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion, rolled_back
 
@@ -45,8 +45,9 @@ def publish(
         QualityError: the model was rejected, rolled back or not approved, or is not the one decided on.
     """
     started, place = time.monotonic(), target(config, to)
+    destination: Destination = s3 if is_s3(place) else folder
     if rollback:
-        return s3.roll_back(place, version) if is_s3(place) else folder.roll_back(Path(place), version)
+        return destination.roll_back(place, version)
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     _require_wanted(config)
@@ -57,7 +58,7 @@ def publish(
         decision=decision.as_json(),
         provenance=provenance.of_checkout(config.record.artifact, digests),
     )
-    published = s3.add(place, release) if is_s3(place) else folder.add(Path(place), release)
+    published = destination.add(place, release)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published

@@ -49,19 +49,9 @@ class _State:
         return self.pointer.version
 
 
-def add(url: str, release: Release) -> Published:
-    """Publish an export as the current version, with the next number unless the current one is equal.
-
-    A kill leaves `current` at the old or the new version, and the next call with the same export uploads the
-    rest.
-
-    Raises:
-        ConfigError: the bucket cannot be used.
-        DataError: the export was changed meanwhile.
-        QualityError: the export is a version that was rolled back.
-        PerennialError: another publisher was faster, or the store cannot be reached.
-    """
-    store = open_store(url)
+def add(place: str, release: Release) -> Published:
+    """See `Destination.add`."""
+    store = open_store(place)
     state = _state(store)
     if (
         state.version is not None
@@ -81,14 +71,9 @@ def add(url: str, release: Release) -> Published:
     return _point(store, state, version, record, state.pointer.rolled_back)
 
 
-def roll_back(url: str, version: int | None) -> Published:
-    """Move `current` to a version, by default the previous one; later ones are not published again.
-
-    Raises:
-        DataError: there is no such version, or its files have changed.
-        PerennialError: another publisher was faster, or the store cannot be reached.
-    """
-    store = open_store(url)
+def roll_back(place: str, version: int | None) -> Published:
+    """See `Destination.roll_back`."""
+    store = open_store(place)
     state = _state(store)
     history = PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
     version = history.target(version)

@@ -17,6 +17,7 @@ from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable
 from perennial.base.project.dvc_lock import value_at
 from perennial.base.project.git import GitError, Repository
+from perennial.base.retries import PROOF_TRIES
 from perennial.base.runtime import processor
 from perennial.release.registry import access
 from perennial.release.registry.access import OpenRegistry
@@ -26,7 +27,6 @@ from perennial.reproduce.rebuild.rebuild import Rebuilt
 
 log = logging.getLogger(__name__)
 FOLDER = "rebuilds"
-TRIES = 5
 IDENTITY = re.compile(r"(.*) <(.*)> .*")
 
 
@@ -40,7 +40,7 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
         raise ValueError("only an equal rebuild of a version is a proof")
     git, branch = opened.repository, f"{FOLDER}/{config.record.artifact}"
     name, content = rebuilt.version.name, _content(git, rebuilt)
-    for _ in range(TRIES):
+    for _ in range(PROOF_TRIES):
         tip = _fetched(opened, branch)
         commit = _commit(git, tip, name, files.json_bytes(content).decode())
         if opened.remote is None:

@@ -1,0 +1,27 @@
+"""How often what fails by chance is tried again, and after which pauses: all such numbers but those of stages.
+
+`tasks/policy.py` has those of the stages and of the gate.
+"""
+
+# A Prefect server: the pauses before each retry; a restarting server answers within their sum.
+PREFECT_PAUSES_S = (1, 2, 4, 8, 16)
+TERMINAL_PAUSES_S = (1, 2)  # the same for a person who waits at a terminal
+RESTARTS = 3  # of a run whose process crashed
+
+# Git: the pauses before each retry of a fetch, and the tries of a push that others may be faster with.
+GIT_PAUSES_S = (2, 5)
+PROOF_TRIES = 5
+
+# S3: boto3 stops retrying when many requests fail, so calls are also retried here.
+S3_TRIES_INSIDE = 2  # of one request, by boto3
+S3_TRIES = 10  # of one call without progress
+S3_UNREACHABLE_TRIES = 6  # enough to outlast a restart of the server
+S3_CONNECT_TRIES = 2  # a connect timeout has already waited
+S3_PAUSE_S, S3_PAUSE_MAX_S = 0.2, 10.0  # doubled at every try
+
+# Downloads: tries of each mirror; one that received a part does not count.
+DOWNLOAD_TRIES = 5
+DOWNLOAD_PAUSE_S, DOWNLOAD_PAUSE_MAX_S = 0.5, 30.0  # doubled at every try
+DOWNLOAD_REQUESTED_PAUSE_MAX_S = 60.0  # of the time that a server requests
+
+COPY_PAUSE_S = 10.0  # least pause after a checkpoint could not be copied; the next one is another try
