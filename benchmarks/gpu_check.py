@@ -5,7 +5,7 @@ The report, .work/gpu-check/report.md and report.json, is written anew after eac
 rows run on the CPU in small sizes, and those that need a GPU say so. Environment:
 
 DATA         folder with MNIST's four files, cifar-10-binary.tar.gz and flower_photos.tgz, or some of them; what
-             is missing is generated
+             is missing is downloaded, or generated where it cannot be or with --quick
 PEAK_TFLOPS  what the GPU's data sheet promises for bfloat16, where benchmarks/gpu_speed.py does not know it
 
 Exit code 0: every row passed or could not be tried; 1: a row failed.
@@ -30,6 +30,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from benchmarks import gpu_rows, results
+from benchmarks.gpu_projects import Setting
 from benchmarks.timing import ENVIRONMENT, ROOT
 from perennial.base.runtime import gpus, lease
 
@@ -43,7 +44,7 @@ Status = Literal["passed", "failed", "not tried"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A process to run; the last line that it prints is a JSON object: `said`, or `not_tried`, and numbers."""
+    """A process to run; the last line that it prints is a JSON object: `said`, and numbers."""
 
     name: str
     command: Sequence[str]
@@ -132,9 +133,8 @@ def _tried(row: Row, folder: Path, limit_s: float) -> Result:
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     if code == 0 and lines and lines[-1].startswith("{"):
         numbers = json.loads(lines[-1])
-        status: Status = "not tried" if "not_tried" in numbers else "passed"
-        said = numbers.pop("not_tried", None) or numbers.pop("said")
-        return Result(name=row.name, status=status, said=said, seconds=seconds, numbers=numbers)
+        said = numbers.pop("said")
+        return Result(name=row.name, status="passed", said=said, seconds=seconds, numbers=numbers)
     said = f"ended after its limit of {limit_s:.0f} s" if code is None else f"ended with code {code}"
     output = "\n".join(lines[-OUTPUT_LINES:])
     last = f": {lines[-1][:300]}" if lines and code is not None else ""
@@ -185,7 +185,6 @@ def _about(count: int) -> dict[str, Any]:
         "machine": results.machine(),
         "revision": results.revision(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "data": gpu_rows.origins(),
     }
 
 
@@ -204,7 +203,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _rows(setting: gpu_rows.Setting, only: str | None) -> Iterator[Row]:
+def chosen(setting: Setting, only: str | None) -> Iterator[Row]:
     """The rows of this machine. A row that `only` does not name is left out, not those that it needs."""
     table = gpu_rows.table(setting)
     wanted = {name for name in table if re.search(only or "", name)}
@@ -230,7 +229,7 @@ def _rows(setting: gpu_rows.Setting, only: str | None) -> Iterator[Row]:
 
 
 def main() -> int:
-    """Checks this machine."""
+    """Checks this machine; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rows: about 3 minutes on an H100")
     parser.add_argument("--minutes", type=float, default=30.0, help="rows that do not fit are not tried")
@@ -240,9 +239,9 @@ def main() -> int:
     arguments = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    setting = gpu_rows.Setting(folder=FOLDER, gpus=len(gpus.visible()), quick=arguments.quick)
+    setting = Setting(folder=FOLDER, gpus=len(gpus.visible()), quick=arguments.quick)
     gpu_rows.write(setting)
-    rows = list(_rows(setting, arguments.only))
+    rows = list(chosen(setting, arguments.only))
     # The rows share the GPUs, which nobody else gets from perennial meanwhile.
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with lease.leased(
@@ -253,4 +252,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        os._exit(130)  # without waiting for rows, which end with this process
