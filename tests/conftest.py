@@ -24,13 +24,31 @@ ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip slow tests unless they are asked for."""
+    for item in items:
+        marker, row = item.get_closest_marker("fast_rows"), getattr(item, "callspec", None)
+        if marker and row and row.id not in marker.args:
+            item.add_marker(pytest.mark.slow)
+    if not any("::" in argument for argument in config.args):
+        _require_fast_rows(items)
     if os.environ.get("SLOW") or os.environ.get("FAULTS") == "all":
         return
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip("slow: `make test-all` runs it"))
+
+
+def _require_fast_rows(items: list[pytest.Item]) -> None:
+    """Check that each row that `fast_rows` names is there.
+
+    Raises:
+        UsageError: with those that are not.
+    """
+    marked = [(item.nodeid.partition("[")[0], item.get_closest_marker("fast_rows")) for item in items]
+    named = {f"{test}[{row}]" for test, marker in marked if marker for row in marker.args}
+    if missing := named - {item.nodeid for item in items}:
+        raise pytest.UsageError(f"no such rows, which fast_rows names: {', '.join(sorted(missing))}")
 
 
 def pytest_collection_finish() -> None:

@@ -85,6 +85,7 @@ def test_help_lists_every_stage(workspace):
     assert (shown.returncode, [stage for stage in STAGES if f"  {stage} " not in shown.stdout]) == (0, [])
 
 
+@pytest.mark.fast_rows("convert", "train", "gate")
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_help_of_a_stage_has_a_page_and_an_example_that_is_valid(workspace, stage):
     words = " ".join(perennial(stage, "--help").stdout.split())
@@ -123,6 +124,12 @@ SHORT = {
 }
 
 
+@pytest.mark.fast_rows(
+    "train --lr 0.1-`--set train.learning_rate=0.1`",
+    "train -lr 0.1-`--set train.learning_rate=0.1`",
+    "run nightly --epochs 3-`--set train.epochs=3`",
+    "predict --batch-size 2-`perennial config --set train.batch_size=2` or ",
+)
 @pytest.mark.parametrize(("typed", "meant"), SHORT.items())
 def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_how_to_set_it(typed, meant):
     refused = perennial(*typed.split())
@@ -280,6 +287,7 @@ def test_report_before_the_first_run_is_a_data_error(workspace):
     assert (shown.returncode, "metrics/training.json" in shown.stderr) == (3, True)
 
 
+@pytest.mark.fast_rows("validate", "flows and tasks")
 @pytest.mark.parametrize("code", WITHOUT_TENSORFLOW.values(), ids=WITHOUT_TENSORFLOW)
 def test_tensorflow_is_imported_only_where_it_is_needed(workspace, code):
     shown = python("-c", REPORT_IMPORTS + code)

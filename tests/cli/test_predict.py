@@ -63,6 +63,7 @@ def test_top_names_more_classes(command, photographs) -> None:
     assert sorted(each.rpartition(" ")[0] for each in line.partition(": ")[2].split(", ")) == sorted(CLASSES)
 
 
+@pytest.mark.fast_rows("True-this", "False-another")
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize(("promote", "model"), [(False, "this"), (True, "this"), (False, "another")])
 def test_the_export_of_a_rejected_model_comes_with_a_warning(

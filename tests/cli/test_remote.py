@@ -61,6 +61,7 @@ def test_a_push_to_a_server_that_takes_checksums_needs_no_setting(repository, bu
     assert (added["pushed"], added["variables"]) == (True, {})
 
 
+@pytest.mark.slow
 def test_the_setting_that_lets_dvc_push_to_a_server_without_checksums_is_named(
     repository, bucket, proxy, monkeypatch
 ):

@@ -192,6 +192,7 @@ def test_a_file_and_a_split_are_one_too_many(command):
     assert (shown.exit_code, "leave one out" in shown.output) == (2, True)
 
 
+@pytest.mark.fast_rows("arguments0-ascii", "arguments1-latin-1")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
 def test_a_class_name_is_printed_on_a_terminal_that_cannot_encode_it(config, encoding, arguments):

@@ -470,6 +470,7 @@ def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[[str
     assert "Removed the deployment monitor/hourly, which prefect.yaml no longer names; its schedule" in told
 
 
+@pytest.mark.slow
 def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_said(
     make: Callable[[str], Place],
 ) -> None:
@@ -525,6 +526,7 @@ def _by_id(place: Place) -> dict[str, str]:
     return {each["id"]: json.dumps(each) for each in place.of("retrain/on-demand")["schedules"]}
 
 
+@pytest.mark.fast_rows("schedules0-0 2 * *", "schedules1-Mars/Olympus", "schedules4-interval")
 @pytest.mark.parametrize(
     ("schedules", "why"),
     [

@@ -13,9 +13,8 @@ from perennial.operations.rehearsal import programs
 STAGES = ("download", "convert", "validate", "train", "evaluate", "export", "gate")
 
 
-@pytest.mark.parametrize(
-    "stage", [stage if stage == "train" else pytest.param(stage, marks=pytest.mark.slow) for stage in STAGES]
-)
+@pytest.mark.fast_rows("convert", "gate")
+@pytest.mark.parametrize("stage", STAGES)
 def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path, stage: str) -> None:
     if reason := programs.no_trace():
         pytest.skip(reason)

@@ -17,6 +17,9 @@ def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout
     assert list(stale) == ["train", "export"]  # whose model card names the parameters
 
 
+@pytest.mark.fast_rows(
+    'environment/train.yaml-keras: "-keras: "9-stale1', "environment/train.yaml-# Decides-# It decides-stale3"
+)
 @pytest.mark.parametrize(
     ("file", "old", "new", "stale"),
     [
@@ -92,6 +95,7 @@ def test_dvc_repro_restores_a_damaged_shard(reproduced: Checkout) -> None:
     assert shard.read_bytes() == before
 
 
+@pytest.mark.fast_rows("validate")
 @pytest.mark.parametrize("stage", ["validate", "train"])
 def test_a_damaged_shard_is_named_and_ends_the_stage_with_3(reproduced: Checkout, stage: str) -> None:
     shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
@@ -135,6 +139,7 @@ def test_a_folder_without_git_works(make_checkout: Callable[[str], Checkout]) ->
     assert "Running stage 'validate'" in unpacked.must("dvc", "repro", "validate")
 
 
+@pytest.mark.slow
 def test_everything_but_the_remote_works_without_the_extra(reproduced: Checkout) -> None:
     blocker = reproduced.home / "sitecustomize.py"
     blocker.write_text(

@@ -162,6 +162,7 @@ def test_a_rollback_killed_at_any_file_operation_leaves_the_one_version_or_the_o
 REFUSALS = {"ENOSPC": (*kills.WRITES, "mkdir", "symlink"), "EIO": kills.SYNCS, "EROFS": kills.NAMES}
 
 
+@pytest.mark.fast_rows("next-ENOSPC")
 @pytest.mark.parametrize("error", REFUSALS)
 def test_a_publish_that_is_refused_a_file_operation_names_the_file_and_keeps_the_old_version(publishing, error):
     renames = [place for place, (name, _) in enumerate(publishing.operations) if name == "rename"]

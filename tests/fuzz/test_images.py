@@ -65,11 +65,20 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.fast_rows(
+    "empty scans",
+    "EXIF and fill bytes",
+    "junk between segments",
+    "GIF of zeros",
+    "TIFF pages",
+    "JPEG 2000 boxes",
+)
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_repeated_parts_cost_no_more_than_others(content):
     require_linear(content)
 
 
+@pytest.mark.fast_rows("empty PNG chunks")
 @pytest.mark.parametrize("name", ["empty scans", "empty PNG chunks", "small GIF blocks", "empty IDAT chunks"])
 def test_work_does_not_grow_beyond_the_limits_of_parts(name):
     start, part = {

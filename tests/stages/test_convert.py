@@ -481,6 +481,19 @@ def little_memory():
     resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
+@pytest.mark.fast_rows(
+    "fail-mnist, empty files",
+    "fail-digits, binary",
+    "fail-cifar10, an archive of something else",
+    "fail-flowers, one photograph",
+    "fail-pictures, two archives",
+    "fail-records, cut",
+    "fail-records, a huge label",
+    "skip-mnist, another file besides",
+    "skip-cifar10, empty batches",
+    "skip-records, no image that is one",
+    "skip-records, two labels",
+)
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("on_bad_image", ["fail", "skip"])
 @pytest.mark.usefixtures("little_memory")

@@ -103,6 +103,7 @@ def test_equal_evaluations_write_equal_files(evaluated: Path, config: Config) ->
     assert {path.name: path.read_bytes() for path in Path("metrics").iterdir()} == before
 
 
+@pytest.mark.fast_rows("conv1/kernel-nan", "logits/bias-inf")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["conv1/kernel", "logits/bias"])
 def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, where: str, value: float) -> None:
@@ -176,6 +177,7 @@ def test_a_gpu_that_is_not_there_is_named(load, config: Config) -> None:
         evaluate(load(**{"evaluate.devices": "gpu:64"}))
 
 
+@pytest.mark.fast_rows("train")
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_any_split_is_scored_without_touching_the_pipelines_files(
     config: Config, world: World, split: str, capsys: pytest.CaptureFixture[str]

@@ -54,6 +54,7 @@ def test_the_first_layer_is_computed_from_training_images_and_stays(done):
     assert np.ptp(done.checkpoint(4)["whitening/bias"]) > 0
 
 
+@pytest.mark.slow
 def test_a_resumed_training_ends_with_the_same_weights(done, caplog):
     caplog.set_level(logging.INFO, "perennial")
     for path in committed(done.folder):
@@ -65,6 +66,7 @@ def test_a_resumed_training_ends_with_the_same_weights(done, caplog):
     assert all(np.array_equal(again.weights[path], values) for path, values in done.weights.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "formats",
     [

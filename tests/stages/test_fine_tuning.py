@@ -258,6 +258,7 @@ def test_the_form_of_the_source_does_not_matter(again) -> None:
     assert len(folders) == 1
 
 
+@pytest.mark.slow
 def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, caplog) -> None:
     folder = again(train__head__steps=9, train__warm_start__path="trained")
     assert "train.head.steps 9" in caplog.text

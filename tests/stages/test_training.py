@@ -238,6 +238,7 @@ def test_the_model_and_its_scores_are_of_the_averages(here, start):
     assert outcome.record["evaluations"][-1]["loss"] == pytest.approx(cross_entropy(logits, labels).mean())
 
 
+@pytest.mark.slow
 def test_the_last_evaluation_is_of_the_weights_that_become_the_model(here):
     outcome = run({"train.max_steps": 5, "train.steps_between_evals": 2})
     logits, labels = answers(outcome, "validation")

@@ -306,6 +306,14 @@ def test_every_judged_code_is_planted():
     assert list(PLANTED) == list(problems.JUDGED_CODES)
 
 
+@pytest.mark.fast_rows(
+    "error-True-True-duplicate_across_splits",
+    "error-True-True-class_missing",
+    "warn-True-False-near_duplicate",
+    "warn-True-False-drift_labels",
+    "ignore-False-False-class_imbalance",
+    "ignore-False-False-drift_brightness",
+)
 @pytest.mark.parametrize("code", PLANTED)
 @pytest.mark.parametrize(
     ("severity", "listed", "failed"), [("error", True, True), ("warn", True, False), ("ignore", False, False)]

@@ -26,6 +26,7 @@ RESPONSE_S = 600  # a busy machine answers late
 TRIES = 60
 USER, _, PASSWORD = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
 CLIENT = str(uuid4())  # whose CSRF tokens these are
+TOKENS: dict[str, dict[str, str]] = {}  # the last one of each server, as headers
 AUTH = (USER, PASSWORD) if USER else None
 TLS = ssl.create_default_context()  # httpx would read all certificates again for each request
 
@@ -140,11 +141,12 @@ class Server:
             with httpx.Client(
                 base_url=self.url, params=parameters, auth=AUTH, timeout=RESPONSE_S, verify=TLS
             ) as client:
-                done = client.request(method, path, json=body)
+                done = client.request(method, path, json=body, headers=TOKENS.get(self.url))
                 if done.status_code == httpx.codes.FORBIDDEN and "CSRF" in done.text:
                     done = client.get("/csrf-token", params={"client": CLIENT})
                     if done.is_success:
                         token = {"Prefect-Csrf-Token": done.json()["token"], "Prefect-Csrf-Client": CLIENT}
+                        TOKENS[self.url] = token
                         done = client.request(method, path, json=body, headers=token)
             if done.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 break

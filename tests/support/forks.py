@@ -5,6 +5,7 @@ program that was started does not reach the fork, so a test that kills one start
 """
 
 import atexit
+import fcntl
 import functools
 import gc
 import importlib
@@ -21,8 +22,12 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+
+from filelock import FileLock
 
 IMPORTED = (
     "dvc.cachemgr", "dvc.cli.parser", "dvc.daemon", "dvc.data_cloud", "dvc.repo", "dvc.repo.artifacts",
@@ -75,8 +80,23 @@ def path(*, tensorflow: bool = False) -> str:
 
 @functools.cache
 def _started(*modules: str) -> Path:
-    """A folder with the programs that are forks of a process which has imported some modules, too."""
-    folder = Path(tempfile.mkdtemp(prefix="forks-"))
+    """A folder with the programs that are forks of a process which has imported some modules, too.
+
+    All processes of a run of pytest share it. It ends once none of them holds the lock of its users.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir(), f"forks-{run}-{len(modules)}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    users = os.open(folder / "users", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(users, fcntl.LOCK_SH)
+    with FileLock(folder / "starting"):
+        if not (folder / "ready").exists():
+            _start(folder, modules)
+            (folder / "ready").touch()
+    return folder
+
+
+def _start(folder: Path, modules: Sequence[str]) -> None:
     client, name = folder / "client.py", f"perennial-{folder.name}"
     client.write_text(CLIENT)
     quoted = {"python": shlex.quote(PYTHON), "client": shlex.quote(str(client)), "name": name}
@@ -89,20 +109,15 @@ def _started(*modules: str) -> Path:
         "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }  # fmt: skip
     command = [PYTHON, "-m", "support.forks", name, str(folder / "python"), *modules]
-    server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def end() -> None:
-        server.communicate()  # ends with its input
-        shutil.rmtree(folder)
-
-    atexit.register(end)
+    server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    return folder
+    server.stdout.close()
+    server.returncode = 0  # it outlives this process, if another uses it
 
 
 def serve(name: str, program: str, *modules: str) -> None:
-    """Fork for each request, until the standard input ends."""
+    """Fork for each request, until nobody uses it; then remove its folder."""
     gc.disable()
     if modules:
         importlib.import_module("perennial.base.runtime.tensorflow").load()
@@ -116,16 +131,21 @@ def serve(name: str, program: str, *modules: str) -> None:
     requests.bind(f"\0{name}")
     requests.listen(64)
     print("ready", flush=True)
-    running = set()
+    running: set[int] = set()
+    users = os.open(Path(program).with_name("users"), os.O_RDWR)
     while True:
-        ready, _, _ = select.select([requests, sys.stdin], [], [])
-        if sys.stdin in ready:
-            return
+        if not select.select([requests], [], [], 1)[0]:
+            with suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(Path(program).parent)
+                return
+            continue
         client, _ = requests.accept()
         if child := os.fork():
             running.add(child)
         else:
             requests.close()
+            os.close(users)
             _answer(client)
         client.close()
         running -= {each for each in running if os.waitpid(each, os.WNOHANG)[0]}

@@ -37,11 +37,12 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hook:
-    """Its address, and the bodies that it received."""
+    """Its address, the status code that it answers with, and the bodies that it received."""
 
     url: str
+    status: int = 200
     received: list[str] = field(default_factory=list)
 
     def texts(self) -> list[str]:
@@ -55,17 +56,17 @@ class Hook:
 
 
 @contextmanager
-def webhook(status: int = 200) -> Iterator[Hook]:
-    """A webhook that answers with a status code."""
+def webhook() -> Iterator[Hook]:
+    """A webhook."""
 
     class Handler(Answering):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             if self.headers["Content-Type"] == "application/json":
                 hook.received.append(body)
-            self.send_response(status)
+            self.send_response(hook.status)
             self.end_headers()
-            self.wfile.write(b"ok" if status < 400 else b"no_service")
+            self.wfile.write(b"ok" if hook.status < 400 else b"no_service")
 
     with served(Handler) as address:
         hook = Hook(f"{address}/services/{SECRET}")

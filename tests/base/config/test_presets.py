@@ -205,6 +205,7 @@ def test_a_preset_holds_only_what_differs_from_the_defaults(defaults, name):
     assert 9 <= len(text.splitlines()) <= 18
 
 
+@pytest.mark.fast_rows("lenet_mnist-cifarnet_cifar10", "fast_cifar10-fast_cifar10_wide")
 @pytest.mark.parametrize(("before", "name"), list(pairwise([*NUMBERS, next(iter(NUMBERS))])))
 def test_one_preset_after_another_equals_the_last_alone(defaults, before, name):
     assert applied(name, applied(before, defaults)[1])[0] == applied(name, defaults)[0]

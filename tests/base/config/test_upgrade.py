@@ -62,6 +62,7 @@ def test_an_old_file_loads_after_the_upgrade_with_its_own_values(workspace, old)
     assert [line for line in gone if not any(new.startswith(line.removesuffix("}")) for new in new_lines)] == []
 
 
+@pytest.mark.fast_rows("0", "3")
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_missing_keys_come_back_at_their_places(workspace, group):
     shortened, missing = options.defaults(), 0
@@ -77,6 +78,7 @@ def test_missing_keys_come_back_at_their_places(workspace, group):
     assert read(change.text) == options.values(())
 
 
+@pytest.mark.fast_rows("<lambda>-added0", "<lambda>-added3", "<lambda>-added6")
 @pytest.mark.parametrize(
     ("change", "added"),
     [

@@ -110,6 +110,7 @@ def test_a_push_that_fails_says_why() -> None:
         dvc.run("push")
 
 
+@pytest.mark.fast_rows('{"read": {"/home/me')
 @pytest.mark.usefixtures("older")
 @pytest.mark.parametrize("text", ["", '{"read": {"/home/me'])
 def test_a_list_of_locks_that_a_full_disk_left_half_written_is_no_obstacle(text: str) -> None:

@@ -189,6 +189,7 @@ def test_handlers_are_restored_after_the_block():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.fast_rows("15")
 @SIGNALS
 def test_an_interrupted_stage_exits_with_75_and_leaves_its_code_and_no_output(silent_server, number):
     with start(STAGE) as stage:
@@ -236,6 +237,7 @@ def test_a_stage_ends_soon_after_its_parent_is_killed(silent_server):
     assert "SIGTERM" in said
 
 
+@pytest.mark.fast_rows("gone")
 @pytest.mark.parametrize("reaped", [True, False], ids=["gone", "zombie"])
 def test_a_stage_ends_soon_after_the_process_that_its_environment_names(silent_server, reaped):
     with (

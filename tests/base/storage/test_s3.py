@@ -140,6 +140,7 @@ def test_a_store_that_ignores_conditions_is_found_out(failing, proxy, monkeypatc
         failing.get("key", tmp_path / "key", if_match='"other"')
 
 
+@pytest.mark.fast_rows("503", "lost")
 @pytest.mark.parametrize("fault", s3.FAST_FAULTS)
 def test_a_request_that_fails_is_tried_again(failing, proxy, tmp_path, fault):
     proxy.plan = [fault] * 3
@@ -161,6 +162,7 @@ def test_a_server_that_stalls_is_asked_again(bucket, proxy, tmp_path, fault, mon
     assert len(proxy.failed) == 1
 
 
+@pytest.mark.fast_rows("0.2")
 @pytest.mark.parametrize("rate", [0.2, 0.5])
 def test_many_objects_come_whole_through_many_failures(failing, store, proxy, tmp_path, rate):
     contents = {f"{number:03}": random.Random(number).randbytes(number * 1000) for number in range(100)}
@@ -216,6 +218,7 @@ def test_an_object_that_changes_while_it_is_read_is_refused(failing, store, prox
     assert not (tmp_path / "file").exists()
 
 
+@pytest.mark.fast_rows("digest0-damaged", "digest1-part2")
 @pytest.mark.parametrize("part", [b"damaged", CONTENT, CONTENT[:-7] + b"damaged", CONTENT + b"more"])
 @pytest.mark.parametrize("digest", [{"sha256": SHA256}, {}])
 def test_whatever_an_interrupted_call_left_the_file_is_right_and_alone(store, tmp_path, part, digest):

@@ -44,6 +44,7 @@ def half_done(fetching, server, **headers):
     server.served = 0
 
 
+@pytest.mark.fast_rows("0-9", "4-9", "10-15")
 @pytest.mark.parametrize(
     ("seed", "number"), [*((seed, signal.SIGKILL) for seed in range(10)), (10, signal.SIGTERM)]
 )

@@ -133,6 +133,7 @@ def as_by_vgg(image: Array, draws: Draws, number: int, size: int, resize: str) -
     return flipped(whole[top : top + size, left : left + size], draws.coin(imagenet.VGG_FLIP)[number])
 
 
+@pytest.mark.fast_rows("shape0-32-exact", "shape1-48-legacy")
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize(("shape", "size"), [((60, 40, 3), 32), ((37, 91, 3), 48), ((300, 260, 3), 224)])
 def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(

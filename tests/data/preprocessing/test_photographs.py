@@ -30,6 +30,13 @@ def shown(content: list[bytes]) -> tf.Tensor:
     return tf.constant(content, tf.string)
 
 
+@pytest.mark.fast_rows(
+    "cifarnet-True-exact",
+    "inception-True-legacy",
+    "vgg-True-exact",
+    "shifted-True-legacy",
+    "inception-False-exact",
+)
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize(("name", "fast"), [*((name, True) for name in DISTORTING), ("inception", False)])
 def test_photographs_are_distorted_like_images_of_one_size(
@@ -49,6 +56,7 @@ def test_photographs_are_distorted_like_images_of_one_size(
         assert difference.max() <= (0.8 if not fast else 0.51)
 
 
+@pytest.mark.fast_rows("inception", "vgg", "standard")
 @pytest.mark.parametrize("name", DISTORTING)
 def test_colors_and_values_follow_in_the_training_step(name: str, pixels: Describe, images: Make) -> None:
     drawn, raw = keys(3, 3, tf.range(6)), images(6, 30, 22, 3)
@@ -129,6 +137,7 @@ def test_equal_bits_come_in_batches_of_any_size_and_order(pixels: Describe, imag
         assert (chosen == together[some]).all()
 
 
+@pytest.mark.fast_rows("True-False")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("fast", [True, False])
 def test_colors_have_equal_bits_in_batches_of_any_size(
@@ -160,6 +169,7 @@ def test_a_flip_that_alternates_comes_before_the_crop(kind: str, pixels: Describ
     assert np.quantile(np.abs(found - expected), 0.9) <= 0.51
 
 
+@pytest.mark.fast_rows("inception")
 @pytest.mark.parametrize("name", ["inception", "standard", "rescale"])
 def test_rand_augment_comes_before_the_preprocessing(name: str, pixels: Describe, images: Make) -> None:
     raw, drawn = images(6, 48, 64, 3), keys(3, 3, tf.range(6))

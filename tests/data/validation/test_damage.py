@@ -92,6 +92,15 @@ MANIFESTS = {
 }
 
 
+@pytest.mark.fast_rows(
+    "with its labels-no splits",
+    "with its labels-fewer counts",
+    "with its labels-a shard above",
+    "with its labels-examples below zero",
+    "labels of before-more classes",
+    "labels of before-no shards",
+    "labels of before-a shard of a long name",
+)
 @pytest.mark.parametrize("name", MANIFESTS)
 @pytest.mark.parametrize("labels", [True, False], ids=["with its labels", "labels of before"])
 def test_a_wrong_manifest_causes_no_unexpected_error(valid, name, labels):
@@ -181,6 +190,7 @@ def changed_bytes(rng, content):
     return bytes(content)
 
 
+@pytest.mark.fast_rows("manifest.json")
 @pytest.mark.parametrize("name", [SHARD, "labels.txt", manifest.FILE])
 def test_random_damage_to_a_file_is_refused(valid, name):
     rng, file, wrong = np.random.default_rng(0), valid.paths.records / name, []

@@ -129,6 +129,7 @@ def test_every_truncation_between_records_is_found_without_size_and_digest(folde
         assert codes(folder, ["train"]) == ["shard_examples"]
 
 
+@pytest.mark.fast_rows("bulk")
 @pytest.mark.parametrize("work", [Work(), Work(bulk_minimum=2)], ids=["one by one", "bulk"])
 def test_every_flipped_byte_is_reported_at_its_record(short, work):
     whole, begins, wrong = bytearray(content(short)), offsets_in(content(short)), []

@@ -57,12 +57,14 @@ def png(name):
     return PLOTS[name].png()
 
 
+@pytest.mark.fast_rows("loss", "curves of training alone", "reliability", "thirty classes")
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "hostile names"])
 def test_a_png_fits_a_screen(name):
     with PIL.Image.open(io.BytesIO(png(name))) as picture:
         assert (picture.format, max(picture.size) <= 2000) == ("PNG", True)
 
 
+@pytest.mark.fast_rows("curves", "two classes")
 @pytest.mark.parametrize("name", ["loss", "accuracy", "learning rate", "curves", "reliability", "two classes"])
 def test_a_png_is_equal_each_time(name):
     assert PLOTS[name].png() == png(name)
@@ -72,6 +74,7 @@ def test_an_svg_is_equal_each_time():
     assert plots.loss(TRAINING, VALIDATION).svg() == svg("loss")
 
 
+@pytest.mark.fast_rows("accuracy without a threshold", "curves", "hostile names")
 @pytest.mark.parametrize("name", PLOTS)
 def test_an_svg_is_one_element_that_a_page_can_hold(name):
     found, drawn = Elements(svg(name)), svg(name)

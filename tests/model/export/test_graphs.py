@@ -56,15 +56,16 @@ def test_label_image_gets_the_predictions_of_the_model(export: Path, images: lis
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).all()
 
 
+@pytest.mark.fast_rows("lenet-lenet-28")
 @pytest.mark.parametrize(
     ("name", "preprocessing", "side"),
     [
         ("lenet", "lenet", 28),
         ("cifarnet", "cifarnet", 32),
-        pytest.param("mobilenet_v1_025", "inception", 32, marks=pytest.mark.slow),
-        pytest.param("inception_v1", "inception", 64, marks=pytest.mark.slow),
-        pytest.param("resnet_v1_50", "vgg", 64, marks=pytest.mark.slow),
-        pytest.param("vgg_a", "vgg", 64, marks=pytest.mark.slow),
+        ("mobilenet_v1_025", "inception", 32),
+        ("inception_v1", "inception", 64),
+        ("resnet_v1_50", "vgg", 64),
+        ("vgg_a", "vgg", 64),
     ],
 )
 def test_label_image_gets_the_classes_of_every_kind_of_network(

@@ -80,6 +80,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.fast_rows("<!--", "[text](javascript:alert(1))", "a\\\\|b")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_every_text_of_a_person_is_escaped(card, text: str) -> None:
     changes = {"export.card.licence": text, "export.card.intended_use": text, "train.trainable": [text]}

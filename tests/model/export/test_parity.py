@@ -146,6 +146,7 @@ def test_an_export_of_mnist_cnn_agrees(grey: Scored) -> None:
     require_all_agree(grey.job)
 
 
+@pytest.mark.slow
 def test_an_export_of_cifar10_tutorial_with_averages_and_crop_agrees(averaged: tuple[Scored, Averages]) -> None:
     require_all_agree(averaged[0].job)
 

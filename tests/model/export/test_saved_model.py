@@ -153,6 +153,7 @@ def test_an_auxiliary_classifier_is_in_no_answer(build, describe) -> None:
     np.testing.assert_allclose(inference.predictor(model, pixels)(tf.constant(IMAGES)), expected, atol=1e-6)
 
 
+@pytest.mark.fast_rows("cifar10_tutorial-mixed_float16")
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("name", ["cifar10_tutorial", "mobilenet_v1_025"])
 def test_mixed_precision_gives_float32(build, describe, policy, name: str, precision: str) -> None:

@@ -51,6 +51,12 @@ def forward(model: keras.Model, x: Array, order: str) -> Array:
     return x
 
 
+@pytest.mark.fast_rows(
+    "0-mnist_cnn-conv same2 conv same2 dense logits",
+    "1-lenet-conv valid2 conv valid2 dense logits",
+    "0-cifarnet-conv valid2 norm conv norm valid2 dense dense logits",
+    "1-cifar10_tutorial-conv same3 norm conv norm same3 dense dense logits",
+)
 @pytest.mark.parametrize(
     ("name", "order"),
     [

@@ -81,6 +81,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.fast_rows(
+    "lenet-image0-must be null for lenet",
+    "mobilenet_v1_025-image2-layer conv1 needs weights of shape .*images of 3 channels",
+)
 @pytest.mark.parametrize(
     ("name", "image", "message"),
     [

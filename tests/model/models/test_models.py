@@ -38,6 +38,7 @@ def test_a_small_net_has_the_weights_of_the_original(build, name: str) -> None:
     assert build(name).count_params() == NETWORKS[name].parameters == SMALL[name]
 
 
+@pytest.mark.fast_rows("image0-mnist_cnn", "image1-lenet", "image2-cifarnet", "image0-cifar10_tutorial")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("image", [(8, 8, 1), (7, 9, 3), (31, 31, 3)])
 def test_a_small_net_gives_a_logit_a_class_at_any_size(build, name: str, image: tuple[int, int, int]) -> None:
@@ -55,6 +56,9 @@ def test_images_that_are_too_small_are_refused_with_the_least_size(build, name: 
         build(name, (64, side, 3))
 
 
+@pytest.mark.fast_rows(
+    "lenet-conv1/kernel-0.1", "cifarnet-fc3/kernel-0.04", "cifar10_tutorial-logits/kernel-0.005208333333333333"
+)
 @pytest.mark.parametrize(
     ("name", "path", "stddev"),
     [

@@ -13,7 +13,7 @@ from perennial.model.models import logits, slim_checkpoint
 from perennial.model.training import warm_start
 from perennial.model.training.warm_start import StartWeights
 
-QUICK = {"mobilenet_v1", "mobilenet_v1_050", "mobilenet_v2_035", "mobilenet_v3_small", "pnasnet_mobile"}
+QUICK = {"mobilenet_v1_050", "mobilenet_v3_small"}
 SIZES = {
     "inception_v4": 299, "inception_resnet_v2": 299, "nasnet_cifar": 32, "nasnet_mobile": 224,
     "nasnet_large": 331, "pnasnet_mobile": 224, "pnasnet_large": 331,

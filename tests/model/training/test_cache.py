@@ -70,6 +70,7 @@ def test_files_are_used_again(decoded) -> None:
     assert files() == before != {}
 
 
+@pytest.mark.fast_rows("missing-cache.json", "cut-labels.int64", "changed-images.uint8")
 @pytest.mark.parametrize("name", [cache.IMAGES, cache.LABELS, cache.FACTS])
 @pytest.mark.parametrize(
     "harm",

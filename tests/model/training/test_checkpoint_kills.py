@@ -133,6 +133,7 @@ def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, op
 
 
 # Of each kind of refusal the operation where it is most usual, and the removal of an old checkpoint.
+@pytest.mark.fast_rows("ENOSPC-usual0")
 @pytest.mark.parametrize(
     ("error", "usual"), [("ENOSPC", ("write", 1)), ("EIO", ("fsync", 1)), ("EROFS", ("rename", 1))]
 )

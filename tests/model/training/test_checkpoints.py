@@ -206,6 +206,7 @@ def damaged_forms(content):
     yield content + b"\0"
 
 
+@pytest.mark.fast_rows("variables.data-00000-of-00001")
 @pytest.mark.parametrize("name", FILES)
 def test_however_the_newest_is_damaged_the_one_before_it_is_used_and_told(two, name, caplog):
     file = two / name

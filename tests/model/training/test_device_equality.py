@@ -149,6 +149,9 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
         devices.close()
 
 
+QUICK = ("mixup", SINGLE)
+
+
 def rows() -> Iterator[object]:
     """Each case with one of the sizes in turn; with both, those where one example affects what others give.
 
@@ -156,7 +159,7 @@ def rows() -> Iterator[object]:
     """
     for number, (name, case) in enumerate(CASES.items()):
         for size in (UNEVEN, SINGLE) if case.both else ((UNEVEN, SINGLE)[number % 2],):
-            if case.fast and size == SINGLE:
+            if (name, size) == QUICK:
                 yield pytest.param(name, size, (2,), id=f"{name}-{size}")
                 yield pytest.param(name, size, (3,), marks=pytest.mark.slow, id=f"{name}-{size}-3")
             else:

@@ -122,10 +122,8 @@ def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch]
 
 
-@pytest.mark.parametrize(
-    ("name", "fast"),
-    [("inception", True), ("inception", False), pytest.param("vgg", True, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "fast"), [("inception", True), ("inception", False), ("vgg", True)])
 def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_workers(
     load, tmp_path: Path, name: str, fast: bool
 ) -> None:
@@ -172,6 +170,7 @@ def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_worker
     assert found([half for both in zip(*halves, strict=True) for half in both]) == epoch[: 4 * BATCH]
 
 
+@pytest.mark.fast_rows("none")
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_a_last_batch_too_short_to_be_cut_comes_whole_to_every_replica(opened, cache: str) -> None:
     source = opened(cache=cache)
@@ -200,6 +199,7 @@ def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers
     ]
 
 
+@pytest.mark.fast_rows("disk")
 @pytest.mark.parametrize("other", ["disk", "none", "auto"])
 def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
     one, two = (taken(opened(cache=cache), STEPS + 2) for cache in ("memory", other))

@@ -30,7 +30,7 @@ EXPLODING = {
     "train.schedule.values": [1e38],
     "train.max_steps": 9,
 }
-# Much that has a state: slots of the optimizer, slow weights, averages, the best weights; and every distortion.
+# Much that has a state: slots of the optimizer, slow weights, averages, the best weights; and distortions.
 RICH = {
     "model.dropout": None,
     "train.optimizer": "adam",
@@ -40,7 +40,6 @@ RICH = {
     "train.keep": "best",
     "train.averages.decay": 0.9,
     "train.lookahead.period": 2,
-    "train.augmentation.operations": 1,
     "train.augmentation.erasing": 0.5,
     "train.augmentation.mixup": 0.2,
     "train.augmentation.cutmix": 1.0,

@@ -174,6 +174,7 @@ def test_the_first_three_updates_are_the_published_ones(
     np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
 
 
+@pytest.mark.fast_rows("128.0-float16-0.5", "dynamic-float32-0.5", "dynamic-float16-1000.0")
 @pytest.mark.parametrize("clip_norm", [0.5, 1000.0])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("loss_scale", [128.0, "dynamic"])
@@ -255,6 +256,7 @@ def relative_difference(found: Array, expected: Array) -> float:
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected - WEIGHTS)))
 
 
+@pytest.mark.fast_rows("adam", "ftrl", "momentum, nesterov", "rmsprop, centered")
 @pytest.mark.parametrize("case", ORIGINALS)
 def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(
     case: str, load: Load, record_property: Callable[[str, object], None]
@@ -267,6 +269,7 @@ def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(
     assert difference < tolerance
 
 
+@pytest.mark.fast_rows("momentum-options0", "rmsprop-options2")
 @pytest.mark.parametrize(
     ("case", "options"),
     [
@@ -318,46 +321,43 @@ def after_two_updates(clip_norm=None, overflow=(), **changes):
     return {"copies": copies, "scale": scale, "updates": updates}
 
 float16 = {"precision": "float16", "loss_scale": "dynamic"}
-print(json.dumps({
-    "plain": after_two_updates(),
-    "clipped": after_two_updates(clip_norm=1.0),
-    "scaled": after_two_updates(**float16),
-    "scaled and clipped": after_two_updates(clip_norm=1.0, **float16),
-    "overflow in the first": after_two_updates(clip_norm=1.0, overflow=[0], **float16),
-    "overflow in the second": after_two_updates(clip_norm=1.0, overflow=[1], **float16),
-}))
+print(json.dumps(after_two_updates(**eval(sys.argv[2]))))
 """
 
 
-@pytest.fixture(scope="module")
-def two_replicas() -> dict[str, dict[str, Any]]:
-    """Updates on two devices, in another process: the CPU cannot be split once TensorFlow has used it."""
+CLIPPED, OVERFLOW = [-1.2, -1.6], [0, 0]
+
+
+@pytest.mark.fast_rows("scaled and clipped", "overflow in the second")
+@pytest.mark.parametrize(
+    ("options", "weights", "scale", "updates"),
+    [
+        pytest.param("{}", [-6, -8], 1, 2, id="plain"),
+        # The sum [3, 4] is clipped; its clipped parts would be [1, 1].
+        pytest.param("{'clip_norm': 1.0}", CLIPPED, 1, 2, id="clipped"),
+        pytest.param("float16", [-6, -8], 2**15, 2, id="scaled"),
+        pytest.param("{'clip_norm': 1.0, **float16}", CLIPPED, 2**15, 2, id="scaled and clipped"),
+        pytest.param(
+            "{'clip_norm': 1.0, 'overflow': [0], **float16}", OVERFLOW, 2**13, 0, id="overflow in the first"
+        ),
+        pytest.param(
+            "{'clip_norm': 1.0, 'overflow': [1], **float16}", OVERFLOW, 2**13, 0, id="overflow in the second"
+        ),
+    ],
+)
+def test_replicas_apply_one_sum_of_their_gradients(
+    options: str, weights: list[float], scale: float, updates: int
+) -> None:
+    """In another process: the CPU cannot be split once TensorFlow has used it."""
     source = Path(perennial.__file__).parents[1]
     done = subprocess.run(
-        [forks.with_tensorflow(), "-m", "-c", TWO_REPLICAS, source.parent / "params.yaml"],
+        [forks.with_tensorflow(), "-m", "-c", TWO_REPLICAS, source.parent / "params.yaml", options],
         env={**os.environ, "PYTHONPATH": str(source)},
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.parametrize(
-    ("case", "weights", "scale", "updates"),
-    [
-        ("plain", [-6, -8], 1, 2),
-        ("clipped", [-1.2, -1.6], 1, 2),  # the sum [3, 4] is clipped; its clipped parts would be [1, 1]
-        ("scaled", [-6, -8], 2**15, 2),
-        ("scaled and clipped", [-1.2, -1.6], 2**15, 2),
-        ("overflow in the first", [0, 0], 2**13, 0),
-        ("overflow in the second", [0, 0], 2**13, 0),
-    ],
-)
-def test_replicas_apply_one_sum_of_their_gradients(
-    case: str, weights: list[float], scale: float, updates: int, two_replicas: dict[str, dict[str, Any]]
-) -> None:
-    found = two_replicas[case]
-    assert (found["scale"], found["updates"]) == (scale, updates)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["scale"] == scale
+    assert found["updates"] == updates
     np.testing.assert_allclose(found["copies"], [weights, weights], rtol=1e-6)

@@ -84,6 +84,7 @@ def warnings(caplog):
     ]
 
 
+@pytest.mark.fast_rows("s3")
 def test_another_machine_gets_the_newest_with_all_that_was_logged_until_then(machine, warnings):
     one, other = machine("one").save(10, 20, 30), machine("other")
     assert other.fetch() == 30
@@ -117,6 +118,7 @@ def test_a_copy_takes_the_place_of_a_damaged_checkpoint(machine):
     assert [path.name for path in checkpoints.committed(one.folder)][-1] == "step-000000020-2"
 
 
+@pytest.mark.fast_rows("folder-4", "s3-1")
 @pytest.mark.parametrize("left", [1, 4])
 def test_of_half_a_copy_nothing_is_taken_and_the_next_one_takes_its_place(machine, url, warnings, left):
     one = machine("one").save(10, 20)
@@ -129,6 +131,12 @@ def test_of_half_a_copy_nothing_is_taken_and_the_next_one_takes_its_place(machin
     assert machine("third").save(15, 25, 35).steps() == [25, 35]
 
 
+@pytest.mark.fast_rows(
+    "folder-checkpoint.json-changed",
+    "folder-variables.data-00000-of-00001-changed",
+    "s3-manifest.json-changed",
+    "s3-variables.data-00000-of-00001-missing",
+)
 @pytest.mark.parametrize(
     ("file", "damage"),
     [*((file, "changed") for file in (*FILES, HISTORY, MANIFEST)), (FILES[1], "missing"), (FILES[2], "cut")],
@@ -170,6 +178,7 @@ def test_a_machine_that_is_behind_sends_nothing(machine):
     assert behind.steps() == [30, 40]
 
 
+@pytest.mark.fast_rows("s3")
 def test_two_machines_at_once_leave_whole_copies(machine, warnings):
     both = [machine("one"), machine("other")]
     threads = [threading.Thread(target=each.save, args=range(10, 60, 10)) for each in both]

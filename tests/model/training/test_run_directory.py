@@ -33,6 +33,7 @@ def replace(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new), encoding="utf-8")
 
 
+@pytest.mark.fast_rows("train.seed-1", "train.optimizers.adam.beta_1-0.8", "preprocessing.image_size-16")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -45,6 +46,7 @@ def test_a_parameter_that_changes_the_weights_changes_the_fingerprint(digest, ke
     assert digest() != digest(**{key: value})
 
 
+@pytest.mark.fast_rows("train.devices-cpu:2", "checkpoints.interval_s-1.0", "gate.min_accuracy-0.5")
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -71,6 +71,7 @@ def begin(load, sources: Path):
     return give
 
 
+@pytest.mark.fast_rows("export", "checkpoints")
 @pytest.mark.parametrize("form", ["model", "export", "checkpoints", f"checkpoints/{STEP}"])
 def test_every_form_gives_the_same_weights_and_digest(
     load, sources: Path, source: keras.Model, form: str
@@ -84,6 +85,14 @@ def test_every_form_gives_the_same_weights_and_digest(
     assert start.sha256 == started(load, sources / "model")[0].sha256
 
 
+@pytest.mark.fast_rows(
+    "removed-model/weights.index",
+    "removed-checkpoints/step-000000002/checkpoint.json",
+    "cut-model/model.json",
+    "cut-export/variables/variables.index",
+    "changed-export/assets.extra/model.json",
+    "changed-checkpoints/step-000000002/variables.data-00000-of-00001",
+)
 @pytest.mark.parametrize(
     "file",
     [

@@ -66,6 +66,7 @@ def page(request, tmp_path_factory):
         yield shown
 
 
+@pytest.mark.fast_rows("ten")
 def test_the_console_stays_empty(page):
     page.show(width=1280)
     assert page.messages() == []
@@ -83,6 +84,7 @@ def test_every_image_is_shown(page):
     assert min(widths) > 0
 
 
+@pytest.mark.fast_rows("two-320", "two-1280", "ten-390", "ten-768")
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_page_is_wider_than_its_window(page, width):
     page.show(width=width)

@@ -67,6 +67,7 @@ def bare(config):
     return config
 
 
+@pytest.mark.fast_rows("hostile names")
 def test_a_page_is_well_formed_and_needs_nothing_but_itself(classes):
     source = rendered(classes)
     found = Elements(source)

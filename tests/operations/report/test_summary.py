@@ -44,6 +44,7 @@ CHAMPIONS = {
 }
 
 
+@pytest.mark.fast_rows("another")
 @pytest.mark.parametrize("champion", CHAMPIONS)
 def test_the_summary_says_which_model_is_champion(champion, tmp_path_factory, monkeypatch):
     project = pipelines.make(tmp_path_factory.mktemp("summary") / "base")

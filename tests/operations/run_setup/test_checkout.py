@@ -60,6 +60,7 @@ def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp
     assert again.must("dvc", "status", "-q") == ""
 
 
+@pytest.mark.fast_rows("branch -m main master-main is no longer on origin")
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -95,6 +96,7 @@ def test_a_repository_that_cannot_be_checked_out_says_what_it_has(tmp_path: Path
         prepare(tmp_path / "home", str(whole), "run")
 
 
+@pytest.mark.fast_rows("tag-2")
 @pytest.mark.parametrize(("kind", "seed"), [("tag", 2), ("commit", 3)])
 def test_a_tag_or_commit_is_checked_out_without_a_branch(
     project: Project, tmp_path: Path, kind: str, seed: int
@@ -184,6 +186,7 @@ def test_git_keeps_the_lock_after_its_parent_was_killed(project: Project, tmp_pa
             pass
 
 
+@pytest.mark.fast_rows("1")
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
     project: Project, tmp_path: Path, kill: int
@@ -272,6 +275,7 @@ def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: 
     assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
 
 
+@pytest.mark.slow
 def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training(tmp_path: Path) -> None:
     made = make(tmp_path / "by hand")  # without a DVC remote
     assert made.must("perennial", "pin", "champion", "--check") == "champion: none yet"

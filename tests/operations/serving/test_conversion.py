@@ -31,6 +31,7 @@ def saved(kind, pixels=PICTURE):
     return stream.getvalue()
 
 
+@pytest.mark.fast_rows("WebP", "16 bits")
 @pytest.mark.parametrize(
     "content",
     [

@@ -129,6 +129,7 @@ def test_a_pointer_that_cannot_be_read_is_refused_once_and_the_version_before_st
 ERRORS = (MemoryError(), KeyError("image"), OSError(errno.EMFILE, "Too many open files"))
 
 
+@pytest.mark.fast_rows("[Errno 24] Too many open files")
 @pytest.mark.parametrize("error", ERRORS, ids=str)
 def test_a_version_that_an_error_of_the_moment_hid_is_loaded_later(
     published, other, monkeypatch, error: Exception

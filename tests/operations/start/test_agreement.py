@@ -220,12 +220,36 @@ def agree(path: Path) -> start.Started | None:
     return done
 
 
+@pytest.mark.fast_rows(
+    "class folders",
+    "a line break",
+    "train/ valid/ test/",
+    "a folder around",
+    "images/ and labels.csv",
+    "metadata.jsonl",
+    "an empty file in a class",
+    "classes with and without masks",
+)
 @pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
 def test_what_start_accepts_the_stages_accept(project: Path, make: Callable[[], object]) -> None:
     make()
     assert agree(OWN) is not None
 
 
+@pytest.mark.fast_rows(
+    "no images",
+    "one class",
+    "a class without images",
+    "a split without images",
+    "classes up to blanks",
+    "val/ and valid/",
+    "images in train/",
+    "a name that is not UTF-8",
+    "a loop",
+    "rows without files",
+    "annotations of objects",
+    "a table that contradicts itself",
+)
 @pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
 def test_what_start_refuses_the_stages_refuse(project: Path, make: Callable[[], object]) -> None:
     make()
@@ -258,6 +282,9 @@ NOT_IN_ARCHIVES = (
 )
 
 
+@pytest.mark.fast_rows(
+    "train/ valid/ test/-zip", "a folder around-gztar", "images/ and labels.csv-zip", "one class-gztar"
+)
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
 @pytest.mark.parametrize("name", [*IN_ARCHIVES, *NOT_IN_ARCHIVES])
 def test_start_and_stages_agree_on_archives(project: Path, name: str, kind: str) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.fast_rows("PREFECT_API_DATABASE_TIMEOUT-soon")
 @pytest.mark.parametrize(
     ("name", "value"), [("PREFECT_LOGGING_LEVEL", "loud"), ("PREFECT_API_DATABASE_TIMEOUT", "soon"),
                         ("PREFECT_TASKS_DEFAULT_RETRIES", "many"), ("PREFECT_CLIENT_MAX_RETRIES", "x")],
@@ -20,6 +21,7 @@ def test_a_value_that_prefect_refuses_is_one_line_that_names_the_variable(name: 
     assert name in done.stderr
 
 
+@pytest.mark.fast_rows("PREFECT_HOME")
 @pytest.mark.parametrize("name", ["HOME", "PREFECT_HOME"])
 def test_a_home_that_cannot_be_written_is_one_line_that_names_the_variable(name: str) -> None:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}

@@ -99,6 +99,7 @@ def test_parameters_are_checked_once_in_a_process(load: Callable[..., Config], w
     check_parameters()
 
 
+@pytest.mark.fast_rows("--epochs=2-2")
 @pytest.mark.parametrize(("option", "code"), [("--help", 0), ("--epochs=2", 2)])
 def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, code: int) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -107,6 +108,7 @@ def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, co
     assert (done.returncode, "usage:" in done.stdout + done.stderr) == (code, True)
 
 
+@pytest.mark.slow
 def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_how_to_set_it() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "flows.retrain", "--lr", "0.1"]
@@ -114,6 +116,7 @@ def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_h
     assert (done.returncode, "`--set train.learning_rate=0.1`" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.fast_rows("https://me:gh_secret@host.example/project.git")
 @pytest.mark.parametrize(
     "repository",
     [
@@ -155,6 +158,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("prefect")
 
 
+@pytest.mark.fast_rows("os.killpg(0, signal.SIGKILL)")
 @pytest.mark.parametrize("ends", ["os.killpg(0, signal.SIGKILL)", "raise SystemExit(3)"])
 def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
     tmp_path: Path, database: Path, ends: str

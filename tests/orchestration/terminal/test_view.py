@@ -160,6 +160,7 @@ with command._exit_codes(), live_view(["train"], Path()) as file:
 """
 
 
+@pytest.mark.fast_rows("SIG_DFL")
 @pytest.mark.parametrize("hangup", ["SIG_DFL", "SIG_IGN"])
 def test_a_closed_terminal_neither_hides_a_signal_nor_breaks_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangup: str

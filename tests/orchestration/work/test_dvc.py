@@ -173,6 +173,7 @@ def break_link(folder: Path) -> str:
     return "remove the link"
 
 
+@pytest.mark.fast_rows("database", "cache")
 @pytest.mark.parametrize(
     "damage",
     [damage_database, break_link, *map(replace_by_a_file, ("site", ".dvc/tmp", ".dvc/cache"))],

@@ -136,6 +136,7 @@ def key_of(path):
 FILES = ["model", "labels", *(f"photos/{n % 4}/{n}.txt" for n in range(MEMBERS))]
 
 
+@pytest.mark.fast_rows("folder")
 def test_what_is_whole_on_both_sides_is_no_problem(cache, remote):
     for deep in (False, True):
         found = check(cache, remote, deep=deep)
@@ -150,6 +151,7 @@ def faults(seed):
     return dict(zip(["model", "labels", *chance.sample(FILES[2:], 13)], kinds, strict=False))
 
 
+@pytest.mark.fast_rows("s3")
 def test_fifteen_planted_faults_are_named_and_repaired(cache, remote):
     planted, before = faults(1), (cache.names(), remote.names())
     contents = {key: cache.read(key) for key in before[0]}
@@ -168,6 +170,7 @@ def test_fifteen_planted_faults_are_named_and_repaired(cache, remote):
     assert all(side.read(key) == contents[key] for side in (cache, remote) for key in contents)
 
 
+@pytest.mark.fast_rows("folder-cut", "s3-flipped")
 @pytest.mark.parametrize("how", ["deleted", "cut", "flipped"])
 def test_without_reading_deleted_and_cut_objects_are_noticed_and_in_s3_flipped_ones(cache, remote, how):
     remote.damage(key_of("photos/3/7.txt"), how)
@@ -223,6 +226,7 @@ def test_without_a_remote_the_cache_is_audited_alone(cache):
     assert (lost.need.path, lost.kind, lost.where) == ("model", "lost", "cache")
 
 
+@pytest.mark.fast_rows("remote")
 @pytest.mark.parametrize("where", ["remote", "cache"])
 def test_what_only_the_cache_of_runs_holds_is_repaired_from_there(here, cache, where):
     shutil.copy(ROOT / "params.yaml", "params.yaml")

@@ -81,6 +81,7 @@ def test_an_empty_folder_is_filled(url):
     assert fetch.fetch(url, Path("model")).moved
 
 
+@pytest.mark.fast_rows("folder-file", "s3-missing")
 @pytest.mark.parametrize("damage", ["file", "record", "missing"])
 def test_a_damaged_version_is_refused_and_the_old_folder_stays(config, url, damage):
     fetch.fetch(url, Path("model"))
@@ -141,6 +142,7 @@ def test_without_a_home_the_cache_lies_among_temporary_files(monkeypatch, tmp_pa
     assert fetch._cache().stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.fast_rows("s3")
 def test_the_command_prints_version_and_path(url, capfd):
     for moved in (True, False):
         subprocess.run([sys.executable, "-m", "perennial", "fetch", url, "--to", "model", "--json"], check=True)

@@ -54,6 +54,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.fast_rows("a rejected model", "a decision that is not whole", "nothing to roll back to")
 @pytest.mark.parametrize(("damage", "options", "code"), REFUSED.values(), ids=REFUSED)
 def test_a_refusal_has_its_exit_code_and_one_line(config, workspace, capfd, damage, options, code):
     if damage:

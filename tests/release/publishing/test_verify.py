@@ -166,6 +166,14 @@ TAMPERED = {
 }
 
 
+@pytest.mark.fast_rows(
+    "weights",
+    "an additional file",
+    "a link to an equal file",
+    "weights and all lists",
+    "provenance",
+    "an unknown commit",
+)
 @pytest.mark.parametrize(("tamper", "named"), TAMPERED.values(), ids=TAMPERED)
 def test_a_model_that_was_tampered_with_is_refused_with_the_file(config, tamper, named):
     tamper()

@@ -121,6 +121,7 @@ def test_a_newer_model_that_waits_supersedes_the_older(project: Project) -> None
     assert project.perennial("approve", "night-3", "--by", "Ada")["version"] == "v0.0.2"
 
 
+@pytest.mark.fast_rows("None", "approval3")
 @pytest.mark.parametrize("approval", [None, [], {"artifact": "classifier"}, {"since": 1}])
 def test_a_record_that_holds_no_valid_request_is_left_out(approval: object, project: Project) -> None:
     record = recorded(project)
@@ -177,6 +178,7 @@ def test_a_run_that_moves_no_branch_names_none_when_it_is_approved(tmp_path: Pat
     assert approved["message"] == "classifier v0.0.1 is champion, approved by Ada"
 
 
+@pytest.mark.fast_rows("refs/heads/main-approve", "refs/tags/classifier@-the next run")
 @pytest.mark.parametrize("again", ["approve", "the next run"])
 @pytest.mark.parametrize("step", ["refs/heads/main", "refs/tags/classifier@", "refs/tags/classifier#"])
 def test_an_approval_that_was_pushed_halfway_is_completed(step: str, again: str, project: Project) -> None:

@@ -82,6 +82,7 @@ def test_damaged_tags_end_no_command_and_are_named(project: Project) -> None:
     assert project.perennial("record", "night-2")["version"] == "v0.0.15"  # no name is used twice
 
 
+@pytest.mark.slow
 def test_tags_of_no_commit_end_no_command_and_are_named(project: Project) -> None:
     remote = project.git("remote", "get-url", "origin")
     head = project.git("rev-parse", "HEAD~1")
@@ -151,6 +152,7 @@ def test_damaged_records_are_named_and_left_out(project: Project) -> None:
     assert (shown.returncode, "Traceback" in shown.stderr) == (2, False)
 
 
+@pytest.mark.fast_rows("cut")
 @pytest.mark.parametrize("name", ["cut", "deep nesting"])
 def test_a_run_whose_own_record_is_damaged_is_recorded_without_it(name: str, project: Project) -> None:
     project.data("0.9 second")
@@ -162,6 +164,7 @@ def test_a_run_whose_own_record_is_damaged_is_recorded_without_it(name: str, pro
     assert file.read_bytes() == RECORDS[name]
 
 
+@pytest.mark.slow
 def test_the_last_runs_are_counted_once_with_two_remotes(project: Project) -> None:
     for n in (2, 3):
         project.data(f"0.{n} bad")

@@ -97,6 +97,7 @@ def recorded(world: World, **variables: str) -> None:
     assert (version["version"], version["champion"]) == ("v0.0.1", True)
 
 
+@pytest.mark.fast_rows("how it commits and pushes", "how it stores")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: World) -> None:
     for option, value in SETTINGS[name].items():
@@ -104,6 +105,7 @@ def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: Wor
     recorded(world)
 
 
+@pytest.mark.fast_rows("sparse", "failing_hooks")
 @pytest.mark.parametrize("arrange", ARRANGED)
 def test_a_run_is_recorded_in_any_checkout(arrange: Callable[[World], None], world: World) -> None:
     arrange(world)
@@ -142,6 +144,7 @@ def own_fsmonitor(world: World) -> Path:
     return folder
 
 
+@pytest.mark.fast_rows("linked_worktree")
 @pytest.mark.parametrize("place", [linked_worktree, submodule, oddly_named, own_fsmonitor])
 def test_a_run_is_recorded_in_any_place(place: Callable[[World], Path], world: World) -> None:
     folder = place(world)
@@ -160,6 +163,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.fast_rows("no home")
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_run_is_recorded_on_machines_that_lack_something(name: str, world: World) -> None:
     recorded(world, **ELSEWHERE[name])
@@ -206,6 +210,7 @@ def test_settings_that_git_cannot_read_are_named(world: World) -> None:
     assert (refused.returncode, "bad config line 1" in refused.stderr) == (2, True), refused.stderr
 
 
+@pytest.mark.fast_rows("versions", "record")
 @pytest.mark.parametrize("command", ["versions", "status", "record", "promote", "audit"])
 def test_without_git_one_line_says_so(command: str, world: World, tmp_path: Path) -> None:
     more = {"record": ["night-1"]}.get(command, [])

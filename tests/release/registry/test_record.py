@@ -82,6 +82,7 @@ def test_the_reason_of_a_run_stands_in_its_commit(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_second_version_was_compared_with_the_first(project: Project) -> None:
     project.perennial("record", "night-1")
     project.data("0.9 second")
@@ -95,6 +96,7 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     assert (status["champion"]["version"], status["server"], status["problems"]) == ("v0.0.2", None, [])
 
 
+@pytest.mark.slow
 def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand(project: Project) -> None:
     project.perennial("record", "night-1")
     early = project.run("perennial", "pin", "champion")
@@ -366,6 +368,7 @@ def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
     assert remote_refs(project)["tags/classifier#champion#3"] == before["tags/classifier@v0.0.1"]
 
 
+@pytest.mark.slow
 def test_a_version_of_this_repository_whose_name_the_remote_gave_to_another_is_named(project: Project) -> None:
     other = project.clone("other")
     mine = project.perennial("promote")["commit"]

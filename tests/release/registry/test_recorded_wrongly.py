@@ -39,6 +39,7 @@ def project(reproduced: Project, tmp_path: Path) -> Project:
     return reproduced.copied(tmp_path / "copy")
 
 
+@pytest.mark.fast_rows("command0")
 @pytest.mark.parametrize(
     "command", [("record", "night-1"), ("promote",), ("promote", "--force", "Ada", "--because", "it is good")]
 )

@@ -199,6 +199,17 @@ REFUSALS: dict[str, tuple[Arrange, str]] = {
 }
 
 
+@pytest.mark.fast_rows(
+    "rules of the host",
+    "protected run branches",
+    "an archived repository",
+    "a limit of the size",
+    "a branch named run",
+    "a lock that a dead process left",
+    "a shallow clone",
+    "no access, HTTP 403",
+    "a lost connection",
+)
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(name: str, world: World) -> None:
     arrange, words = REFUSALS[name]
@@ -244,6 +255,7 @@ def test_without_atomic_pushes_the_references_follow_each_other_tags_last(world:
 STEPS = ("refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0.1", "refs/tags/classifier#")
 
 
+@pytest.mark.fast_rows("refs/heads/main", "refs/tags/classifier@v0.0.1")
 @pytest.mark.parametrize("step", STEPS)
 def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, world: World) -> None:
     world.configure(*NO_ATOMIC)
@@ -280,6 +292,7 @@ def test_a_push_whose_answer_is_lost_is_known_to_be_done(world: World) -> None:
     assert (done["outcome"], done["pushed"], world.waiting()) == ("promoted", True, [])
 
 
+@pytest.mark.fast_rows("true")
 @pytest.mark.parametrize("atomic", ["true", "false"])
 def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: World) -> None:
     world.configure("receive.advertiseAtomic", atomic)
@@ -293,6 +306,7 @@ def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: Wor
     assert record(world.project, "night-2")["outcome"] == "promoted"
 
 
+@pytest.mark.fast_rows("rollback")
 @pytest.mark.parametrize("command", ["rollback", "approve"])
 def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world: World) -> None:
     project = world.project

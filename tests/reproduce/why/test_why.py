@@ -62,6 +62,7 @@ CHANGES: dict[str, tuple[Callable[[Hand], None], list[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.fast_rows("code", "a parameter", "data")
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_difference_has_its_kind_and_its_values(hand: Hand, name: str) -> None:
     change, expected = CHANGES[name]
