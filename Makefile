@@ -165,7 +165,7 @@ lock: install
 	@$(LOCK) pyproject.toml --group build --extra onnx -c .work/all.txt -o requirements/onnx.txt
 	@$(LOCK) pyproject.toml --extra ray --extra onnx --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
-	@$(LOCK) $(UPGRADE) tests/support/slim.in -o requirements/reference.txt
+	@$(LOCK) $(UPGRADE) tests/model/models/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 	@$(RUN) .venv/bin/python -m perennial.base.runtime.environment

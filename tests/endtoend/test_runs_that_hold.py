@@ -32,7 +32,7 @@ from perennial.operations.run_setup.flow_run import RESTARTS
 from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent
 
 ROOT = Path(__file__).parents[2]
-STANDIN = ROOT / "tests" / "support" / "standin"
+STANDIN = ROOT / "tests" / "endtoend" / "standin"
 RUNS = int(os.environ.get("RUNS", "3"))
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 WORKERS = int(os.environ.get("WORKERS", "1"))  # of each pool

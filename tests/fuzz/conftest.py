@@ -2,5 +2,5 @@
 
 from hypothesis import settings
 
-# Named by `--hypothesis-profile=fuzz`; support/hunt.py reads it.
+# Named by `--hypothesis-profile=fuzz`; fuzz/hunt.py reads it.
 settings.register_profile("fuzz", max_examples=500, database=None, deadline=None)

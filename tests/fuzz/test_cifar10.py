@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzz.hunt import at_most, hostile, hunt, mutated
 from hypothesis import strategies as st
 from support import pickles
-from support.hunt import at_most, hostile, hunt, mutated
 
 from perennial.base.errors import DataError
 from perennial.data.datasets import cifar10

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import PIL.Image
 import pytest
-from support.hunt import hostile, hunt
+from fuzz.hunt import hostile, hunt
 
 from perennial.base.errors import DataError
 from perennial.data.datasets.readers import fixed_size

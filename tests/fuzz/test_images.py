@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 import tensorflow as tf
-from support.odd_images import PHOTO, Work, counted, odd, saved, valid
+from fuzz.odd_images import Work, counted, odd, valid
+from support.odd_images import PHOTO, saved
 
 from perennial.data.images import BadImage, Refused, accept, jpeg, png, png_file
 from perennial.data.images.decode import array, decoded

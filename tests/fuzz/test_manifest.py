@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from fuzz.hunt import hostile, hunt
 from hypothesis import strategies as st
-from support.hunt import hostile, hunt
 
 from perennial.base import files
 from perennial.base.errors import DataError

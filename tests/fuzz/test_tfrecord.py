@@ -6,8 +6,8 @@ import struct
 import google_crc32c
 import numpy as np
 import pytest
+from fuzz.hunt import hostile, hunt, mutated
 from hypothesis import strategies as st
-from support.hunt import hostile, hunt, mutated
 from support.raw import encoded, picture
 from support.records import datum
 

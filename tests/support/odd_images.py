@@ -1,30 +1,18 @@
-"""Image files that no program should have written, and the work that reading one takes."""
+"""Image files in parts."""
 
-import gc
 import io
 import struct
-import sys
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from random import Random
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import PIL.Image
-import pytest
 
-from perennial.data.images import jpeg, png, png_file
+from perennial.data.images import png
 
 HEIGHT, WIDTH = 24, 36
 ROWS, COLUMNS = np.mgrid[:HEIGHT, :WIDTH]
 COLOURS = np.stack([ROWS * 10, COLUMNS * 7, (ROWS * COLUMNS) % 251], axis=-1).astype(np.uint8)
 PHOTO = PIL.Image.fromarray(COLOURS)
-KINDS = (
-    b"tEXt", b"zTXt", b"iCCP", b"gAMA", b"PLTE", b"tRNS", b"sBIT", b"bKGD", b"hIST", b"eXIf", b"IHDR", b"IDAT",
-    b"IEND", b"prVt", b"12a4", b"ABCD", b"acTL", b"fcTL", b"sPLT", b"tIME", b"cICP", b"mDCV",
-)  # fmt: skip
 
 
 def saved(image: PIL.Image.Image, kind: str, **options: Any) -> bytes:
@@ -47,169 +35,3 @@ def chunks_of(content: bytes) -> list[tuple[bytes, bytes]]:
 def png_of(chunks: list[tuple[bytes, bytes]]) -> bytes:
     """A PNG file of chunks with valid checksums."""
     return png.SIGNATURE + b"".join(png.chunk(kind, body) for kind, body in chunks)
-
-
-def small_window(pixels: np.ndarray, bits: int) -> bytes:
-    """A PNG whose header names a window of 2^bits bytes, while its distances reach 32 KB."""
-    chunks = chunks_of(saved(PIL.Image.fromarray(pixels), "PNG", compress_level=9))
-    stream = bytearray(b"".join(body for kind, body in chunks if kind == b"IDAT"))
-    stream[0] = (bits - 8) << 4 | 8
-    stream[1] &= 0xE0
-    stream[1] += 31 - int.from_bytes(stream[:2]) % 31
-    return png_of([chunks[0], (b"IDAT", bytes(stream)), (b"IEND", b"")])
-
-
-def noise(height: int = 200, width: int = 200) -> np.ndarray:
-    """Pixels that repeat after more bytes than a small window holds."""
-    half = np.random.default_rng(0).integers(0, 3, (height // 2, width, 3), np.uint8)
-    return np.vstack([half, half])
-
-
-def valid() -> list[bytes]:
-    """Files as programs write them."""
-    grey, alpha = PHOTO.convert("L"), PHOTO.convert("RGBA")
-    alpha.putalpha(grey)
-    jpegs = [
-        saved(image, "JPEG", **options)
-        for image in (PHOTO, grey, PHOTO.convert("CMYK"))
-        for options in (
-            {}, {"progressive": True}, {"restart_marker_blocks": 2}, {"subsampling": 0}, {"comment": b"x"}
-        )
-    ]  # fmt: skip
-    pngs = [saved(image, "PNG") for image in (PHOTO, grey, alpha, PHOTO.quantize(16), grey.convert("1"))]
-    others = [saved(PHOTO, kind) for kind in ("GIF", "BMP", "WEBP")]
-    return [*jpegs, *pngs, *others, saved(PHOTO.quantize(8), "GIF", transparency=2)]
-
-
-def odd_png(draw: Random, content: bytes) -> bytes:
-    """A PNG with valid checksums after changes of its chunks or of its compressed lines."""
-    chunks = chunks_of(content)
-    for _ in range(draw.randint(1, 3)):
-        at = draw.randrange(len(chunks))
-        kind, body = chunks[at]
-        match draw.randrange(6):
-            case 0:
-                chunks.insert(at, (draw.choice(KINDS), draw.randbytes(draw.choice((0, 1, 2, 6, 13, 40)))))
-            case 1:
-                chunks.insert(draw.randrange(len(chunks)), chunks[at])
-            case 2 if len(chunks) > 1:
-                del chunks[at]
-            case 3:
-                chunks[at] = (kind, changed(draw, body))
-            case 4 if kind == b"IDAT":
-                cut = draw.randrange(len(body) + 1)
-                chunks[at : at + 1] = [(kind, body[:cut]), (kind, body[cut:])]
-            case 5 if kind == b"IDAT":
-                chunks[at] = (kind, _with_other_lines(draw, body))
-    return png_of(chunks)
-
-
-def _with_other_lines(draw: Random, body: bytes) -> bytes:
-    try:
-        lines = zlib.decompress(body)
-    except zlib.error:
-        return body
-    packer = zlib.compressobj(draw.randrange(10), zlib.DEFLATED, draw.randint(9, 15))
-    return packer.compress(changed(draw, lines)) + packer.flush()
-
-
-def changed(draw: Random, content: bytes) -> bytes:
-    """Bytes after a few changes anywhere."""
-    found = bytearray(content)
-    for _ in range(draw.randint(1, 4)):
-        at, size = draw.randrange(len(found) + 1), draw.choice((1, 1, 1, 2, 4, 16))
-        match draw.randrange(6):
-            case 0:
-                found[at : at + size] = draw.randbytes(size)
-            case 1:
-                found[at:at] = draw.randbytes(size)
-            case 2:
-                del found[at : at + size]
-            case 3:
-                found[at:at] = found[at : at + size] * draw.randint(1, 50)
-            case 4:
-                found[at:at] = bytes([draw.choice((0xFF, 0, 0xD9, 0xDA, 0xC0))]) * draw.randint(1, 200)
-            case 5:
-                if at < len(found):
-                    found[at] ^= 1 << draw.randrange(8)
-    return bytes(found)
-
-
-def odd(draw: Random, files: list[bytes]) -> bytes:
-    """A file after changes of its bytes or, for a PNG, of its chunks."""
-    content = draw.choice(files)
-    if content.startswith(png.SIGNATURE) and draw.random() < 0.8:
-        return odd_png(draw, content)
-    return changed(draw, content)
-
-
-class Work:
-    """Lines of code that ran, and bytes that were read, unpacked or copied."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.bytes = 0
-
-
-class Watched(bytes):
-    """The content of a file that counts what is read of it."""
-
-    work: Work
-
-    def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        self.work.bytes += len(found) if isinstance(found, bytes) else 1
-        return found
-
-
-@contextmanager
-def counted(work: Work) -> Iterator[Callable[[bytes], bytes]]:
-    """Count the work in the block; yields a function that makes contents watched.
-
-    The garbage collector is off meanwhile: finalizers of other objects would be counted when it happens to run.
-    """
-
-    def watch(content: bytes) -> bytes:
-        found = Watched(content)
-        found.work = work
-        return found
-
-    def line(_: FrameType, event: str, __: Any) -> Any:
-        work.lines += event == "line"
-        return line
-
-    def frombuffer(buffer: Any, dtype: Any, count: int, offset: int) -> Any:
-        work.bytes += count
-        return read(buffer, dtype, count, offset)
-
-    def decompressobj(*bits: int) -> Any:
-        return _Decompressor(work, bits)
-
-    read, before = np.frombuffer, sys.gettrace()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg.np, "frombuffer", frombuffer)
-        patch.setattr(png_file.zlib, "decompressobj", decompressobj)
-        gc.disable()
-        sys.settrace(line)
-        try:
-            yield watch
-        finally:
-            sys.settrace(before)
-            gc.enable()
-
-
-class _Decompressor:
-    """Zlib's, with its work counted."""
-
-    _make = staticmethod(zlib.decompressobj)
-
-    def __init__(self, work: Work, bits: tuple[int, ...]) -> None:
-        self._work, self._stream = work, self._make(*bits)
-
-    def decompress(self, content: bytes, most: int) -> bytes:
-        found = self._stream.decompress(content, most)
-        self._work.bytes += len(found) + len(self._stream.unconsumed_tail)
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from base.runtime.leases import Holder, until
 from support import workers
-from support.leases import Holder, until
 
 from perennial.base.errors import ConfigError
 from perennial.base.runtime import gpus, lease

@@ -10,8 +10,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from base.runtime.leases import Holder, until
 from support import workers
-from support.leases import Holder, until
 
 from perennial.base import documents
 from perennial.base.errors import ConfigError

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from support.annotated import jpeg, kit, tar, write_imagenet, xml
+from data.datasets.annotated import jpeg, kit, tar, write_imagenet, xml
 from support.raw import encoded, picture
 
 from perennial.base.errors import DataError
@@ -187,7 +187,7 @@ def test_a_file_of_another_synset_is_named(read):
 
 def test_an_incomplete_synset_is_named(read, monkeypatch):
     whole = tar
-    monkeypatch.setattr("support.annotated.tar", lambda files, mode="w": whole(files, mode)[: 512 * 20])
+    monkeypatch.setattr("data.datasets.annotated.tar", lambda files, mode="w": whole(files, mode)[: 512 * 20])
     with pytest.raises(DataError, match="incomplete"):
         read()
 

@@ -1,7 +1,7 @@
 """Visual Wake Words: who is a person, their boxes, and what is refused."""
 
 import pytest
-from support.annotated import coco, jpeg, write_coco
+from data.datasets.annotated import coco, jpeg, write_coco
 
 from perennial.base.errors import DataError
 from perennial.data.archives import Member, unpack

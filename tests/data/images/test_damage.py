@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from support.odd_images import COLOURS, PHOTO, chunks_of, noise, png_of, saved, small_window
+from support.odd_images import COLOURS, PHOTO, chunks_of, png_of, saved
 
 from perennial.data.images import MOST_SIDE, BadImage, Image, jpeg, png
 from perennial.data.images.accept import accepted
@@ -21,6 +21,22 @@ SEQUENTIAL = {
     "restart markers": saved(PHOTO.resize((200, 150)), "JPEG", restart_marker_blocks=3),
     "one colour a pixel": saved(PHOTO.resize((200, 150)), "JPEG", subsampling=0),
 }
+
+
+def small_window(pixels: np.ndarray, bits: int) -> bytes:
+    """A PNG whose header names a window of 2^bits bytes, while its distances reach 32 KB."""
+    chunks = chunks_of(saved(PIL.Image.fromarray(pixels), "PNG", compress_level=9))
+    stream = bytearray(b"".join(body for kind, body in chunks if kind == b"IDAT"))
+    stream[0] = (bits - 8) << 4 | 8
+    stream[1] &= 0xE0
+    stream[1] += 31 - int.from_bytes(stream[:2]) % 31
+    return png_of([chunks[0], (b"IDAT", bytes(stream)), (b"IEND", b"")])
+
+
+def noise(height: int = 200, width: int = 200) -> np.ndarray:
+    """Pixels that repeat after more bytes than a small window holds."""
+    half = np.random.default_rng(0).integers(0, 3, (height // 2, width, 3), np.uint8)
+    return np.vstack([half, half])
 
 
 def scans(content):

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from support.damage import blackened, changed_record
+from data.validation.damage import blackened, changed_record
 from support.raw import encoded, picture
 from support.records import datum
 

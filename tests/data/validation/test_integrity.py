@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.damage import (
+from data.validation.damage import (
     DAMAGE,
     OF_RECORDS,
     SHARD,

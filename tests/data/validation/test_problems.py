@@ -1,5 +1,5 @@
 import pytest
-from support.damage import DAMAGE
+from data.validation.damage import DAMAGE
 
 from perennial.base.errors import printable
 from perennial.data.images import Image

@@ -22,7 +22,7 @@ from perennial.model.models import model_folder
 from perennial.stages.evaluate import evaluate
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = ROOT / "tests" / "support" / "independent.py"
+PROGRAM = ROOT / "tests" / "model" / "evaluation" / "independent.py"
 MODELS = {"mnist_cnn": scoring.GREY, "cifar10_tutorial": scoring.CROPPED}
 Found = dict[str, tuple[Path, Config, dict[str, Any]]]
 

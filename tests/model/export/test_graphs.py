@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import label_image, scoring
+from model.export import label_image
+from support import scoring
 from support.scoring import GREY
 
 from perennial.base import files

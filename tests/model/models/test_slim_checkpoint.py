@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import slim_values
+from model.models import slim_values
 from support.training import initialize_weights
 
 from perennial.base.config.training import WarmStartConfig

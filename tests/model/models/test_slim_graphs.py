@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import slim_graphs, slim_nasnets, slim_values
-from support.slim_graphs import CLASSES, Graph
+from model.models import slim_graphs, slim_nasnets, slim_values
+from model.models.slim_graphs import CLASSES, Graph
 
 from perennial.base.config.training import WarmStartConfig
 from perennial.model.models import logits, slim_checkpoint

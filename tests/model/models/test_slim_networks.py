@@ -1,4 +1,4 @@
-"""Networks against slim's own, which tests/support/slim_reference.py asked in an environment of its own."""
+"""Networks against slim's own, which slim_reference.py asked in an environment of its own."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 from keras.src.backend import StatelessScope
-from support import slim_values
+from model.models import slim_values
 
 from perennial.base.config import choices
 from perennial.base.config.networks import NETWORKS

@@ -1,9 +1,9 @@
 """Two exports whose answers differ, and a server of one of them."""
 
 import pytest
+from operations.serving.served import serving
 from support.inference import World, classifier, world, write_export
 from support.s3 import bucket, server
-from support.serving import serving
 
 __all__ = ["bucket", "classifier", "server", "world"]
 

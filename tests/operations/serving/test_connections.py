@@ -16,9 +16,9 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from support import hostile
+from operations.serving import hostile
+from operations.serving.served import MODEL, b64, serving
 from support.checkout import wait_until
-from support.serving import MODEL, b64, serving
 
 from perennial.data.images import png
 from perennial.operations.serving import connections
@@ -205,8 +205,8 @@ def attacked(process, each):
     """Run hostile clients; return the times of a probe, and by how many bytes the server grew at most."""
     server, port = process
     before = server.memory_info().rss
-    command = [sys.executable, "-m", "support.hostile", str(port), str(server.pid), str(each)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(hostile.__file__).parents[1])}
+    command = [sys.executable, "-m", "operations.serving.hostile", str(port), str(server.pid), str(each)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(hostile.__file__).parents[2])}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as clients:
         most = before
         while clients.poll() is None:

@@ -7,8 +7,8 @@ from itertools import starmap
 import numpy as np
 import PIL.Image
 import pytest
+from operations.serving.served import MODEL, b64, expected, serving
 from support import tasks
-from support.serving import MODEL, b64, expected, serving
 
 from perennial.data.images import png
 from perennial.model.inference.inputs import PixelBudget, UnusableImage, to_encoded

@@ -5,10 +5,10 @@ import re
 import shutil
 
 import pytest
+from operations.serving.served import serving
 from support import chromium
 from support.pages import Elements
 from support.raw import encoded, picture
-from support.serving import serving
 
 pytestmark = pytest.mark.skipif(
     chromium.PROGRAM is None, reason=f"needs Chromium: none of {', '.join(chromium.NAMES)} is on the PATH"

@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 import PIL.Image
 import pytest
+from operations.serving.served import MODEL, b64, expected, serving
 from support.inference import CLASSES, saved_as
 from support.raw import encoded, picture
-from support.serving import MODEL, b64, expected, serving
 
 from perennial.base import files
 from perennial.operations.serving import app, requests

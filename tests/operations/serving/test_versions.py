@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from operations.serving.served import MODEL, b64, expected, publish, serving
 from support.checkout import wait_until
 from support.exports import list_files
 from support.raw import encoded, picture
-from support.serving import MODEL, b64, expected, publish, serving
 
 import perennial
 from perennial.base import files

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.git_server import World
+from release.registry.git_server import World
 from support.pipelines import Project, make
 
 

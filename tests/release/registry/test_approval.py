@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.git_server import hook
+from release.registry.git_server import hook
 from support.parameters import change_params
 from support.pipelines import Project, make
 

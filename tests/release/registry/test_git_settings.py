@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.git_server import World, hook, record
+from release.registry.git_server import World, hook, record
 
 from perennial.base.files import GIT_VARIABLES
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.git_server import World, hook, record
+from release.registry.git_server import World, hook, record
 from support.parameters import change_params
 from support.pipelines import Project
 

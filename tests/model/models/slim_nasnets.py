@@ -1,7 +1,7 @@
 """NASNets computed with plain TensorFlow as slim does (research/slim/nets/nasnet)."""
 
 import tensorflow as tf
-from support.slim_graphs import Graph, dense
+from model.models.slim_graphs import Graph, dense
 
 # Operations and states of the sums of a cell, in pairs, and the states that are used inside alone.
 NORMAL = (

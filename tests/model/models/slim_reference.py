@@ -1,4 +1,4 @@
-"""What slim's own networks are and compute, as JSON: `python tests/support/slim_reference.py > slim.json`.
+"""What slim's own networks are and compute, as JSON: `python tests/model/models/slim_reference.py > slim.json`.
 
 It runs in an environment of its own with tensorflow, tf-slim and tf-keras, and without perennial:
 requirements/reference.txt. Weights and images come from slim_values.py, so that no weights need to be stored.

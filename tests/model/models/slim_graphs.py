@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from support import slim_values
+from model.models import slim_values
 
 CLASSES = 1001  # of the published checkpoints
 # Stride and channels of the separable convolutions.

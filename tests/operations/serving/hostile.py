@@ -1,8 +1,8 @@
 """Kinds of clients that would keep a server from answering others.
 
-`python -m support.hostile PORT PID EACH` runs that many of each kind at once against a server on this machine,
-and prints what a probe's requests to `/health` took: in seconds, and in the processor time of the server
-meanwhile, which says more on a busy machine.
+`python -m operations.serving.hostile PORT PID EACH` runs that many of each kind at once against a server on
+this machine, and prints what a probe's requests to `/health` took: in seconds, and in the processor time of the
+server meanwhile, which says more on a busy machine.
 """
 
 import asyncio
