@@ -149,7 +149,9 @@ def test_a_password_of_the_database_may_hold_any_character(monkeypatch: pytest.M
     address = Settings().server.database.connection_url
     assert address is not None
     url = make_url(address.get_secret_value())
-    assert (url.password, url.host, url.database) == ("a@b%c/d#e", "database", "prefect")
+    assert url.password == "a@b%c/d#e"
+    assert url.host == "database"
+    assert url.database == "prefect"
 
 
 def test_only_the_proxy_of_the_services_has_a_port_outside() -> None:

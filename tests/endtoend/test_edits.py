@@ -310,12 +310,15 @@ def test_what_changed_just_after_the_last_stage_is_named_by_the_next_command(pro
     assert download(project).returncode == 0
     words = 'download was recorded with other inputs than it read: dataset.digests is "record" in dvc.lock'
     by_hand = project.run("perennial", "convert")
-    assert (by_hand.returncode, words in by_hand.stdout) == (0, True), by_hand.stdout
+    assert by_hand.returncode == 0, by_hand.stdout
+    assert words in by_hand.stdout, by_hand.stdout
     by_dvc = project.run("dvc", "repro", "convert")
-    assert ("exited with 75" in by_dvc.stdout, words in by_dvc.stdout) == (True, True), by_dvc.stdout
+    assert "exited with 75" in by_dvc.stdout, by_dvc.stdout
+    assert words in by_dvc.stdout, by_dvc.stdout
     started = ("perennial", "runs", "start", "night-1")
     run = project.run(*started)
-    assert (run.returncode, words in run.stdout) == (75, True), run.stdout
+    assert run.returncode == 75, run.stdout
+    assert words in run.stdout, run.stdout
     project.must("git", "checkout", "-q", "dvc.yaml")
     project.must("dvc", "repro", "--force", "--single-item", "download")
     project.must(*started)

@@ -71,8 +71,6 @@ HOSTILE = {
     "EXIF and fill bytes",
     "junk between segments",
     "GIF of zeros",
-    "TIFF pages",
-    "JPEG 2000 boxes",
 )
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_repeated_parts_cost_no_more_than_others(content):
@@ -91,7 +89,8 @@ def test_work_does_not_grow_beyond_the_limits_of_parts(name):
     most = {"empty scans": jpeg.MOST_SEGMENTS, "small GIF blocks": 500_000}.get(name, png_file.MOST_CHUNKS)
     read_headers(start + part * 10)  # what a first call only loads is not counted
     one, two = (work_of(start + part * (most + more)) for more in (10, 20_000))
-    assert (one.lines, one.bytes) == (two.lines, two.bytes)
+    assert one.lines == two.lines
+    assert one.bytes == two.bytes
 
 
 def by_tensorflow(content):

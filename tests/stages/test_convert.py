@@ -82,7 +82,8 @@ def test_every_example_is_in_one_split_in_the_order_of_its_source(converted):
     train, validation, test = (images(converted, split) for split in SPLITS)
     assert test == [(number, number % 10) for number in range(TEST_FROM, TEST_FROM + 20)]
     assert sorted(train + validation) == [(number, number % 10) for number in range(40)]
-    assert (train, validation) == (sorted(train), sorted(validation))
+    assert train == sorted(train)
+    assert validation == sorted(validation)
     assert Counter(label for _, label in validation) == dict.fromkeys(range(10), 1)
 
 
@@ -129,7 +130,8 @@ def test_a_damaged_raw_file_leaves_the_old_records_and_nothing_unpacked(small, c
     (small.paths.raw / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
     with pytest.raises(DataError):
         convert(small)
-    assert (content(converted), list(small.paths.work.rglob("*"))) == (before, [])
+    assert content(converted) == before
+    assert list(small.paths.work.rglob("*")) == []
 
 
 def test_a_class_of_one_example_is_a_data_error(small):
@@ -168,13 +170,15 @@ def test_a_kill_in_the_middle_leaves_the_old_records(small, killed):
 
 def test_a_conversion_after_a_kill_gives_the_same_bytes(small, killed):
     convert(small)
-    assert (content(small.paths.records), len(list(small.paths.records.parent.iterdir()))) == (killed, 2)
+    assert content(small.paths.records) == killed
+    assert len(list(small.paths.records.parent.iterdir())) == 2
 
 
 def test_the_raw_files_are_not_touched_and_nothing_unpacked_is_left(small):
     before = content(small.paths.raw)
     convert(small)
-    assert (content(small.paths.raw), list(small.paths.work.rglob("*"))) == (before, [])
+    assert content(small.paths.raw) == before
+    assert list(small.paths.work.rglob("*")) == []
 
 
 def digests(folder):
@@ -195,11 +199,11 @@ def large_pictures(pictures):
 
 def test_any_number_of_processes_gives_the_same_bytes(load, large_pictures):
     found = []
-    for processes in (1, 2, 4, "auto"):
+    for processes in (1, 3, "auto"):
         config = load(**{"compute.processes": processes, "dataset.shards": 3})
         convert(config)
         found.append(digests(config.paths.records))
-    assert found == found[:1] * 4
+    assert found == found[:1] * 3
 
 
 def test_the_order_in_which_a_folder_is_listed_does_not_matter(pictures, monkeypatch):
@@ -244,15 +248,18 @@ def test_files_that_are_no_images_are_refused_by_name_and_nothing_is_written(spo
     with pytest.raises(DataError) as refused:
         convert(spoilt)
     assert [name for name in BAD if name in str(refused.value)] == BAD
-    assert ("3 of 36 files" in str(refused.value), spoilt.paths.records.exists()) == (True, False)
+    assert "3 of 36 files" in str(refused.value)
+    assert not spoilt.paths.records.exists()
 
 
 def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping):
     records = skipping.paths.records
     listed = documents.read_json(records / "rejected.json")
-    assert (listed["examples"], [each["file"] for each in listed["rejected"]]) == (33, BAD)
+    assert listed["examples"] == 33
+    assert [each["file"] for each in listed["rejected"]] == BAD
     reasons = [each["reason"] for each in listed["rejected"]]
-    assert (reasons[0].startswith("not a JPEG, PNG"), reasons[2]) == (True, "it is empty")
+    assert reasons[0].startswith("not a JPEG, PNG")
+    assert reasons[2] == "it is empty"
     per_class = [part.per_class for part in manifest.load(records).splits.values()]
     assert np.sum(per_class, axis=0).tolist() == [11, 11, 11]
     assert integrity.check(records).problems == []
@@ -291,7 +298,8 @@ def test_splits_are_cut_without_rejected_files_where_these_would_take_a_class_ou
     assert all(min(part.per_class) > 0 for part in splits.values())
     assert integrity.check(pictures.paths.records).problems == []
     listed = documents.read_json(pictures.paths.records / "rejected.json")
-    assert (listed["examples"], [each["file"] for each in listed["rejected"]]) == (36 - len(dogs), sorted(dogs))
+    assert listed["examples"] == 36 - len(dogs)
+    assert [each["file"] for each in listed["rejected"]] == sorted(dogs)
 
 
 def test_too_few_images_left_to_cut_the_splits_are_refused_with_the_rejected_files(load, pictures):

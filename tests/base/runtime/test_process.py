@@ -171,7 +171,8 @@ def test_a_clean_up_is_ended_only_by_a_repeated_signal(repeat_s, more, out):
         for number in more:
             cleaning.send_signal(number)
         found = cleaning.communicate("go")[0] if out else (cleaning.wait(), cleaning.stdout.read())[1]
-        assert (cleaning.returncode, found) == (75, out)
+        assert cleaning.returncode == 75
+        assert found == out
 
 
 def test_a_signal_waits_for_the_end_of_a_hold():
@@ -179,7 +180,8 @@ def test_a_signal_waits_for_the_end_of_a_hold():
         held.stdout.readline()
         held.send_signal(signal.SIGTERM)
         out, _ = held.communicate("go")
-        assert (held.returncode, out) == (75, "consistent\n")
+        assert held.returncode == 75
+        assert out == "consistent\n"
 
 
 def test_handlers_are_restored_after_the_block():
@@ -198,9 +200,13 @@ def test_an_interrupted_stage_exits_with_75_and_leaves_its_code_and_no_output(si
             stage.send_signal(number)
             _, said = stage.communicate()
     name = "Ctrl-C" if number == signal.SIGINT else number.name
-    assert (stage.returncode, len(said.splitlines()), f"{name} ended" in said) == (75, 1, True)
+    assert stage.returncode == 75
+    assert len(said.splitlines()) == 1
+    assert f"{name} ended" in said
     failure = documents.read_json(Path(".work/failure.json"))
-    assert (failure["stage"], failure["code"], list(Path().glob("data/*"))) == ("download", 75, [])
+    assert failure["stage"] == "download"
+    assert failure["code"] == 75
+    assert list(Path().glob("data/*")) == []
 
 
 def test_a_stage_under_nohup_goes_on_when_its_terminal_is_closed(silent_server):
@@ -210,7 +216,8 @@ def test_a_stage_under_nohup_goes_on_when_its_terminal_is_closed(silent_server):
             stage.send_signal(signal.SIGHUP)
             stage.send_signal(signal.SIGTERM)
             _, said = stage.communicate()
-    assert (stage.returncode, "SIGTERM ended" in said) == (75, True)
+    assert stage.returncode == 75
+    assert "SIGTERM ended" in said
 
 
 def test_a_stage_whose_terminal_is_closed_leaves_its_code(silent_server):
@@ -265,7 +272,9 @@ def test_the_end_of_its_starter_is_no_second_signal_for_a_stage_in_native_code()
         flow.wait()
         time.sleep(4 * process.POLL_S)  # until the stage has noticed
         out, _ = stage.communicate("go")
-    assert (stage.returncode, out, "again" in announced) == (75, "saved\n", True)
+    assert stage.returncode == 75
+    assert out == "saved\n"
+    assert "again" in announced
 
 
 # --- checkouts ---

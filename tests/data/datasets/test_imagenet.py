@@ -140,7 +140,8 @@ def test_a_png_that_is_named_jpeg_is_a_png(read):
     found = images()
     found["n02012849"]["n02012849_7.JPEG"] = content = encoded(picture(5))
     image = by_name(read(found))["n02012849_7.JPEG"]
-    assert (image.format, image.encoded) == ("png", content)
+    assert image.format == "png"
+    assert image.encoded == content
 
 
 def test_a_photograph_that_exif_turns_has_no_boxes(read):
@@ -152,7 +153,9 @@ def test_a_photograph_that_exif_turns_has_no_boxes(read):
         read(found, boxes={"n01440764/n01440764_7.xml": xml("n01440764", [(1, 1, 5, 9)], (10, 10))})
     )
     turned = image["n01440764_7.JPEG"]
-    assert (turned.height, turned.width, turned.annotations.boxes) == (24, 16, ())
+    assert turned.height == 24
+    assert turned.width == 16
+    assert turned.annotations.boxes == ()
 
 
 def test_a_damaged_photograph_is_a_bad_image(read):

@@ -74,7 +74,8 @@ def test_a_progressive_jpeg_without_its_last_scans_is_refused():
     content = saved(PHOTO, "JPEG", progressive=True)
     for scan in scans(content)[1:]:
         found = accepted(content[: scan.start] + END, "a")
-        assert (type(found), "last scans are missing" in found.reason) == (BadImage, True)
+        assert type(found) is BadImage
+        assert "last scans are missing" in found.reason
 
 
 @pytest.mark.parametrize("bits", [9, 12, 14])
@@ -148,7 +149,8 @@ def test_large_metadata_of_a_png_are_removed():
     small, large = (png_of([HEADER, (b"tEXt", b"a\0" + b"x" * size), DATA, LAST]) for size in (100, 10**5))
     assert accepted(small, "a").encoded == small
     found = accepted(large, "a").encoded
-    assert (found, array(decoded(large)).shape) == (png_of([HEADER, DATA, LAST]), COLOURS.shape)
+    assert found == png_of([HEADER, DATA, LAST])
+    assert array(decoded(large)).shape == COLOURS.shape
 
 
 def test_a_hundred_scans_are_the_most():
@@ -164,7 +166,8 @@ def test_no_value_of_an_exif_block_is_copied():
     content = saved(PHOTO, "JPEG")
     content = content[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block + content[2:]
     image = PIL.Image.open(io.BytesIO(jpeg.read(content).for_decoder(content)))
-    assert (accepted(content, "a").encoded, image.info.keys() & {"exif"}) == (content, set())
+    assert accepted(content, "a").encoded == content
+    assert image.info.keys() & {"exif"} == set()
 
 
 def test_a_png_in_many_chunks_is_joined_for_the_decoder():

@@ -87,7 +87,8 @@ def summary(parts):
 @every_kind
 def test_valid_records_have_no_problem(inspect, records):
     found = summary(inspect(records))
-    assert (found["problems"], sum(found["labels"])) == ([], len(records))
+    assert found["problems"] == []
+    assert sum(found["labels"]) == len(records)
 
 
 @every_kind
@@ -129,7 +130,8 @@ def test_one_wrong_record_among_many_is_found(inspect, kind, number, code):
     records = RECORDS[kind]
     changed = [*records[:number], CHANGES[code](records[number]), *records[number + 1 :]]
     (problem,) = summary(inspect(changed))["problems"]
-    assert (problem.code, problem.record) == (code, number)
+    assert problem.code == code
+    assert problem.record == number
 
 
 def test_a_flipped_bit_under_a_valid_checksum_is_found_or_changes_the_facts(inspect):
@@ -180,4 +182,6 @@ def of_file(number, **changes):
 def test_a_problem_of_a_record_names_the_image_where_the_record_does(inspect, changes, code):
     (found,) = inspect([of_file(1), of_file(2), of_file(3, **changes), of_file(4)])
     (problem,) = found.problems
-    assert (problem.code, problem.record, problem.message[-17:]) == (code, 2, "; image cat/3.png")
+    assert problem.code == code
+    assert problem.record == 2
+    assert problem.message[-17:] == "; image cat/3.png"

@@ -76,7 +76,9 @@ def test_each_damage_is_one_error_under_its_code_at_its_place(folder, code):
     DAMAGE[code](folder)
     found = check(folder)
     (problem,) = found.problems
-    assert (problem.code, problem.severity, found.codes) == (code, "error", {code: 1})
+    assert problem.code == code
+    assert problem.severity == "error"
+    assert found.codes == {code: 1}
     assert (problem.record, problem.offset) == place.get(code, (None, None))
     assert " at 0x" not in problem.message, "an address in memory differs from run to run"
 
@@ -265,7 +267,8 @@ def test_damage_to_one_of_several_shards_is_found(sharded, name):
 def test_a_file_name_that_is_not_utf_8_is_reported_and_escaped(folder):
     (folder / os.fsdecode(b"\xff\x1b[2J.tfrecord")).touch()
     (problem,) = check(folder).problems
-    assert (problem.code, problem.file) == ("shard_unexpected", "\\udcff\\x1b[2J.tfrecord")
+    assert problem.code == "shard_unexpected"
+    assert problem.file == "\\udcff\\x1b[2J.tfrecord"
     files.write_json(folder / "report.json", {"file": problem.file})
 
 
@@ -362,7 +365,8 @@ def test_a_record_with_wrong_content_is_reported_at_its_place(folder, work, chan
 def test_many_problems_are_all_counted_and_the_first_listed(folder):
     rewrite(folder, framed(changed_record(data, label=9) for data in data_in(content(folder))))
     found = check(folder, work=Work(listed=5))
-    assert (len(found.problems), found.codes) == (5, {"label_range": 20})
+    assert len(found.problems) == 5
+    assert found.codes == {"label_range": 20}
 
 
 def test_a_changed_label_is_found_by_the_digest_or_the_count(folder):

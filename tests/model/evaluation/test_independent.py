@@ -24,16 +24,15 @@ from perennial.stages.evaluate import evaluate
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "tests" / "model" / "evaluation" / "independent.py"
 MODELS = {"mnist_cnn": scoring.GREY, "cifar10_tutorial": scoring.CROPPED}
-Found = dict[str, tuple[Path, Config, dict[str, Any]]]
+Found = tuple[Path, Config, dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """For each model a folder in which it was evaluated, its parameters, and what the program says."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in MODELS}
-    configs = {name: prepared(folder, name) for name, folder in folders.items()}
-    scores = runpy.run_path(str(PROGRAM))["scores"]
-    return {name: (folder, configs[name], scores(folder, "test")) for name, folder in folders.items()}
+@pytest.fixture(scope="module", params=["mnist_cnn", pytest.param("cifar10_tutorial", marks=pytest.mark.slow)])
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """A folder in which a model was evaluated, its parameters, and what the program says."""
+    folder = tmp_path_factory.mktemp(request.param)
+    chosen = prepared(folder, request.param)
+    return folder, chosen, runpy.run_path(str(PROGRAM))["scores"](folder, "test")
 
 
 def prepared(folder: Path, name: str) -> Config:
@@ -57,9 +56,8 @@ def test_the_program_imports_nothing_of_the_project() -> None:
     assert modules == {"pathlib", "numpy", "tensorflow", "sklearn.metrics"}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_it_finds_the_same_scores(name: str, found: Found) -> None:
-    folder, chosen, program = found[name]
+def test_it_finds_the_same_scores(found: Found) -> None:
+    folder, chosen, program = found
     metrics = documents.read_json(folder / chosen.paths.metrics)
     assert program["examples"] == metrics["examples"] == 103
     assert program["accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-12)
@@ -67,9 +65,8 @@ def test_it_finds_the_same_scores(name: str, found: Found) -> None:
     assert program["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_it_finds_the_same_confusion_matrix(name: str, found: Found) -> None:
-    folder, chosen, program = found[name]
+def test_it_finds_the_same_confusion_matrix(found: Found) -> None:
+    folder, chosen, program = found
     with (folder / chosen.paths.confusion).open() as lines:
         pairs = Counter((row["actual"], row["predicted"]) for row in csv.DictReader(lines))
     counts = [[pairs[actual, predicted] for predicted in scoring.CLASSES] for actual in scoring.CLASSES]

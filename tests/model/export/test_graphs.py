@@ -106,7 +106,8 @@ def test_the_network_alone_takes_floats_of_its_size_in_batches_of_any_size(expor
     content = (export / export_layout.EXTRA / "inference_graph.pb").read_bytes()
     graph = tf.compat.v1.GraphDef.FromString(content)
     (node,) = (node for node in graph.node if node.op == "Placeholder")
-    assert (node.name, node.attr["dtype"].type) == ("input", tf.float32.as_datatype_enum)
+    assert node.name == "input"
+    assert node.attr["dtype"].type == tf.float32.as_datatype_enum
     assert [each.size for each in node.attr["shape"].shape.dim] == [-1, SIDE, SIDE, 1]
     assert not [each.op for each in graph.node if "Var" in each.op or each.op.startswith("Decode")]
 

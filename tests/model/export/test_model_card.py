@@ -57,7 +57,8 @@ def test_statements_of_a_person_are_shown_or_their_parameters_named(card) -> Non
         ("intended_use", "Intended use", "Sorting my pets."),
     ):
         assert f"`export.card.{key}`" in missing
-        assert (made[key], f"- {label}: {stated}\n" in text) == (stated, True)
+        assert made[key] == stated
+        assert f"- {label}: {stated}\n" in text
 
 
 def test_a_network_that_mirrors_says_so(card) -> None:

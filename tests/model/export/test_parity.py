@@ -137,7 +137,8 @@ def require_all_agree(job: Job) -> None:
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
-        assert (each.agreement, each.examples) == (1.0, EXAMPLES)
+        assert each.agreement == 1.0
+        assert each.examples == EXAMPLES
         assert each.bytes > 10_000
         assert each.milliseconds > 0
 
@@ -236,7 +237,9 @@ def judged(
 
 def test_a_format_within_its_bounds_is_reported() -> None:
     found = judged([[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], agreement=0.6)
-    assert (found.difference, found.agreement, found.examples) == (0.25, pytest.approx(2 / 3), 3)
+    assert found.difference == 0.25
+    assert found.agreement == pytest.approx(2 / 3)
+    assert found.examples == 3
 
 
 @pytest.mark.parametrize("wrong", [0.125, np.nan])

@@ -56,7 +56,8 @@ def test_it_answers_raw_pixels_with_classes_and_probabilities(export, loaded) ->
     expected = keras.ops.softmax(model(IMAGES / np.float32(255), training=False)).numpy()
     np.testing.assert_allclose(answer["probabilities"].numpy(), expected, atol=1e-6)
     np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
-    assert (answer["classes"].dtype, answer["probabilities"].dtype) == (tf.int64, tf.float32)
+    assert answer["classes"].dtype == tf.int64
+    assert answer["probabilities"].dtype == tf.float32
 
 
 def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, build, describe) -> None:
@@ -162,7 +163,8 @@ def test_mixed_precision_gives_float32(build, describe, policy, name: str, preci
     pixels, images = describe(model).pixels, tf.constant(IMAGES)
     logits = inference.predictor(model, pixels)(images)
     answer = saved_model.Servable(model, pixels, ()).signatures()["classify"](image=images)
-    assert (logits.dtype, answer["probabilities"].dtype) == (tf.float32, tf.float32)
+    assert logits.dtype == tf.float32
+    assert answer["probabilities"].dtype == tf.float32
     np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, atol=1e-6)
 
 

@@ -55,7 +55,8 @@ def test_every_image_network_of_slims_factory_is_here() -> None:
 @pytest.mark.parametrize("name", SLIM)
 def test_the_listed_parameters_are_slims(name: str) -> None:
     network, facts = NETWORKS[name], SLIM[name]
-    assert (network.parameters, network.image_size) == (facts["weights"]["10"], facts["computed"][0]["size"])
+    assert network.parameters == facts["weights"]["10"]
+    assert network.image_size == facts["computed"][0]["size"]
 
 
 @pytest.mark.slow

@@ -72,7 +72,8 @@ def saver(tmp_path_factory):
 def whole(saver):
     """A save that nobody disturbed."""
     ended = saver.whole()
-    assert (ended.code, state(ended.folder)) == (0, NEW)
+    assert ended.code == 0
+    assert state(ended.folder) == NEW
     return ended
 
 
@@ -126,9 +127,11 @@ def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, op
         assert ended.code == -signal.SIGKILL
         found[state(folder)] += 1
         save(folder, 40)
-        assert (len(content(folder)), content(folder)[-1]) == (2, "step-000000040")
+        assert len(content(folder)) == 2
+        assert content(folder)[-1] == "step-000000040"
     damaged = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert (damaged, found.keys()) == ([], {OLD, NEW})
+    assert damaged == []
+    assert found.keys() == {OLD, NEW}
     print("killed:", found.total(), "found old, new:", dict(found))
 
 
@@ -149,7 +152,8 @@ def test_a_save_that_is_refused_any_file_operation_says_so_and_loses_nothing(sav
         assert not [left for left in content(folder) if left.endswith(".tmp")]
         found[code, state(folder)] += 1
         save(folder, 40)
-        assert (len(content(folder)), content(folder)[-1]) == (2, "step-000000040")
+        assert len(content(folder)) == 2
+        assert content(folder)[-1] == "step-000000040"
     assert (0, NEW) in found
     assert any(code == 1 for code, _ in found)
     print("refused:", found.total(), "found code and step:", dict(found))

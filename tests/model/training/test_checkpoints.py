@@ -59,7 +59,8 @@ def restored(folder):
         found = these.restore(into)
     if found is None:
         return None
-    assert (numbers(into), found.facts) == ({found.step}, {"epoch": found.step / 10})
+    assert numbers(into) == {found.step}
+    assert found.facts == {"epoch": found.step / 10}
     return found.step
 
 
@@ -134,7 +135,8 @@ def test_equal_variables_give_equal_bytes(tmp_path):
         {path.name: path.read_bytes() for path in (tmp_path / name / "step-000000001").iterdir()}
         for name in ("a", "b")
     )
-    assert (sorted(first), first) == (sorted(FILES), second)
+    assert sorted(first) == sorted(FILES)
+    assert first == second
 
 
 def test_keras_variables_are_named_by_their_paths(tmp_path):
@@ -162,13 +164,15 @@ def test_one_group_is_read_without_knowing_the_others(two):
 
 
 def test_nothing_to_restore_is_none(tmp_path):
-    assert (restored(tmp_path / "nowhere"), checkpoints.steps(tmp_path / "nowhere")) == (None, [])
+    assert restored(tmp_path / "nowhere") is None
+    assert checkpoints.steps(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize("max_to_keep", [2, 3])
 def test_the_newest_are_kept(tmp_path, max_to_keep):
     save(tmp_path, 1, 2, 3, 4, 5, max_to_keep=max_to_keep)
-    assert (checkpoints.steps(tmp_path), restored(tmp_path)) == ([1, 2, 3, 4, 5][-max_to_keep:], 5)
+    assert checkpoints.steps(tmp_path) == [1, 2, 3, 4, 5][-max_to_keep:]
+    assert restored(tmp_path) == 5
     assert len(list(tmp_path.iterdir())) == max_to_keep
 
 
@@ -218,7 +222,8 @@ def test_however_the_newest_is_damaged_the_one_before_it_is_used_and_told(two, n
         assert checkpoints.newest(two.parent).step == 10
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
-        assert (str(file) in record.message, "of step 10" in record.message) == (True, True)
+        assert str(file) in record.message
+        assert "of step 10" in record.message
     assert len(forms) > 100
 
 
@@ -271,7 +276,8 @@ def test_a_sound_checkpoint_is_not_given_up_for_a_damaged_newer_one(tmp_path):
     with Checkpoints(tmp_path, max_to_keep=2) as these:
         assert these.restore(variables(0)).step == 10
         these.save(15, variables(15), {"epoch": 1.5})
-    assert (checkpoints.steps(tmp_path), restored(tmp_path)) == ([10, 15], 15)
+    assert checkpoints.steps(tmp_path) == [10, 15]
+    assert restored(tmp_path) == 15
 
 
 def test_a_damaged_step_that_is_reached_again_is_made_up_for(two):
@@ -279,7 +285,8 @@ def test_a_damaged_step_that_is_reached_again_is_made_up_for(two):
     with Checkpoints(two.parent, max_to_keep=2) as these:
         these.restore(variables(0))
         these.save(20, variables(20), {"epoch": 2.0})
-    assert (checkpoints.steps(two.parent), restored(two.parent)) == ([10, 20], 20)
+    assert checkpoints.steps(two.parent) == [10, 20]
+    assert restored(two.parent) == 20
 
 
 def test_a_training_that_restored_nothing_cannot_push_out_what_is_there(two):
@@ -469,4 +476,5 @@ def test_every_replica_gets_what_was_saved_under_any_strategy(tmp_path):
         [sys.executable, "-c", MIRRORED, tmp_path],
         env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.stdout, done.returncode) == ("equal on all replicas\n", 0), done.stderr
+    assert done.stdout == "equal on all replicas\n", done.stderr
+    assert done.returncode == 0, done.stderr

@@ -232,10 +232,8 @@ def test_all_examples_come_in_the_order_of_the_records(
     images, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
     shown = images[:, 1, 1, 0] if same_size else images[:, 1, 1, 0] * 128 + 128  # as lenet gives them
     assert [len(each) for _, each in found] == [10, 10, 3]
-    assert (shown.tolist(), labels.tolist()) == (
-        [*range(EXAMPLES)],
-        [1 + number % 2 for number in range(EXAMPLES)],
-    )
+    assert shown.tolist() == [*range(EXAMPLES)]
+    assert labels.tolist() == [1 + number % 2 for number in range(EXAMPLES)]
 
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
@@ -254,7 +252,8 @@ def test_synthetic_images_are_made_of_the_seed(opened) -> None:
     one, two, three = (
         joined(taken(opened(synthetic_data=True, seed=seed, batch_size=64), 2))[0] for seed in (1, 1, 2)
     )
-    assert (one == two, one == three) == (True, False)
+    assert one == two
+    assert one != three
 
 
 def test_synthetic_labels_are_of_the_classes_that_the_model_has(opened) -> None:
@@ -264,7 +263,8 @@ def test_synthetic_labels_are_of_the_classes_that_the_model_has(opened) -> None:
 
 def test_synthetic_images_of_different_sizes_come_as_for_the_model(opened) -> None:
     (batch,) = taken(opened(synthetic_data=True, same_size=False), 1)
-    assert (batch.images.dtype, batch.images.shape) == (np.float32, (BATCH, 4, 4, 1))
+    assert batch.images.dtype == np.float32
+    assert batch.images.shape == (BATCH, 4, 4, 1)
 
 
 def test_a_label_that_the_model_leaves_out_is_refused(opened) -> None:
@@ -300,7 +300,8 @@ def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # Of 3.6 MB in all; 0.2 MB for the block at hand and what is no image.
-    assert (images, most < 1.2e6) == (480, True)
+    assert images == 480
+    assert most < 1.2e6
 
 
 def chunks(order: Shuffle) -> Iterator[training_input._Chunk]:

@@ -138,7 +138,8 @@ CASES: list[tuple[str, Callable[..., Update], dict[str, Any]]] = [
 
 def test_every_optimizer_that_can_be_chosen_is_compared_with_a_formula() -> None:
     names = get_args(choices.Optimizer)
-    assert (tuple(optimizers.OPTIMIZERS), {name for name, *_ in CASES}) == (names, set(names))
+    assert tuple(optimizers.OPTIMIZERS) == names
+    assert {name for name, *_ in CASES} == set(names)
 
 
 def apply(
@@ -193,7 +194,8 @@ def test_the_parameters_are_those_of_tf_slim_where_it_has_them(load: Load) -> No
     config = load().train.optimizers
     assert config.adadelta.rho == 0.95
     assert config.adagrad.initial_accumulator_value == 0.1
-    assert (config.adam.beta_1, config.adam.beta_2) == (0.9, 0.999)
+    assert config.adam.beta_1 == 0.9
+    assert config.adam.beta_2 == 0.999
     ftrl = {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0, "l2": 0}
     assert config.ftrl.model_dump() == ftrl
     assert config.momentum.model_dump() == {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}

@@ -37,20 +37,26 @@ def checkout(project: Project, home: Path, run: str, rev: str | None = None) -> 
 
 def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp_path: Path) -> None:
     run, before = checkout(project, tmp_path, "run-1"), project.git("rev-parse", "HEAD")
-    assert (run.git("rev-parse", "HEAD"), run.git("branch", "--show-current")) == (before, "checkout/run-1")
+    assert run.git("rev-parse", "HEAD") == before
+    assert run.git("branch", "--show-current") == "checkout/run-1"
     change_params(run.folder / "params.yaml", {"train.seed": 1})  # an override
     run.must("perennial", "runs", "start", "run-1")
     run.reproduce()
     assert "models" in run.must("dvc", "diff", "HEAD", "--json")
     done = run.perennial("record", "run-1")
-    assert (done["outcome"], done["branch"], done["pushed"]) == ("promoted", "main", True)
-    assert (run.git("rev-parse", "HEAD"), run.git("status", "--porcelain")) == (done["commit"], "")
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "main"
+    assert done["pushed"] is True
+    assert run.git("rev-parse", "HEAD") == done["commit"]
+    assert run.git("status", "--porcelain") == ""
     assert run.must("dvc", "status", "-q") == ""
     assert YAML(typ="safe").load(run.git("show", "HEAD:params.yaml"))["train"]["seed"] == 1
     listed = run.perennial("versions")
-    assert (listed[0]["version"], listed[0]["commit"]) == ("v0.0.2", done["commit"])
+    assert listed[0]["version"] == "v0.0.2"
+    assert listed[0]["commit"] == done["commit"]
     tip = project.git("ls-remote", "origin", "refs/heads/main").split()[0]
-    assert (tip, run.perennial("runs")[0]["run"]) == (done["commit"], "run-1")
+    assert tip == done["commit"]
+    assert run.perennial("runs")[0]["run"] == "run-1"
     # What `champion` does: an output of another revision, from DVC's cache or remote.
     run.must("dvc", "get", ".", "metrics/metrics.json", "--rev", "classifier@v0.0.1", "--out", "before.json")
     assert '"model": "0.8 first"' in (run.folder / "before.json").read_text()
@@ -80,7 +86,9 @@ def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(
     project.git("-C", url, *command.split())
     before = project.git("-C", url, "for-each-ref", "refs/heads/ma*")
     done = run.perennial("record", "run-1")
-    assert (done["outcome"], done["branch"], why in done["message"]) == ("promoted", "run/run-1", True)
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "run/run-1"
+    assert why in done["message"]
     assert project.git("-C", url, "for-each-ref", "refs/heads/ma*") == before
 
 
@@ -104,11 +112,13 @@ def test_a_tag_or_commit_is_checked_out_without_a_branch(
     first = project.git("rev-parse", "classifier@v0.0.1^{commit}")
     project.git("push", "-qf", "origin", f"{first}:refs/tags/first")
     run = checkout(project, tmp_path, f"run-{kind}", "first" if kind == "tag" else first[:7])
-    assert (run.git("rev-parse", "HEAD"), run.git("branch", "--show-current")) == (first, "")
+    assert run.git("rev-parse", "HEAD") == first
+    assert run.git("branch", "--show-current") == ""
     change_params(run.folder / "params.yaml", {"train.seed": seed})
     run.reproduce()
     done = run.perennial("record", f"run-{kind}")
-    assert (done["branch"], done["pushed"]) == (f"run/run-{kind}", True)
+    assert done["branch"] == f"run/run-{kind}"
+    assert done["pushed"] is True
 
 
 def test_an_unknown_revision_is_refused_with_the_branches_there_are(project: Project, tmp_path: Path) -> None:
@@ -133,7 +143,8 @@ def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
         (one / ".work" / name / "file").touch()
         assert (other / ".work" / name / "file").exists()
     (trainings,) = (tmp_path / "train").iterdir()
-    assert (trainings.name.startswith("classifier-"), (trainings / "file").exists()) == (True, True)
+    assert trainings.name.startswith("classifier-")
+    assert (trainings / "file").exists()
     assert str(tmp_path / "cache") in (one / ".dvc" / "config.local").read_text()
     assert Repository(one).changed() == ([], [])
 

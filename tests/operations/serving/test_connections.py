@@ -95,8 +95,7 @@ def test_breaks_leave_reading_paused_until_all_that_was_received_is_parsed(world
         raw.sendall(b"POST /health HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
         raw.sendall(b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 405")
-        client.get("ready")
-    assert len(changes) > 100  # breaks: how many depends on the pieces in which the body arrives
+        wait_until(lambda: len(changes) > 100, 60)  # breaks, which go on after the answer
     assert sum(changes) < 100
 
 
@@ -174,7 +173,9 @@ def test_health_is_answered_while_more_clients_send_bodies_than_the_server_takes
             monkeypatch.setattr(f"perennial.operations.serving.{module}.CONNECTIONS", 5)
         address = str(client.base_url)
         health, ready = httpx.get(f"{address}health"), httpx.get(f"{address}ready")
-        assert (health.status_code, ready.status_code, ready.headers["Retry-After"]) == (200, 503, "1")
+        assert health.status_code == 200
+        assert ready.status_code == 503
+        assert ready.headers["Retry-After"] == "1"
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ def test_a_value_that_prefect_refuses_is_one_line_that_names_the_variable(name: 
         [sys.executable, "-c", "import tasks"],
         env=os.environ | {name: value}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
     assert name in done.stderr
 
 
@@ -29,5 +30,7 @@ def test_a_home_that_cannot_be_written_is_one_line_that_names_the_variable(name:
         [sys.executable, "-c", "import tasks"],
         env=kept | {name: "/proc/nowhere"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert ("set PREFECT_HOME" in done.stderr, "/proc/nowhere" in done.stderr) == (True, True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "set PREFECT_HOME" in done.stderr
+    assert "/proc/nowhere" in done.stderr

@@ -128,21 +128,24 @@ def test_a_missing_dependency_is_reported_before_anything_is_removed(write: Writ
     folder = write("", deps=["mine"], outs=["out"])
     (folder / "out").touch()
     error = failed()
-    assert (error.exit_code, (folder / "out").exists()) == (3, True)
+    assert error.exit_code == 3
+    assert (folder / "out").exists()
     assert "mine" in error.message
 
 
 def test_what_dvc_refuses_is_an_error_of_its_own(write: Write) -> None:
     write("", params=["no.such.key"])
     error = failed()
-    assert (type(error), error.exit_code) == (NotStarted, 1)
+    assert type(error) is NotStarted
+    assert error.exit_code == 1
     assert "'no.such.key' are missing from 'params.yaml'" in str(error)
 
 
 def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> None:
     (write("") / "dvc.lock").write_text("<<<<<<< ours\nschema: '2.0'\n=======\n>>>>>>> theirs\n")
     error = failed()
-    assert (type(error), error.exit_code) == (NotStarted, 1)
+    assert type(error) is NotStarted
+    assert error.exit_code == 1
     assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
     assert "\n" not in error.message
 
@@ -189,7 +192,9 @@ def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(
     (folder / "mine").write_text("new")
     remedy = damage(folder)
     error = failed()
-    assert (type(error), error.exit_code, error.message.count("\n")) == (NotStarted, 1, 0)
+    assert type(error) is NotStarted
+    assert error.exit_code == 1
+    assert error.message.count("\n") == 0
     assert remedy in error.message
 
 
@@ -226,7 +231,8 @@ def test_another_dvc_that_works_here_may_end(write: Write, mode: str) -> None:
     (folder / ".dvc" / "tmp").mkdir()
     (folder / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(locks))
     error = failed()
-    assert (type(error), error.exit_code) == (StageFailed, 1)
+    assert type(error) is StageFailed
+    assert error.exit_code == 1
     assert "is busy" in str(error)
 
 
@@ -238,7 +244,9 @@ def test_changed_inputs_are_no_interruption(write: Write, changed: str, kind: ty
         f"pathlib.Path('.work/failure.json').write_text({failure!r}); sys.exit(75)"
     )
     error = failed()
-    assert (type(error), error.exit_code, error.message) == (kind, 75, "why")
+    assert type(error) is kind
+    assert error.exit_code == 75
+    assert error.message == "why"
 
 
 NOTED = """
@@ -287,5 +295,6 @@ def test_half_written_parameters_are_one_line(write: Write, text: str | None) ->
     file = write("") / "params.yaml"
     file.write_text(text) if text is not None else file.unlink()
     error = failed()
-    assert (type(error), error.exit_code) == (NotStarted, 2)
+    assert type(error) is NotStarted
+    assert error.exit_code == 2
     assert error.message.startswith("params.yaml has no paths.work or cannot be read")

@@ -141,7 +141,9 @@ def test_what_is_whole_on_both_sides_is_no_problem(cache, remote):
     for deep in (False, True):
         found = check(cache, remote, deep=deep)
         # The files, and the list of the folder.
-        assert (found.ok, found.objects, list(found.problems)) == (True, len(FILES) + 1, [])
+        assert found.ok is True
+        assert found.objects == len(FILES) + 1
+        assert list(found.problems) == []
 
 
 def faults(seed):
@@ -164,7 +166,8 @@ def test_fifteen_planted_faults_are_named_and_repaired(cache, remote):
     assert {(each.need.path, each.where, each.kind) for each in found.problems} == expected
     assert {each.need.stage for each in found.problems} == {"make", None}
     done = check(cache, remote, deep=True, repair=True)
-    assert (done.ok, len(done.problems)) == (True, 15)
+    assert done.ok is True
+    assert len(done.problems) == 15
     assert check(cache, remote, deep=True).problems == []
     assert (cache.names(), remote.names()) == before
     assert all(side.read(key) == contents[key] for side in (cache, remote) for key in contents)
@@ -207,7 +210,8 @@ def test_the_list_of_a_folder_is_an_object_too(cache, remote, how):
     cache.damage(folder, how)
     remote.damage(folder, how)
     (lost,) = check(cache, remote).problems
-    assert (lost.need.path, lost.kind) == ("photos", "lost")
+    assert lost.need.path == "photos"
+    assert lost.kind == "lost"
 
 
 @IN_A_FOLDER
@@ -216,14 +220,17 @@ def test_a_fresh_clone_lacks_nothing(cache, remote):
     assert check(cache, remote).ok
     remote.damage(key_of("model"), "deleted")
     (lost,) = check(cache, remote).problems
-    assert (lost.need.path, lost.kind) == ("model", "lost")
+    assert lost.need.path == "model"
+    assert lost.kind == "lost"
 
 
 def test_without_a_remote_the_cache_is_audited_alone(cache):
     assert check(cache, None).ok
     cache.damage(key_of("model"), "deleted")
     (lost,) = check(cache, None).problems
-    assert (lost.need.path, lost.kind, lost.where) == ("model", "lost", "cache")
+    assert lost.need.path == "model"
+    assert lost.kind == "lost"
+    assert lost.where == "cache"
 
 
 @pytest.mark.fast_rows("remote")
@@ -238,15 +245,16 @@ def test_what_only_the_cache_of_runs_holds_is_repaired_from_there(here, cache, w
     shutil.copytree(".dvc/cache", runs)
     shutil.rmtree(".dvc/cache/files")  # the checkout never made them
     code, found, _ = command("--json")
-    assert (code, {(each["kind"], each["where"]) for each in json.loads(found)["problems"]}) == (
-        0,
-        {("missing", where)},
-    )
+    assert code == 0
+    assert {(each["kind"], each["where"]) for each in json.loads(found)["problems"]} == {("missing", where)}
     code, found, _ = command("--repair")
-    assert (code, "all intact" in found, found.count("repaired")) == (0, True, len(FILES) + 1)
+    assert code == 0
+    assert "all intact" in found
+    assert found.count("repaired") == len(FILES) + 1
     shutil.rmtree(runs)
     code, found, _ = command()
-    assert (code, "all intact" in found) == (0, True)
+    assert code == 0
+    assert "all intact" in found
 
 
 def test_a_listing_of_s3_is_one_request_and_encrypted_etags_cost_three_more(cache, bucket, proxy, monkeypatch):
@@ -287,22 +295,26 @@ def test_the_command_names_repairs_and_ends_with_3_where_something_is_lost(here,
         f"1 revision, {len(FILES) + 1} objects: 1 problem",
     ]
     code, found, message = command("--all")
-    assert (code, found.splitlines(), message) == (0, lines, "")
+    assert code == 0
+    assert found.splitlines() == lines
+    assert message == ""
     code, found, _ = command("--rev", "main", "--repair", "--json")
     (problem,) = json.loads(found)["problems"]
-    assert (code, json.loads(found)["ok"], problem["repaired"], problem["where"]) == (0, True, True, "remote")
+    assert code == 0
+    assert json.loads(found)["ok"] is True
+    assert problem["repaired"] is True
+    assert problem["where"] == "remote"
     for side in (cache, remote):
         side.damage(key_of("model"), "cut")
     code, found, message = command("--json")
     (problem,) = json.loads(found)["problems"]
     kept = {name: problem[name] for name in ("kind", "path", "stage", "revision", "where")}
-    assert (code, kept) == (
-        3,
-        {"kind": "lost", "path": "model", "stage": "make", "revision": revision, "where": "both"},
-    )
+    assert code == 3
+    assert kept == {"kind": "lost", "path": "model", "stage": "make", "revision": revision, "where": "both"}
     assert "1 of 33 objects are intact neither in the caches of this machine nor in the remote" in message
     code, _, message = command("--remote", "other")
-    assert (code, "DVC has no remote other; known: store" in message) == (2, True)
+    assert code == 2
+    assert "DVC has no remote other; known: store" in message
 
 
 @pytest.mark.parametrize("rows", [["url = ssh://host/dvc"], ["url = s3://bucket/dvc", "version_aware = true"]])

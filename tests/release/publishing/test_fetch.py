@@ -41,10 +41,13 @@ def test_the_current_version_comes_into_a_folder_named_for_it(config, url):
     expected = content(config.paths.export)
     expected.pop(".perennial", None)
     fetched = fetch.fetch(url)
-    assert (fetched.version, fetched.path, fetched.moved) == (1, "digits-1", True)
+    assert fetched.version == 1
+    assert fetched.path == "digits-1"
+    assert fetched.moved is True
     found = content(Path("digits-1"))
     assert found.pop(".perennial") == files.mark("fetch")
-    assert (found, fetched.files) == (expected, len(expected) + 2)  # record and provenance
+    assert found == expected
+    assert fetched.files == len(expected) + 2  # record and provenance
 
 
 def test_a_version_is_fetched_by_its_own_url(config, url):
@@ -121,7 +124,9 @@ def test_a_model_is_cached_by_its_content_and_verified(config, bucket, tmp_path,
     folder = fetch.cached(url)
     assert folder.is_relative_to(tmp_path / "cache")
     inode = folder.stat().st_ino
-    assert (fetch.cached(url), fetch.cached(f"{url}/1"), folder.stat().st_ino) == (folder, folder, inode)
+    assert fetch.cached(url) == folder
+    assert fetch.cached(f"{url}/1") == folder
+    assert folder.stat().st_ino == inode
     (folder / "saved_model.pb").write_text("changed")
     assert (fetch.cached(url) / "saved_model.pb").read_text() == "graph of a"
     publish_next(config, url, "b")
@@ -147,7 +152,9 @@ def test_the_command_prints_version_and_path(url, capfd):
     for moved in (True, False):
         subprocess.run([sys.executable, "-m", "perennial", "fetch", url, "--to", "model", "--json"], check=True)
         printed = json.loads(capfd.readouterr().out)
-        assert (printed["version"], printed["path"], printed["moved"]) == (1, "model", moved)
+        assert printed["version"] == 1
+        assert printed["path"] == "model"
+        assert printed["moved"] == moved
 
 
 def test_the_cache_keeps_the_versions_that_were_used_last(config, bucket, tmp_path, monkeypatch):

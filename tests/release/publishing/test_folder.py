@@ -52,7 +52,8 @@ def names(folder):
 
 def test_versions_count_from_one_and_the_link_leads_to_the_last(folder, add):
     assert [add(text).version for text in ("a", "b", "c")] == [1, 2, 3]
-    assert (names(folder), read(folder)) == ([".publish.lock", "1", "2", "3", "current"], "c")
+    assert names(folder) == [".publish.lock", "1", "2", "3", "current"]
+    assert read(folder) == "c"
 
 
 @pytest.mark.parametrize(("mode", "others"), [(0o755, 0o055), (0o750, 0o050), (0o777, 0o055), (0o700, 0)])
@@ -95,14 +96,17 @@ def test_numbers_go_on_after_the_highest_whatever_else_is_there(folder, add, nam
 
 def test_the_current_version_is_not_published_again(folder, add):
     first, again = add("a"), add("a")
-    assert (first.moved, again.moved, again.version) == (True, False, 1)
+    assert first.moved is True
+    assert again.moved is False
+    assert again.version == 1
     assert names(folder) == [".publish.lock", "1", "current"]
 
 
 def test_a_damaged_current_version_is_published_again(folder, add):
     add("a")
     (folder / "1" / "variables" / "weights").write_text("b")
-    assert (add("a").version, read(folder)) == (2, "a")
+    assert add("a").version == 2
+    assert read(folder) == "a"
 
 
 def test_an_older_version_gets_a_new_number_because_servers_take_the_highest(folder, add):
@@ -114,7 +118,9 @@ def test_a_version_that_a_killed_process_did_not_make_current_is_taken_up(folder
     add("b")
     files.point(folder / "current", "1")
     taken = add("b")
-    assert (taken.version, taken.moved, read(folder)) == (2, True, "b")
+    assert taken.version == 2
+    assert taken.moved is True
+    assert read(folder) == "b"
 
 
 def test_leftovers_of_killed_processes_are_removed_and_other_files_stay(folder, add):
@@ -132,7 +138,8 @@ def test_an_export_that_changes_while_it_is_copied_is_not_published(folder, add,
     monkeypatch.setattr(shutil, "copyfile", lambda *paths: Path(copy(*paths)).write_text("changed"))
     with pytest.raises(DataError, match="changed"):
         add("b")
-    assert (names(folder), read(folder)) == ([".publish.lock", "1", "current"], "a")
+    assert names(folder) == [".publish.lock", "1", "current"]
+    assert read(folder) == "a"
 
 
 def test_the_folder_may_be_on_another_file_system(add, tmp_path):
@@ -177,7 +184,8 @@ def test_a_publisher_that_waited_too_long_names_the_other(folder, add, monkeypat
         pytest.raises(PerennialError, match=rf"{folder} \(publish, process"),
     ):
         add("b")
-    assert (read(folder), "2" in names(folder)) == ("a", False)
+    assert read(folder) == "a"
+    assert "2" not in names(folder)
 
 
 @pytest.mark.parametrize(("version", "leads_to"), [(None, 2), (1, 1), (3, 3)])
@@ -185,7 +193,8 @@ def test_the_link_is_rolled_back_to_the_previous_or_a_chosen_version(folder, add
     for text in ("a", "b", "c"):
         add(text)
     published = registry.roll_back(folder, version)
-    assert (published.version, published.moved) == (leads_to, leads_to != 3)
+    assert published.version == leads_to
+    assert published.moved == (leads_to != 3)
     assert read(folder) == "abc"[leads_to - 1]
 
 
@@ -196,7 +205,8 @@ def test_a_rolled_back_version_is_not_published_again(folder, add):
     for text in ("b", "c"):
         with pytest.raises(QualityError, match=r"version [23] .*current stays 1"):
             add(text)
-    assert (read(folder), add("d").version) == ("a", 4)
+    assert read(folder) == "a"
+    assert add("d").version == 4
 
 
 def test_another_card_does_not_undo_a_rollback(folder, add):
@@ -213,7 +223,8 @@ def test_the_number_of_a_rolled_back_and_removed_version_is_not_reused(folder, a
         add(text)
     registry.roll_back(folder, None)
     shutil.rmtree(folder / "3")
-    assert (add("d").version, add("e").version) == (4, 5)
+    assert add("d").version == 4
+    assert add("e").version == 5
     assert registry.roll_back(folder, None).version == 4
 
 
@@ -230,7 +241,9 @@ def test_a_rolled_back_version_can_be_made_current_by_number(folder, add):
     for text in ("a", "b"):
         add(text)
     registry.roll_back(folder, None)
-    assert (registry.roll_back(folder, 2).moved, read(folder), add("b").moved) == (True, "b", False)
+    assert registry.roll_back(folder, 2).moved is True
+    assert read(folder) == "b"
+    assert add("b").moved is False
 
 
 def test_a_rollback_skips_rolled_back_versions(folder, add):
@@ -238,7 +251,8 @@ def test_a_rollback_skips_rolled_back_versions(folder, add):
         add(text)
     registry.roll_back(folder, None)
     add("c")
-    assert (registry.roll_back(folder, None).version, read(folder)) == (1, "a")
+    assert registry.roll_back(folder, None).version == 1
+    assert read(folder) == "a"
 
 
 def test_making_a_version_current_leaves_the_others_rolled_back(folder, add):
@@ -250,14 +264,16 @@ def test_making_a_version_current_leaves_the_others_rolled_back(folder, add):
     assert registry.roll_back(folder, 3).version == 3
     with pytest.raises(QualityError, match="version 2"):
         add("b")
-    assert (registry.roll_back(folder, None).version, read(folder)) == (1, "a")
+    assert registry.roll_back(folder, None).version == 1
+    assert read(folder) == "a"
 
 
 def test_the_number_of_a_removed_current_version_is_not_reused(folder, add):
     for text in ("a", "b"):
         add(text)
     shutil.rmtree(folder / "2")
-    assert (add("b").version, read(folder)) == (3, "b")
+    assert add("b").version == 3
+    assert read(folder) == "b"
 
 
 def test_other_folders_are_not_versions(folder, add):

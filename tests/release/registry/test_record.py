@@ -41,16 +41,15 @@ def head(project: Project) -> str:
 
 def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project: Project) -> None:
     done = project.perennial("record", "night-1")
-    assert (done["outcome"], done["version"], done["branch"], done["pushed"]) == (
-        "promoted",
-        "v0.0.1",
-        "main",
-        True,
-    )
+    assert done["outcome"] == "promoted"
+    assert done["version"] == "v0.0.1"
+    assert done["branch"] == "main"
+    assert done["pushed"] is True
     commit = done["commit"]
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
     assert remote_refs(project) == dict.fromkeys(names, commit)
-    assert (head(project), project.git("status", "--porcelain")) == (commit, "")
+    assert head(project) == commit
+    assert project.git("status", "--porcelain") == ""
     assert project.must("dvc", "status", "-q") == ""
 
 
@@ -58,8 +57,10 @@ def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> N
     first = project.perennial("record", "night-1")
     project.reproduce()
     again = project.perennial("record", "night-2")
-    assert (again["outcome"], again["version"]) == ("unchanged", "v0.0.1")
-    assert (head(project), len(project.tags())) == (first["commit"], 2)
+    assert again["outcome"] == "unchanged"
+    assert again["version"] == "v0.0.1"
+    assert head(project) == first["commit"]
+    assert len(project.tags()) == 2
 
 
 def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
@@ -67,10 +68,13 @@ def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
     project.data("0.2 bad")
     project.reproduce()
     done = project.perennial("record", "night-1")
-    assert (done["outcome"], done["branch"], done["version"]) == ("not promoted", "run/night-1", None)
+    assert done["outcome"] == "not promoted"
+    assert done["branch"] == "run/night-1"
+    assert done["version"] is None
     assert remote_refs(project) == {"heads/main": before, "heads/run/night-1": done["commit"]}
     again = project.perennial("record", "night-2")
-    assert (again["outcome"], again["commit"]) == ("unchanged", done["commit"])
+    assert again["outcome"] == "unchanged"
+    assert again["commit"] == done["commit"]
 
 
 def test_the_reason_of_a_run_stands_in_its_commit(project: Project) -> None:
@@ -89,18 +93,24 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     project.reproduce()
     assert project.perennial("record", "night-2")["version"] == "v0.0.2"
     newest, oldest = project.perennial("versions")
-    assert (newest["version"], newest["champion"], newest["accuracy"]) == ("v0.0.2", True, 0.9)
+    assert newest["version"] == "v0.0.2"
+    assert newest["champion"] is True
+    assert newest["accuracy"] == 0.9
     assert newest["decision"] == {"promote": True, "reasons": ["compared with v0.0.1"], "forced": None}
-    assert (oldest["version"], oldest["champion"]) == ("v0.0.1", False)
+    assert oldest["version"] == "v0.0.1"
+    assert oldest["champion"] is False
     status = project.perennial("status")
-    assert (status["champion"]["version"], status["server"], status["problems"]) == ("v0.0.2", None, [])
+    assert status["champion"]["version"] == "v0.0.2"
+    assert status["server"] is None
+    assert status["problems"] == []
 
 
 @pytest.mark.slow
 def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand(project: Project) -> None:
     project.perennial("record", "night-1")
     early = project.run("perennial", "pin", "champion")
-    assert (early.returncode, early.stdout.strip()) == (0, "champion: none yet, as before")
+    assert early.returncode == 0
+    assert early.stdout.strip() == "champion: none yet, as before"
     assert "the model here is that of v0.0.1" in early.stderr
     project.data("0.9 second")
     project.must("dvc", "repro")
@@ -131,7 +141,8 @@ def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(
     project.perennial("record", "night-2")
     assert project.perennial("rollback", "--push")["version"] == "v0.0.1"
     again = project.perennial("rollback", "v0.0.1", "--push")
-    assert (again["moved"], again["pushed"]) == (False, False)
+    assert again["moved"] is False
+    assert again["pushed"] is False
     project.reproduce()
     assert project.perennial("record", "night-3")["outcome"] == "unchanged"
     assert [each["champion"] for each in project.perennial("versions")] == [False, True]
@@ -176,12 +187,14 @@ def test_nothing_is_recorded_of_code_that_changed_while_the_run_ran(project: Pro
     with (project.folder / "train.py").open("a") as code:
         code.write("# changed\n")
     refused = project.run("perennial", "record", "night-1")
-    assert (refused.returncode, "train.py" in refused.stderr) == (1, True)
+    assert refused.returncode == 1
+    assert "train.py" in refused.stderr
     project.git("checkout", "-q", "train.py")
     (project.folder / "data.txt").write_text("0.9 later\n")
     project.git("commit", "-qam", "Later")
     stale = project.run("perennial", "record", "night-1")
-    assert (stale.returncode, "dvc repro" in stale.stderr) == (1, True)
+    assert stale.returncode == 1
+    assert "dvc repro" in stale.stderr
     assert remote_refs(project) == before
 
 
@@ -189,14 +202,13 @@ def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project
     remote = Path(project.git("remote", "get-url", "origin"))
     remote.rename(remote.with_name("away"))
     kept = project.perennial("record", "night-1")
-    assert (kept["outcome"], project.git("rev-parse", "waiting/night-1"), project.tags()) == (
-        "kept",
-        kept["commit"],
-        [],
-    )
+    assert kept["outcome"] == "kept"
+    assert project.git("rev-parse", "waiting/night-1") == kept["commit"]
+    assert project.tags() == []
     remote.with_name("away").rename(remote)
     done = project.perennial("record", "night-2")
-    assert (done["outcome"], done["commit"]) == ("promoted", kept["commit"])
+    assert done["outcome"] == "promoted"
+    assert done["commit"] == kept["commit"]
     assert remote_refs(project)["heads/main"] == kept["commit"]
     assert project.git("branch", "--list", "waiting/*") == ""
 
@@ -222,12 +234,15 @@ def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
     there.unlink()
     damage(here, b"0.8 FIRST\n")
     kept = project.perennial("record", "night-1")
-    assert (kept["outcome"], remote_refs(project), there.exists()) == ("kept", before, False)
+    assert kept["outcome"] == "kept"
+    assert remote_refs(project) == before
+    assert not there.exists()
     assert "after `dvc push`, models/export/model: lost (stage train, commit" in kept["message"]
     damage(here, b"0.8 first\n")
     done = project.run("perennial", "record", "night-2", "--json")
     assert "models/export/model: missing in the remote, repaired" in done.stderr
-    assert (json.loads(done.stdout)["outcome"], there.read_bytes()) == ("promoted", b"0.8 first\n")
+    assert json.loads(done.stdout)["outcome"] == "promoted"
+    assert there.read_bytes() == b"0.8 first\n"
     assert project.perennial("audit", "--all", "--deep")["ok"]
 
 
@@ -254,7 +269,9 @@ def test_what_dvc_cannot_push_is_copied(project: Project, monkeypatch: pytest.Mo
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:
     project.git("remote", "remove", "origin")
     done = project.perennial("promote")
-    assert (done["outcome"], done["pushed"], done["commit"]) == ("promoted", False, head(project))
+    assert done["outcome"] == "promoted"
+    assert done["pushed"] is False
+    assert done["commit"] == head(project)
     assert project.perennial("promote")["outcome"] == "unchanged"
     assert len(project.tags()) == 2
 
@@ -263,9 +280,11 @@ def test_a_checked_out_branch_of_the_remote_stays_and_tags_are_pushed(tmp_path: 
     project = make(tmp_path / "local", bare=False)
     before = remote_refs(project)["heads/main"]
     done = project.perennial("record", "night-1")
-    assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "run/night-1"
     refs = remote_refs(project)
-    assert (refs["heads/main"], refs["tags/classifier@v0.0.1"]) == (before, done["commit"])
+    assert refs["heads/main"] == before
+    assert refs["tags/classifier@v0.0.1"] == done["commit"]
 
 
 def hook(project: Project, name: str, script: str) -> None:
@@ -279,16 +298,19 @@ def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
     before = remote_refs(project)["heads/main"]
     hook(project, "update", '[ "$1" != refs/heads/main ]')
     done = project.perennial("record", "night-1")
-    assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "run/night-1"
     refs = remote_refs(project)
-    assert (refs["heads/main"], refs["tags/classifier#champion#1"]) == (before, done["commit"])
+    assert refs["heads/main"] == before
+    assert refs["tags/classifier#champion#1"] == done["commit"]
 
 
 def test_a_run_waits_where_the_remote_denies_access(project: Project) -> None:
     before = remote_refs(project)
     hook(project, "pre-receive", "exit 1")
     assert project.perennial("record", "night-1")["outcome"] == "kept"
-    assert (remote_refs(project), project.tags()) == (before, [])
+    assert remote_refs(project) == before
+    assert project.tags() == []
     assert project.run("perennial", "promote", "--push").returncode == 1
 
 
@@ -299,7 +321,8 @@ def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> 
     other.git("commit", "-qm", "Readme")
     other.git("push", "-q")
     done = project.perennial("record", "night-1")
-    assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "run/night-1"
     assert remote_refs(project)["heads/main"] == head(other)
 
 
@@ -336,9 +359,12 @@ def test_promote_pushes_only_after_a_yes(project: Project) -> None:
         "classifier v0.0.1 is champion, in this repository only: nothing was pushed to origin ("
     )
     assert "`perennial promote --push` does it" in here
-    assert (remote_refs(project), len(project.tags())) == (before, 2)
+    assert remote_refs(project) == before
+    assert len(project.tags()) == 2
     pushed = project.perennial("promote", "--push")
-    assert (pushed["outcome"], pushed["version"], pushed["pushed"]) == ("promoted", "v0.0.1", True)
+    assert pushed["outcome"] == "promoted"
+    assert pushed["version"] == "v0.0.1"
+    assert pushed["pushed"] is True
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
     assert remote_refs(project) == dict.fromkeys(names, pushed["commit"])
     assert project.perennial("promote", "--push")["outcome"] == "unchanged"
@@ -350,7 +376,8 @@ def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project)
     typed = f"printf '{answer}\\n' | script -qec 'python -m perennial promote' /dev/null"
     shown = project.must("sh", "-c", typed)
     assert "Push the model's version to origin (" in shown
-    assert (remote_refs(project) != before, len(project.tags())) == (pushed, 2)
+    assert (remote_refs(project) != before) == pushed
+    assert len(project.tags()) == 2
 
 
 def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(project: Project) -> None:

@@ -87,15 +87,20 @@ def test_the_effect_names_examples_classes_and_images(hand: Hand) -> None:
         ("labels", "data/raw"),
         ("labels", "photos"),
     ]
-    assert (found["a"]["accuracy"], found["b"]["accuracy"], found["cause"]) == (1.0, 0.625, None)
+    assert found["a"]["accuracy"] == 1.0
+    assert found["b"]["accuracy"] == 0.625
+    assert found["cause"] is None
     effect, examples = found["effect"], found["effect"]["examples"]
-    assert (examples["compared"], examples["only_a"], examples["only_b"]) == (8, 3, 0)
+    assert examples["compared"] == 8
+    assert examples["only_a"] == 3
+    assert examples["only_b"] == 0
     assert examples["changed"][0] == {"record": 5, "label": "dog", "a": "dog", "b": "cat"}
     assert effect["classes"] == [{"class": "dog", "a": 1.0, "b": 0.5}, {"class": "cat", "a": 1.0, "b": 0.75}]
     images = effect["images"]
     assert [images[kind] for kind in ("added", "removed", "relabelled", "moved")] == [0, 0, 1, 0]
     (changed,) = images["changed"]
-    assert (changed["a"]["label"], changed["b"]["label"]) == ("cat", "dog")
+    assert changed["a"]["label"] == "cat"
+    assert changed["b"]["label"] == "dog"
 
 
 def test_models_are_compared_on_the_test_images_that_both_have(hand: Hand) -> None:
@@ -114,7 +119,8 @@ def test_a_commit_that_was_not_reproduced_has_no_score(hand: Hand) -> None:
     hand.commit()
     found = compare("HEAD~1", "HEAD")
     assert [each["what"] for each in found["differences"]] == ["train.learning_rate"]
-    assert (found["b"]["accuracy"], found["cause"]) == (None, None)
+    assert found["b"]["accuracy"] is None
+    assert found["cause"] is None
     assert "was not reproduced" in found["notes"][0]
 
 
@@ -125,8 +131,10 @@ def test_what_is_lost_is_named_and_the_rest_is_compared(hand: Hand) -> None:
     hand.cached("metrics/predictions.npz").write_bytes(b"damaged")
     done = CliRunner().invoke(get_command(app), ["why", "HEAD~1", "HEAD", "--json"])
     found = json.loads(done.stdout)
-    assert (done.exit_code, found["cause"]["what"]) == (DataError.exit_code, "train.learning_rate")
-    assert (found["effect"]["examples"], len(found["lost"])) == (None, 1)
+    assert done.exit_code == DataError.exit_code
+    assert found["cause"]["what"] == "train.learning_rate"
+    assert found["effect"]["examples"] is None
+    assert len(found["lost"]) == 1
     assert "metrics/predictions.npz of HEAD is lost" in done.stderr
 
 
@@ -173,7 +181,8 @@ def test_one_revision_is_compared_with_the_champion(hand: Hand) -> None:
 def test_without_a_champion_one_revision_is_refused(hand: Hand) -> None:
     hand.run(GOOD)
     done = CliRunner().invoke(get_command(app), ["why", "HEAD"])
-    assert (done.exit_code, "no champion to compare with" in done.stderr) == (2, True)
+    assert done.exit_code == 2
+    assert "no champion to compare with" in done.stderr
 
 
 def chained(hand: Hand, a: str, b: str) -> tuple[list[chain.State], list[chain.Step]]:
