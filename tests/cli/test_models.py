@@ -52,16 +52,9 @@ def test_the_list_needs_no_tensorflow() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_named_networks_are_measured_here() -> None:
-    (row,) = json.loads(run("mnist_cnn", "--measure", "--json"))
-    assert min(row["predicted_per_s"], row["trained_per_s"]) > 0
-    head, line = run("mnist_cnn", "--measure").splitlines()
-    assert (head.split()[-2:], line.split()[0]) == (["predict/s", "train/s"], "mnist_cnn")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--measure"], "name those"), (["mobilenet_v22"], "did you mean mobilenet_v2?"), (["x"], "lists all")],
+    [(["mobilenet_v22"], "did you mean mobilenet_v2?"), (["x"], "lists all")],
 )
 def test_a_wrong_call_is_refused(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["models", *arguments])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial.base import config, files
+from perennial.base import config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed
 from perennial.base.runtime import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
@@ -153,9 +153,6 @@ def _rehearse(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this fault, at least once; repeatable. [default: all]"),
     ] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the result as an HTML page.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
@@ -164,8 +161,6 @@ def _rehearse(
     report = importlib.import_module("perennial.operations.rehearsal.report")
     with process.interruptible():
         result = module.rehearse(checked, minutes=minutes, seed=seed, only=fault or ())
-    if page is not None:
-        files.write_bytes(page, report.page(result, checked.record.artifact).encode())
     output(report.document(result), report.lines(result), as_json=as_json)
     if not result.tried:
         raise PerennialError("no fault hit in this time; give it more --minutes")

@@ -1,7 +1,6 @@
 """A rehearsal: trials with random faults in scratch folders, until the time is over."""
 
 import logging
-import os
 import secrets
 import shutil
 import tempfile
@@ -10,19 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-
-import psutil
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.rehearsal import project, trial
 from perennial.operations.rehearsal.deployment import Deployment, killed_server, killed_worker
 from perennial.operations.rehearsal.faults import FAULTS, Services
-from perennial.operations.rehearsal.programs import TooLate, chance, kill_marked, marked, nothing_outlives
+from perennial.operations.rehearsal.programs import TooLate, chance, kill_marked, nothing_outlives
 from perennial.operations.rehearsal.project import Project
 from perennial.operations.rehearsal.services import FaultyS3, ImageServer
 from perennial.operations.rehearsal.trial import SAME_RESULT, Check, Durations, Trial
@@ -33,10 +30,7 @@ LOCAL = {fault.name: fault for fault in FAULTS}
 DEPLOYED = {"killed worker": killed_worker, "killed server": killed_server}
 NAMES = (*LOCAL, *DEPLOYED)
 DEPLOYED_MINUTES = 4.0  # minimum time for a run of a deployment
-MB = 1 << 20
 Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
-Usage = dict[str, float]  # memory in MB and number of open files of a program
-LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,6 @@ class Rehearsal:
     seconds: float = 0.0
     tried: list[Tried] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
-    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program that lasts
     folder: Path | None = None  # kept if a guarantee was broken
 
     @property
@@ -211,25 +204,6 @@ class _Trials:
         else:
             one.end()
         self._result.tried.append(tried)
-        self._result.used.append(_used(self._project.base))
         verdict = "; ".join(f"NOT HELD: {each.guarantee}: {each.broken}" for each in tried.broken) or "held"
         notes = ", ".join(tried.notes[1:] or tried.notes)
         log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
-
-
-def _used(base: Path) -> dict[str, Usage]:
-    """The resources of this process and of the servers, without active runs and trials."""
-    found = {"rehearsal": _use(os.getpid())}
-    for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
-        name = " ".join(line[2:4]) if line[2:3] == ["prefect"] else "".join(line[2:3])
-        if name in LASTING:
-            found[name] = _use(number)
-    return found
-
-
-def _use(process: int) -> Usage:
-    memory = files = 0
-    with suppress(psutil.Error):  # it has ended
-        measured = psutil.Process(process)
-        memory, files = measured.memory_info().rss, measured.num_fds()
-    return {"memory_mb": round(memory / MB, 1), "open_files": files}

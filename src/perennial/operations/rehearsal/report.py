@@ -1,11 +1,8 @@
-"""The result of a rehearsal as a table, as JSON and as a page."""
+"""The result of a rehearsal as a table and as JSON."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from perennial.data.validation import html
 from perennial.operations.rehearsal.rehearse import NAMES, Rehearsal, Tried
 from perennial.operations.rehearsal.trial import GUARANTEES
 
@@ -38,7 +35,6 @@ def document(result: Rehearsal) -> dict[str, Any]:
         "seed": result.seed,
         "seconds": round(result.seconds, 1),
         "unbroken_s": round(result.unbroken_s, 1),
-        "used": _used(result),
         "folder": None if result.folder is None else str(result.folder),
     }
 
@@ -83,13 +79,6 @@ def lines(result: Rehearsal) -> Iterator[str]:
         yield from (f"  {check.guarantee}: {check.broken}" for check in trial.broken)
 
 
-def page(result: Rehearsal, pipeline: str, made: datetime | None = None) -> str:
-    """An HTML page without scripts."""
-    template = html.environment(Path(__file__).parent).get_template("page.html.jinja")
-    when = made or datetime.now(UTC)
-    return template.render(found=document(result), means=GUARANTEES, pipeline=pipeline, made=when)
-
-
 def _sum(rows: Mapping[str, Mapping[str, Count]], guarantee: str) -> Count:
     counts = [row[guarantee] for row in rows.values() if guarantee in row]
     return sum(held for held, _ in counts), sum(tries for _, tries in counts)
@@ -103,15 +92,3 @@ def _failure(tried: Tried) -> dict[str, Any]:
         "broken": [{"promise": check.guarantee, "seen": check.broken} for check in tried.broken],
         "folder": str(tried.folder),
     }
-
-
-def _used(result: Rehearsal) -> dict[str, dict[str, dict[str, float]]]:
-    """Memory and open files of each long-running program: first, last and maximum values."""
-    used: dict[str, dict[str, dict[str, float]]] = {}
-    for name in dict.fromkeys(name for sample in result.used for name in sample):
-        uses = [sample[name] for sample in result.used if name in sample]
-        most = {what: max(use[what] for use in uses) for what in uses[0]}
-        used[name] = {
-            what: {"first": uses[0][what], "last": uses[-1][what], "most": most[what]} for what in most
-        }
-    return used
