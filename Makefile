@@ -136,7 +136,7 @@ bench: install-dev
 
 # Whether perennial works on this machine's GPUs, and how fast: .work/gpu-check/report.md. QUICK=1: fewer rows. DATA: a
 # folder with the data sets' archives. The packages for GPUs, in an environment of their own, only with NVIDIA's driver.
-GPU = $(wildcard /proc/driver/nvidia/version)
+GPU = $(wildcard /proc/driver/nvidia/version /usr/lib/wsl/lib/nvidia-smi)
 gpu-check: $(if $(GPU),.work/gpu/installed,install)
 	@$(if $(GPU),:,echo "gpu-check: no NVIDIA driver here; without a GPU the rows run on the CPU in small sizes")
 	@$(RUN) $(if $(GPU),.work/gpu,.venv)/bin/python -m benchmarks.gpu_check $(if $(QUICK),--quick)
