@@ -4,7 +4,6 @@ A second run changes nothing. What a person resumed or paused stays as it is, an
 another project; what a person changed otherwise is said as it is changed back.
 """
 
-import asyncio
 import io
 import json
 import os
@@ -12,32 +11,22 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
 from prefect import cli, get_client
-from prefect.cli.deploy._models import DeploymentConfig
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.utilities.templating import (
-    apply_values,
-    resolve_block_document_references,
-    resolve_variables,
-)
 from prefect.workers.process import ProcessWorker
-from pydantic import ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from perennial.base.errors import PerennialError, redacted
 from perennial.base.retries import TERMINAL_PAUSES_S
@@ -54,15 +43,13 @@ from perennial.operations.prefect_api.project import (
 )
 from perennial.operations.prefect_api.server import connect
 from perennial.operations.remote_runs.status import KIND
-from perennial.orchestration.provisioning import automations, schedules
+from perennial.orchestration.provisioning import automations, plans, schedules
 from perennial.orchestration.provisioning.changes import changes
-from perennial.orchestration.work.failures import ExitCode
+from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
 
-FILE = Path("prefect.yaml")
 TAG = "perennial"  # of every deployment here
 POOLS = ("cpu", "gpu")
 RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
-RESOLVED = ("name", "schedule", "schedules")  # needed here; `prefect deploy` resolves all
 PAGE = 200  # the server's maximum per request
 DEPLOYED = ("perennial.repository", "perennial.folder")  # git's settings in a checkout that deployed
 
@@ -73,7 +60,7 @@ def main() -> None:
         require_no_password(os.environ.get(REPOSITORY, ""))
         address = os.environ.get(automations.NOTIFY_URL)
         if address and not _is_web_address(address):  # it may hold a secret, so no message shows it
-            _refuse(
+            refuse(
                 f"{automations.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
                 "was deployed"
             )
@@ -84,14 +71,9 @@ def main() -> None:
             os.environ["PREFECT_API_URL"] = url  # for `prefect deploy`
             _deploy(client, redacted(url))
     except PerennialError as error:
-        _refuse(f"{error}; nothing was deployed")
+        refuse(f"{error}; nothing was deployed")
     except (httpx.TransportError, PrefectHTTPStatusError) as error:
-        _refuse(f"the Prefect server {redacted(url)} cannot be used: {error}")
-
-
-def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(message + "\n")
-    sys.exit(ExitCode.USAGE)
+        refuse(f"the Prefect server {redacted(url)} cannot be used: {error}")
 
 
 def _is_web_address(address: str) -> bool:
@@ -110,9 +92,9 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     there = list(_deployments(client))
     repository = _repository(project, there)
     os.environ.update({REPOSITORY: repository, FOLDER: project.folder})
-    plan = _plan(project)
+    plan = plans.read(project)
     if not plan:
-        _refuse(f"{FILE} declares no deployments; nothing was deployed")
+        refuse(f"{FILE} declares no deployments; nothing was deployed")
     for planned in plan:
         _require_ours(client, planned, project, server)
     others = [deployment for deployment in there if not project.owns(deployment.owner)]
@@ -174,70 +156,6 @@ def _repository(project: Project, there: Sequence[There]) -> str:
     return next((whose.repository or "" for whose in known if project.owns(whose)), project.repository)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """A deployment of prefect.yaml: its name, such as retrain/nightly, its values and its schedules."""
-
-    name: str
-    text: Mapping[str, Any]  # of the whole file
-    declared: dict[str, Any]
-    schedules: list[DeploymentScheduleCreate]
-
-
-def _plan(project: Project) -> list[Planned]:
-    """Read and check prefect.yaml."""
-    try:
-        text = YAML(typ="safe").load(FILE)
-        planned = [_planned(template, project, text) for template in text["deployments"]]
-    except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
-        _refuse(f"{FILE}: {error}; nothing was deployed")
-    try:
-        automations.check()
-    except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
-        _refuse(f"{automations.FILE}: {error}; nothing was deployed")
-    return planned
-
-
-def _planned(template: dict[str, Any], project: Project, text: Mapping[str, Any]) -> Planned:
-    values: Any = apply_values(template, dict(os.environ), remove_notset=False)
-    declared = json.loads(json.dumps(values, default=str))  # dates as text
-    if "{{" in json.dumps([declared.get(key) for key in RESOLVED]):
-        declared |= asyncio.run(_resolved(declared))
-    if missing := [key for key in ("name", "entrypoint") if not declared.get(key)]:
-        raise ValueError(f"a deployment has no {missing[0]}: {json.dumps(declared, default=str)[:200]}")
-    try:
-        flow: Flow[..., Any] = load_flow_from_entrypoint(declared["entrypoint"])
-    except Exception as error:
-        raise ValueError(f"entrypoint {declared['entrypoint']} of {declared['name']}: {error}") from error
-    name = f"{flow.name}/{declared['name']}"
-    environment = declared.setdefault("work_pool", {}).setdefault("job_variables", {}).setdefault("env", {})
-    environment |= {PIPELINE: project.pipeline} | ({FOLDER: project.folder} if project.folder else {})
-    try:
-        planned = Planned(name=name, schedules=schedules.declared(declared), declared=declared, text=text)
-        DeploymentConfig.model_validate(declared)
-    except ValidationError as error:
-        raise ValueError(f"{name}: {'; '.join(dict.fromkeys(_reasons(error)))}") from error
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-    return planned
-
-
-def _reasons(error: ValidationError) -> Iterator[str]:
-    """What is wrong; of the forms that a schedule may have, the one that prefect.yaml takes."""
-    for problem in error.errors():
-        place = list(map(str, problem["loc"]))
-        own = [part for part in place if "RawScheduleConfig" not in part]
-        if place[0] not in {"schedule", "schedules"} or len(own) < len(place):
-            yield f"{'.'.join(own)}: {problem['msg']}"
-
-
-async def _resolved(declared: dict[str, Any]) -> dict[str, Any]:
-    """Name and schedules with the values of Prefect's variables and blocks, which they name."""
-    asked = {key: declared[key] for key in RESOLVED if key in declared}
-    resolved: dict[str, Any] = await resolve_variables(await resolve_block_document_references(asked))
-    return resolved
-
-
 def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project, server: str) -> None:
     """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
     deployment = _deployment(client, planned.name)
@@ -248,7 +166,7 @@ def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project,
         )
         if unknown or not project.owns(whose):
             same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
-            _refuse(
+            refuse(
                 f"{clash(planned.name, whose, project)}; nothing was deployed, and {server} is unchanged; give "
                 f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
                 f"(`prefect deployment delete {planned.name}`)"
@@ -261,7 +179,7 @@ def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project,
         except ObjectNotFound:
             return
         if kind != KIND:
-            _refuse(
+            refuse(
                 f"{planned.name}: the work pool {pool} on {server} is of type {kind}, not {KIND}; nothing was "
                 f"deployed. Name another pool in {FILE}, or a server of its own"
             )
