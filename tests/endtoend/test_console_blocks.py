@@ -30,6 +30,7 @@ def checkout(reproduced: Checkout) -> Checkout:
     return reproduced
 
 
+@pytest.mark.fast_rows("README-1", "CONTRIBUTING-0", "tutorial-3")
 @pytest.mark.parametrize("text", RUN)
 def test_a_block_runs_as_printed(checkout: Checkout, text: str) -> None:
     lines = [line.strip() for line in text.split("\n")]

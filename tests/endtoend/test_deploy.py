@@ -530,7 +530,7 @@ def _by_id(place: Place) -> dict[str, str]:
     return {each["id"]: json.dumps(each) for each in place.of("retrain/on-demand")["schedules"]}
 
 
-@pytest.mark.fast_rows("schedules0-0 2 * *", "schedules1-Mars/Olympus", "schedules4-interval")
+@pytest.mark.fast_rows("schedules0-0 2 * *")
 @pytest.mark.parametrize(
     ("schedules", "why"),
     [

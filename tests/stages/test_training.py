@@ -202,12 +202,13 @@ def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, 
     assert step["total_loss"] == pytest.approx(step["loss"] + step["l2_loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [
         {},
-        pytest.param({"train.precision": "float16"}, marks=pytest.mark.slow),
-        pytest.param({"train.precision": "float16", "train.loss_scale": 64.0}, marks=pytest.mark.slow),
+        {"train.precision": "float16"},
+        {"train.precision": "float16", "train.loss_scale": 64.0},
     ],
     ids=["float32", "float16", "fixed scale"],
 )

@@ -57,7 +57,7 @@ def test_photographs_are_distorted_like_images_of_one_size(
         assert difference.max() <= (0.8 if not fast else 0.51)
 
 
-@pytest.mark.fast_rows("inception", "vgg", "standard")
+@pytest.mark.fast_rows("inception", "standard")
 @pytest.mark.parametrize("name", DISTORTING)
 def test_colors_and_values_follow_in_the_training_step(name: str, pixels: Describe, images: Make) -> None:
     drawn, raw = keys(3, 3, tf.range(6)), images(6, 30, 22, 3)

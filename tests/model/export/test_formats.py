@@ -62,7 +62,7 @@ def test_the_formats_are_those_that_can_be_chosen() -> None:
     assert get_args(choices.Format) == tuple(FORMATS)
 
 
-@pytest.mark.fast_rows("tflite_float32", "tflite_int8", "frozen_graph")
+@pytest.mark.fast_rows("tflite_int8", "frozen_graph")
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_is_within_its_bounds_and_reproducible(export: Path, name: str) -> None:
     file = converted(export, name)

@@ -110,6 +110,7 @@ def test_keys_are_of_seed_epoch_and_example(opened) -> None:
     assert keys == randomness.keys(3, 2, tf.constant(ordinals, tf.int64)).numpy().tolist()
 
 
+@pytest.mark.fast_rows("none-skips1")
 @pytest.mark.parametrize(("cache", "skips"), [("memory", (1, 4)), ("none", (1, 4))])
 def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> None:
     source = opened(cache=cache)
@@ -179,6 +180,7 @@ def test_a_last_batch_too_short_to_be_cut_comes_whole_to_every_replica(opened, c
     assert [shape_and_content(part) for part in parts] == 2 * [shape_and_content(short)]
 
 
+@pytest.mark.fast_rows("none-workers1")
 @pytest.mark.parametrize(("cache", "workers"), [("memory", (2, 1)), ("none", (1, 1))])
 def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers: tuple[int, ...]) -> None:
     source, of = opened(cache=cache), sum(workers)

@@ -222,6 +222,7 @@ def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
     assert (checkout(project, tmp_path, "run-1").folder / "mine.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_path: Path) -> None:
     home = replace(project, home=tmp_path / "home")
     home.home.mkdir()
