@@ -13,7 +13,7 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.runtime import locks
 from perennial.release.publishing import folder as registry
-from perennial.release.publishing.layout import Release
+from perennial.release.publishing.layout import PassedExport
 from perennial.release.publishing.publish import verified_digests
 
 DECISION = {"promote": True}
@@ -36,7 +36,9 @@ def add(tmp_path, folder):
         files.write_json(export / "assets.extra" / "model.json", {"weights": text})
         files.write_bytes(export / "README.md", card.encode())
         list_files(export)
-        return registry.add(into, Release(export=export, digests=verified_digests(export), decision=DECISION))
+        return registry.add(
+            into, PassedExport(export=export, digests=verified_digests(export), decision=DECISION)
+        )
 
     return add
 
@@ -164,7 +166,9 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
     for export in exports:
         files.write_bytes(export / "variables" / "weights", export.name.encode())
         list_files(export)
-    releases = [Release(export=each, digests=verified_digests(each), decision=DECISION) for each in exports]
+    releases = [
+        PassedExport(export=each, digests=verified_digests(each), decision=DECISION) for each in exports
+    ]
     threads = [threading.Thread(target=registry.add, args=(folder, release)) for release in releases]
     for thread in threads:
         thread.start()

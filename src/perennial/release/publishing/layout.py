@@ -33,8 +33,8 @@ class VersionRecord(JsonFile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
-    """An export to publish, with its digests and the gate's decision."""
+class PassedExport:
+    """An export that passed the gate, with its digests and the decision."""
 
     export: Path
     digests: Mapping[str, str]  # SHA-256 of its files by path, as `verified_digests` gives them
@@ -42,7 +42,7 @@ class Release:
     provenance: bytes | None = None
 
     def record(self, version: int) -> bytes:
-        """The record for this release as the given version."""
+        """The record for this export as the given version."""
         content = {"version": version, "files": dict(self.digests), "decision": dict(self.decision)}
         if self.provenance is not None:
             content["provenance"] = hashlib.sha256(self.provenance).hexdigest()
@@ -109,7 +109,7 @@ class Published:
 class Destination(Protocol):
     """Publishing to one kind of place, such as the modules `folder` and `s3` do."""
 
-    def add(self, place: str, release: Release) -> Published:
+    def add(self, place: str, passed: PassedExport) -> Published:
         """Publish an export as the current version, with the next number unless the current one is equal.
 
         A kill leaves `current` at the old or the new version, and the next call with the same export completes

@@ -14,7 +14,7 @@ from perennial.base.storage import is_s3
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import folder, provenance, s3
-from perennial.release.publishing.layout import CURRENT, Destination, Published, Release
+from perennial.release.publishing.layout import CURRENT, Destination, PassedExport, Published
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion, rolled_back
 
@@ -52,13 +52,13 @@ def publish(
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     _require_wanted(config)
     digests, decision = _passed(config)
-    release = Release(
+    passed = PassedExport(
         export=config.paths.export,
         digests=digests,
         decision=decision.as_json(),
         provenance=provenance.of_checkout(config.record.artifact, digests),
     )
-    published = destination.add(place, release)
+    published = destination.add(place, passed)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published

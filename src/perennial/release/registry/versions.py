@@ -18,7 +18,7 @@ from perennial.base.errors import ConfigError, DataError, printable
 from perennial.base.project.git import LAST_DATE, Repository, after
 
 log = logging.getLogger(__name__)
-STAGE = "champion"
+CHAMPION = "champion"  # GTO calls this a stage
 FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
 FORMAT = " ".join(f"%({name})" for name in FIELDS)
 # git's `--python` quotes each value, so that a message may hold any character.
@@ -156,7 +156,7 @@ def read(repository: Repository, artifact: str) -> Registry:
         elif parts["number"]:
             assignments.append((int(parts["number"]), parts["stage"], revoked, commit))
     versions = _registered(events)
-    assigned = [(revoked, commit) for _, stage, revoked, commit in sorted(assignments) if stage == STAGE]
+    assigned = [(revoked, commit) for _, stage, revoked, commit in sorted(assignments) if stage == CHAMPION]
     champions, champion = _champions(assigned, {version.commit: version for version in versions})
     return Registry(
         artifact=artifact,
@@ -253,7 +253,7 @@ def assignment(
     date: int | None = None,
 ) -> dict[str, str]:
     """Create the tag that makes a commit champion; returns it by its reference."""
-    tag = f"{registry.artifact}#{STAGE}#{registry.last_number + 1}"
+    tag = f"{registry.artifact}#{CHAMPION}#{registry.last_number + 1}"
     made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
     return {f"refs/tags/{tag}": made}
 
