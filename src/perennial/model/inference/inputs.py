@@ -239,10 +239,8 @@ def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency
     Raises:
         UnusableImage: with the reason.
     """
-    with _refusals():
-        # Check the size and reserve memory before any decoder allocates pixels.
-        width, height = accept.size(content) or (0, 0)
-    return budget.convert(width * height, _decodable, content, transparency)
+    # Check the size and reserve memory before any decoder allocates pixels.
+    return budget.convert(pixels(content), _decodable, content, transparency)
 
 
 def _decodable(content: bytes, transparency: Transparency) -> bytes:
