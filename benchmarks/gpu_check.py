@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
@@ -38,6 +38,7 @@ FOLDER = ROOT / ".work" / "gpu-check"
 PACKAGES = ("tensorflow", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12", "nvidia-nccl-cu12")
 DETAILS = "name,driver_version,memory.total,compute_cap"  # of nvidia-smi
 MOST_JOBS, CORES_A_JOB = 4, 4  # rows at once, where their times do not matter
+LEAST_S = 10.0  # in which a row can do anything
 OUTPUT_LINES = 40  # of a failed row in the report
 Status = Literal["passed", "failed", "not tried"]
 
@@ -108,11 +109,14 @@ class Check:
 def _result(row: Row, folder: Path, found: Mapping[str, Result], left_s: float) -> Result:
     missing = [name for name in row.after if name not in found or found[name].status != "passed"]
     reason = row.not_tried or (f"it needs the row {missing[0]}" if missing else None)
-    if reason is None and left_s < 10:
+    if reason is None and left_s < LEAST_S:
         reason = "no time left"
     if reason:
         return Result(name=row.name, status="not tried", said=reason)
-    return _tried(row, folder, min(row.limit_s, left_s))
+    result = _tried(row, folder, min(row.limit_s, left_s))
+    if result.status == "failed" and row.limit_s > left_s and result.seconds >= left_s:
+        return replace(result, status="not tried", said="no time left to end it", output="")
+    return result
 
 
 def _tried(row: Row, folder: Path, limit_s: float) -> Result:
@@ -178,9 +182,10 @@ def _page(about: Mapping[str, Any], found: Sequence[Result]) -> Iterator[str]:
     yield ""
 
 
-def _about(count: int) -> dict[str, Any]:
+def _about(count: int, jobs: int) -> dict[str, Any]:
     """What the results depend on."""
     return {
+        "at once": f"{jobs} rows, so their speeds are no measurements; `speed` and `Keras fit` run alone",
         "GPUs": _details() or ("none: the rows run on the CPU" if not count else f"{count}"),
         "machine": results.machine(),
         "revision": results.revision(),
@@ -247,8 +252,9 @@ def main() -> int:
     with lease.leased(
         f"gpu:{setting.gpus}" if setting.gpus else "cpu:1", "all", key="gpu-check", name="gpu-check"
     ):
-        check = Check(FOLDER, minutes=arguments.minutes, about=_about(setting.gpus))
-        return check.run(rows, jobs=max(1, min(MOST_JOBS, len(os.sched_getaffinity(0)) // CORES_A_JOB)))
+        jobs = max(1, min(MOST_JOBS, len(os.sched_getaffinity(0)) // CORES_A_JOB))
+        check = Check(FOLDER, minutes=arguments.minutes, about=_about(setting.gpus, jobs))
+        return check.run(rows, jobs=jobs)
 
 
 if __name__ == "__main__":

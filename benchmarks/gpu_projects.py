@@ -56,7 +56,7 @@ DATA_SETS = {
         "inception_v3_flowers", "flower_photos.tgz", data.flowers, 120, 12,
         {
             "model.name": "mobilenet_v1_050", "preprocessing.image_size": 128, "preprocessing.fast": False,
-            "train.head.steps": 0, "train.learning_rate": 0.002,
+            "train.head.steps": 0, "train.learning_rate": 0.002, "model.batch_norm_decay": 0.9,
         },
     ),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from benchmarks.gpu_check import Check, Row
 from benchmarks.gpu_projects import Setting
 
 FINE = 'import json; print("working"); print(json.dumps({"said": "fine", "rate": 3.5}))'
+LONG = "import time; time.sleep(1000)"
 
 
 def row(name: str, code: str, *, limit_s: float = 60, after: tuple[str, ...] = ()) -> Row:
@@ -46,10 +47,16 @@ def test_rows_go_on_after_one_that_fails_hangs_or_crashes(tmp_path: Path, jobs: 
     assert "the reason\nit is broken" in page
 
 
-def test_rows_for_which_no_time_is_left_are_not_tried_and_are_no_failure(tmp_path: Path) -> None:
-    assert Check(tmp_path, minutes=0, about={}).run([row("late", FINE)]) == 0
-    (late,) = json.loads((tmp_path / "report.json").read_text())["rows"]
-    assert (late["status"], late["said"]) == ("not tried", "no time left")
+def test_rows_for_which_no_time_is_left_are_not_tried_and_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check, "LEAST_S", 0.1)
+    assert Check(tmp_path, minutes=0.02, about={}).run([row("long", LONG), row("late", FINE)]) == 0
+    rows = json.loads((tmp_path / "report.json").read_text())["rows"]
+    assert [(each["status"], each["said"]) for each in rows] == [
+        ("not tried", "no time left to end it"),
+        ("not tried", "no time left"),
+    ]
 
 
 def test_what_a_row_started_ends_with_it(tmp_path: Path) -> None:
