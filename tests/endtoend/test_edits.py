@@ -291,6 +291,7 @@ def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, s
     project.must(*command, **run | {"PERENNIAL_RUN": "night-2"})
 
 
+@pytest.mark.slow
 def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project: Checkout) -> None:
     pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
     edit = "sed -i s/pinned/record/ params.yaml"

@@ -395,6 +395,7 @@ def test_the_command_refuses_a_typo_before_anything_starts(reproduced: Checkout)
     assert "temporary server" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
     reproduced: Checkout, server: Server
 ) -> None:

@@ -328,6 +328,7 @@ class TestATraining:
         assert steps(shown(logs() / "layers"), "gradients/conv1/kernel") == [0, 2, 4, 6]
         assert steps(shown(logs() / "images"), "model_input") == [0, 3, 6]
 
+    @pytest.mark.slow
     def test_is_shown_from_the_first_step_to_the_last(self) -> None:
         self.require_all_shown()
         assert set(shown(logs()).Tags()["scalars"]) >= {

@@ -219,8 +219,9 @@ def attacked(process, each):
     return most - before
 
 
+@pytest.mark.slow
 def test_hostile_clients_of_each_kind_keep_no_probe_waiting_for_ever(process):
-    assert attacked(process, 1) < 2e9
+    assert attacked(process, 2) < 2e9
 
 
 @pytest.mark.slow

@@ -191,6 +191,7 @@ def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
     wait_until(lambda: not Path("/proc", server).exists())
 
 
+@pytest.mark.slow
 def test_a_temporary_server_that_cannot_start_ends_the_command_with_one_message(tmp_path: Path) -> None:
     (tmp_path / "prefect.db").write_text("not a database\n" * 100)
     (tmp_path / "program.py").write_text(
