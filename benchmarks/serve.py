@@ -29,7 +29,7 @@ from benchmarks.serving import CLIENTS, IMAGES, SIDE
 from benchmarks.timing import ENVIRONMENT, PERENNIAL, RUNS, SCALE, run
 from perennial.base import files
 from perennial.release.publishing import folder as published
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 
 REQUESTS = int(os.environ.get("REQUESTS", str(int(100_000 * SCALE))))
 COMPARED = max(CLIENTS, int(1_000 * SCALE))  # requests of each program in a round without changes
@@ -91,7 +91,7 @@ def _prepare(folder: Path) -> tuple[list[Path], Path, Path]:
 
 
 def _publish(folder: Path, export: Path) -> str:
-    release = PassedExport(export=export, digests=files.digests(export), decision={})
+    release = AllowedExport(export=export, digests=files.digests(export), decision={})
     return str(published.add(str(folder / "published"), release).version)
 
 

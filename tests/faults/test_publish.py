@@ -21,7 +21,7 @@ from support.parameters import change_params
 
 from perennial.base import config
 from perennial.release.publishing import folder as registry
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
@@ -94,7 +94,7 @@ def write_model(parameters, model):
 
 
 def add(served, export):
-    registry.add(served, PassedExport(export=export, digests=verified_digests(export), decision={}))
+    registry.add(served, AllowedExport(export=export, digests=verified_digests(export), decision={}))
 
 
 @contextmanager

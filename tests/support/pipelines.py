@@ -38,7 +38,7 @@ artifacts:
     type: model
 """
 TRAIN = """\
-import json, pathlib
+import hashlib, json, pathlib
 from ruamel.yaml import YAML
 seed = YAML(typ="safe").load(pathlib.Path("params.yaml"))["train"]["seed"]
 text = pathlib.Path("data.txt").read_text() + (f"seed {seed}\\n" if seed else "")
@@ -46,6 +46,12 @@ accuracy = float(text.split()[0])
 for name in ("weights", "export"):
     pathlib.Path("models", name).mkdir(parents=True)
     pathlib.Path("models", name, "model").write_text(text)
+export, extra = pathlib.Path("models/export"), pathlib.Path("models/export/assets.extra")
+extra.mkdir()
+(extra / "model.json").write_text(json.dumps({"weights_sha256": text.strip(), "data": "d" * 64}))
+names = ("assets.extra/model.json", "model")
+digests = {name: hashlib.sha256((export / name).read_bytes()).hexdigest() for name in names}
+(extra / "files.json").write_text(json.dumps(digests))
 pathlib.Path("metrics").mkdir(exist_ok=True)
 found = {"accuracy": accuracy, "data": "d" * 64, "model": text.strip()}
 pathlib.Path("metrics/metrics.json").write_text(json.dumps(found))

@@ -17,7 +17,7 @@ from perennial.base.errors import DataError
 from perennial.data.images import accept, png
 from perennial.model.export_layout import CARD
 from perennial.release.publishing import s3
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 
 SOURCE = Path(perennial.__file__).parents[1]
@@ -79,7 +79,7 @@ def test_an_s3_url_means_its_current_version(export, tmp_path, bucket, monkeypat
     list_files(export)
     s3.add(
         url := f"s3://{bucket.name}/models",
-        PassedExport(export=export, digests=verified_digests(export), decision={}),
+        AllowedExport(export=export, digests=verified_digests(export), decision={}),
     )
     assert perennial.load(url).classes == CLASSES
 

@@ -17,7 +17,7 @@ from perennial.model.inference.classifier import Classifier
 from perennial.operations.serving.requests import ServingLimits
 from perennial.operations.serving.server import SWITCH_S, ModelServer, listen, url
 from perennial.release.publishing import folder
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 
 NAME = "pets"
@@ -58,7 +58,7 @@ def publish(to: Path, world: World) -> int:
     copy = to.parent / "copy"
     shutil.copytree(world.folder, copy)
     list_files(copy)
-    version = folder.add(to, PassedExport(export=copy, digests=verified_digests(copy), decision={})).version
+    version = folder.add(to, AllowedExport(export=copy, digests=verified_digests(copy), decision={})).version
     shutil.rmtree(copy)
     return version
 

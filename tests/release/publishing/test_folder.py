@@ -13,7 +13,7 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.runtime import locks
 from perennial.release.publishing import folder as registry
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 
 DECISION = {"promote": True}
@@ -37,7 +37,7 @@ def add(tmp_path, folder):
         files.write_bytes(export / "README.md", card.encode())
         list_files(export)
         return registry.add(
-            into, PassedExport(export=export, digests=verified_digests(export), decision=DECISION)
+            into, AllowedExport(export=export, digests=verified_digests(export), decision=DECISION)
         )
 
     return add
@@ -167,7 +167,7 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
         files.write_bytes(export / "variables" / "weights", export.name.encode())
         list_files(export)
     releases = [
-        PassedExport(export=each, digests=verified_digests(each), decision=DECISION) for each in exports
+        AllowedExport(export=each, digests=verified_digests(each), decision=DECISION) for each in exports
     ]
     threads = [threading.Thread(target=registry.add, args=(folder, release)) for release in releases]
     for thread in threads:

@@ -17,7 +17,7 @@ from perennial.base import documents, files
 from perennial.base.errors import DataError, PerennialError, QualityError
 from perennial.base.storage import open_store
 from perennial.release.publishing import fetch, s3
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import publish, verified_digests
 
 KILLS, RACES = int(os.environ.get("KILLS", "3")), int(os.environ.get("RACES", "2"))
@@ -28,7 +28,7 @@ import os, sys
 from pathlib import Path
 from perennial.base.errors import PerennialError
 from perennial.release.publishing import s3
-from perennial.release.publishing.layout import PassedExport
+from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 from perennial.base.storage import s3 as store
 store.S3_PAUSE_S = 0.01
@@ -39,7 +39,7 @@ for line in iter(sys.stdin.readline, ""):
     child = os.fork()
     if not child:
         try:
-            s3.add(url, PassedExport(export=export, digests=verified_digests(export), decision={}))
+            s3.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
         except PerennialError as error:
             print(" ".join(str(error).split()), file=sys.stderr, flush=True)
             os._exit(error.exit_code)
@@ -104,7 +104,7 @@ def add(url, make):
     def add(model, card=""):
         export = make(model, card)
         return s3.add(
-            url, PassedExport(export=export, digests=verified_digests(export), decision={"promote": True})
+            url, AllowedExport(export=export, digests=verified_digests(export), decision={"promote": True})
         )
 
     return add
@@ -253,7 +253,7 @@ def changed():
     files.write_bytes(export / "saved_model.pb", b"graph of b")
     files.write_json(export / "assets.extra" / "model.json", {})
     digests = {"saved_model.pb": files.sha256(export / "saved_model.pb")}
-    return PassedExport(export=export, digests=digests, decision={})
+    return AllowedExport(export=export, digests=digests, decision={})
 
 
 def test_a_store_that_ignores_conditions_is_reported(url, add, proxy, monkeypatch, caplog):
@@ -303,7 +303,7 @@ def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
                 failures.append(error)
 
     first = make("first")
-    s3.add(url, PassedExport(export=first, digests=verified_digests(first), decision={}))
+    s3.add(url, AllowedExport(export=first, digests=verified_digests(first), decision={}))
     whole = requests_of(publisher, proxy, url, make("second"))
     reader = threading.Thread(target=poll)
     reader.start()
@@ -325,7 +325,7 @@ def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
         proxy.on_request = lambda method, path: None
         after = fetch.find(url).record.version
         found.append(after > before)
-        s3.add(url, PassedExport(export=export, digests=verified_digests(export), decision={}))
+        s3.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
         assert read(url) == f"model {number}"
         assert fetch.find(url).record.version == max(open_store(url).numbers())
     stop.set()

@@ -122,14 +122,20 @@ def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand
     assert project.must("perennial", "promote", "--push") == "classifier v0.0.2 is champion"
 
 
-def test_a_person_s_forced_promotion_is_recorded_with_name_and_reason(project: Project) -> None:
+def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: Project, tmp_path: Path) -> None:
     project.data("0.2 bad")
     project.reproduce()
     assert project.run("perennial", "promote").returncode == 4
     assert project.tags() == []
+    publish = ("perennial", "publish", "--to", str(tmp_path / "published"))
+    refused = project.run(*publish)
+    assert refused.returncode == 4
+    assert "`perennial promote --force NAME --because TEXT` makes it champion" in refused.stderr
     project.perennial("promote", "--push", "--force", "Ada", "--because", "the old one is worse")
     (version,) = project.perennial("versions")
     assert version["decision"]["forced"] == {"by": "Ada", "because": "the old one is worse"}
+    project.must(*publish)
+    assert (tmp_path / "published/current").resolve().name == "1"
 
 
 def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(

@@ -21,7 +21,7 @@ from perennial.release.publishing.layout import (
     PROVENANCE,
     RECORD,
     UNCHANGED,
-    PassedExport,
+    AllowedExport,
     Published,
     PublishedVersions,
     VersionRecord,
@@ -41,10 +41,10 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(place: str, passed: PassedExport) -> Published:
+def add(place: str, allowed: AllowedExport) -> Published:
     """See `Destination.add`."""
     folder = Path(place)
-    export, digests = passed.export, passed.digests
+    export, digests = allowed.export, allowed.digests
     files.make_folder(folder)
     with _locked(folder):
         versions, before = _versions(folder), _current(folder)
@@ -61,9 +61,9 @@ def add(place: str, passed: PassedExport) -> Published:
         version = max(0, before or 0, *_numbers(folder), *_rolled_back(folder)) + 1
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, digests)
-            if passed.provenance is not None:
-                files.write_bytes(new / PROVENANCE, passed.provenance)
-            files.write_bytes(new / RECORD, passed.record(version))
+            if allowed.provenance is not None:
+                files.write_bytes(new / PROVENANCE, allowed.provenance)
+            files.write_bytes(new / RECORD, allowed.record(version))
             _make_readable(new, folder)
         return _move(folder, version, before)
 

@@ -33,8 +33,8 @@ class VersionRecord(JsonFile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassedExport:
-    """An export that passed the gate, with its digests and the decision."""
+class AllowedExport:
+    """An export that passed the gate or that a person promoted, with its digests and the decision."""
 
     export: Path
     digests: Mapping[str, str]  # SHA-256 of its files by path, as `verified_digests` gives them
@@ -109,7 +109,7 @@ class Published:
 class Destination(Protocol):
     """Publishing to one kind of place, such as the modules `folder` and `s3` do."""
 
-    def add(self, place: str, passed: PassedExport) -> Published:
+    def add(self, place: str, allowed: AllowedExport) -> Published:
         """Publish an export as the current version, with the next number unless the current one is equal.
 
         A kill leaves `current` at the old or the new version, and the next call with the same export completes

@@ -1,4 +1,4 @@
-"""Publishing an export that passed the gate as a version, to a folder or to S3."""
+"""Publishing an export that passed the gate, or that a person promoted, as a version, to a folder or to S3."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from perennial.base.storage import is_s3
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import folder, provenance, s3
-from perennial.release.publishing.layout import CURRENT, Destination, PassedExport, Published
+from perennial.release.publishing.layout import CURRENT, AllowedExport, Destination, Published
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion, rolled_back
 
@@ -42,7 +42,8 @@ def publish(
     Raises:
         ConfigError: no folder or URL is named, or it cannot be published to.
         DataError: the export, decision or version is missing, invalid or changed.
-        QualityError: the model was rejected, rolled back or not approved, or is not the one decided on.
+        QualityError: the model was rejected and is not the champion, was rolled back or not approved, or is not
+            the one decided on.
     """
     started, place = time.monotonic(), target(config, to)
     destination: Destination = s3 if is_s3(place) else folder
@@ -50,15 +51,20 @@ def publish(
         return destination.roll_back(place, version)
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
-    _require_wanted(config)
-    digests, decision = _passed(config)
-    passed = PassedExport(
+    champion = _is_wanted(config)
+    digests, decision = _decided(config)
+    if not decision.promote and not champion:
+        raise QualityError(
+            f"{config.paths.decision} rejects the model: {'; '.join(decision.reasons)}; nothing was published; "
+            "`perennial promote --force NAME --because TEXT` makes it champion, on record, and then it can be"
+        )
+    allowed = AllowedExport(
         export=config.paths.export,
         digests=digests,
         decision=decision.as_json(),
         provenance=provenance.of_checkout(config.record.artifact, digests),
     )
-    published = destination.add(place, passed)
+    published = destination.add(place, allowed)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published
@@ -79,25 +85,27 @@ def target(config: Config, to: str | None, name: str = "--to") -> str:
         raise ConfigError(f"{name} {error}, got {shown(chosen)}") from error
 
 
-def _require_wanted(config: Config) -> None:
-    """Check in git's registry that the model was not rolled back, and is approved if it has to be."""
+def _is_wanted(config: Config) -> bool:
+    """Whether the model is the champion; refuses one that was rolled back, or is not approved but has to be."""
     try:
         opened = open_registry(config, fetch=False)
     except ConfigError:  # there is no repository
         if config.gate.approval:
             raise
-        return
+        return False
     if back := rolled_back(config, opened):
         raise QualityError(
             f"this is the model of {back.name}, which was rolled back; nothing was published; "
             f"`perennial rollback {back.name}` makes it champion again"
         )
-    if config.gate.approval and not is_champion(config, opened):
+    champion = is_champion(config, opened)
+    if config.gate.approval and not champion:
         raise QualityError("gate.approval: nobody has approved this model; nothing was published")
+    return champion
 
 
-def _passed(config: Config) -> tuple[dict[str, str], Decision]:
-    """The digests of the export's files, and the decision that it passed the gate."""
+def _decided(config: Config) -> tuple[dict[str, str], Decision]:
+    """The digests of the export's files, and the gate's decision about it."""
     export, file = config.paths.export, config.paths.decision
     if not export.exists():
         raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")
@@ -112,8 +120,6 @@ def _passed(config: Config) -> tuple[dict[str, str], Decision]:
             f"{file} is about the model {decided.model} and the data {decided.data}, but {export} holds "
             f"{exported.weights_sha256} of {exported.data}; nothing was published; run `dvc repro gate`"
         )
-    if not decision.promote:
-        raise QualityError(f"{file} rejects the model: {'; '.join(decision.reasons)}; nothing was published")
     return digests, decision
 
 

@@ -23,7 +23,7 @@ from perennial.release.publishing.layout import (
     PROVENANCE,
     RECORD,
     UNCHANGED,
-    PassedExport,
+    AllowedExport,
     Pointer,
     Published,
     PublishedVersions,
@@ -49,24 +49,24 @@ class _State:
         return self.pointer.version
 
 
-def add(place: str, passed: PassedExport) -> Published:
+def add(place: str, allowed: AllowedExport) -> Published:
     """See `Destination.add`."""
     store = open_store(place)
     state = _state(store)
     if (
         state.version is not None
-        and StoredVersion.at(store, f"{state.version}/").record.files == passed.digests
+        and StoredVersion.at(store, f"{state.version}/").record.files == allowed.digests
     ):
         return _published(store, state.version, moved=False)
     _warn_unless_conditional(store)
     for version in state.pointer.rolled_back:
-        if _description(store, version) == (passed.export / DESCRIPTION).read_bytes():
-            raise refusal(passed.export, version, store.url, state.version)
-    version = _claimed(store, state, passed)
-    _upload(store, version, passed.export, passed.digests)
-    if passed.provenance is not None:
-        store.put(f"{version}/{PROVENANCE.as_posix()}", passed.provenance)
-    record = passed.record(version)
+        if _description(store, version) == (allowed.export / DESCRIPTION).read_bytes():
+            raise refusal(allowed.export, version, store.url, state.version)
+    version = _claimed(store, state, allowed)
+    _upload(store, version, allowed.export, allowed.digests)
+    if allowed.provenance is not None:
+        store.put(f"{version}/{PROVENANCE.as_posix()}", allowed.provenance)
+    record = allowed.record(version)
     store.put(f"{version}/{RECORD.as_posix()}", record)
     return _point(store, state, version, record, state.pointer.rolled_back)
 
@@ -119,9 +119,9 @@ def _description(store: Store, version: int) -> bytes | None:
         return None
 
 
-def _claimed(store: Store, state: _State, passed: PassedExport) -> int:
+def _claimed(store: Store, state: _State, allowed: AllowedExport) -> int:
     """Claim a number for this export: a new one, or the highest if a publisher of the same export left it."""
-    content = files.json_bytes({"files": dict(passed.digests), "decision": dict(passed.decision)})
+    content = files.json_bytes({"files": dict(allowed.digests), "decision": dict(allowed.decision)})
     claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
     while True:
         claims = [
