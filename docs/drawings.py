@@ -86,7 +86,7 @@ def way() -> str:
 
 
 def _rows(steps: list[str], row: int) -> Iterator[str]:
-    tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/registry.py")
+    tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/recording.py")
     tasks |= _functions("src/perennial/orchestration/steps/summary.py")
     limits = _limits()
     for number, name in enumerate(steps):

@@ -12,7 +12,7 @@ from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
-from perennial.orchestration.steps.registry import raise_lost_races
+from perennial.orchestration.steps.recording import raise_lost_races
 from perennial.orchestration.steps.summary import completed, run_name
 from perennial.orchestration.terminal.command import run
 from perennial.orchestration.work.parameters import check_parameters

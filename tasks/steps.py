@@ -1,14 +1,14 @@
 """The tasks beside the stages, with retries and time limits; `perennial.orchestration` says what they do."""
 
-from perennial.orchestration.steps import approval, monitor, rebuild, registry, summary
+from perennial.orchestration.steps import approval, monitor, rebuild, recording, summary
 from perennial.orchestration.work import run_record
 from tasks.policy import HOUR_S, once, retried
 
 # Of `retrain`.
 start_record = once(HOUR_S)(run_record.start_record)
-require_champion = retried(HOUR_S)(registry.require_champion)
-pin_champion = once(HOUR_S)(registry.pin_champion)
-record = retried(6 * HOUR_S)(registry.record)  # pushes the model to DVC's remote
+require_champion = retried(HOUR_S)(recording.require_champion)
+pin_champion = once(HOUR_S)(recording.pin_champion)
+record = retried(6 * HOUR_S)(recording.record)  # pushes the model to DVC's remote
 summarize = once(HOUR_S)(summary.summarize)
 
 # Of `approve`.

@@ -8,8 +8,9 @@ PREFECT_PAUSES_S = (1, 2, 4, 8, 16)
 TERMINAL_PAUSES_S = (1, 2)  # the same for a person who waits at a terminal
 RESTARTS = 3  # of a run whose process crashed
 
-# Git: the pauses before each retry of a fetch, and the tries of a push that others may be faster with.
-GIT_PAUSES_S = (2, 5)
+# Git: the pauses before each retry, and the tries of a push that others may be faster with.
+GIT_PAUSES_S = (2, 5)  # of a fetch
+GIT_RACE_S = (0.2, 1.0)  # if another process moved the same reference
 PROOF_TRIES = 5
 
 # S3: boto3 stops retrying when many requests fail, so calls are also retried here.

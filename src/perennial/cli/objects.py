@@ -16,7 +16,7 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, redact
 from perennial.base.project import dvc
 from perennial.base.project.dvc import DvcError
 from perennial.base.runtime import process
-from perennial.base.storage import is_s3
+from perennial.base.storage import is_bucket
 from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, output
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def _add(
 ) -> None:
     def run() -> None:
         is_default = add(name, url, default=default)
-        pushed, variables = _tried(name) if is_s3(url) else (None, {})
+        pushed, variables = _tried(name) if is_bucket(url) else (None, {})
         document = {"name": name, "url": url, "default": is_default, "verify": True}
         lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
         if variables:

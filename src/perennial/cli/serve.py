@@ -13,7 +13,7 @@ from perennial.base import config
 from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.runtime.tensorflow import import_with_tensorflow
-from perennial.base.storage import is_s3
+from perennial.base.storage import is_bucket
 from perennial.cli.runner import PARAMS, ParamsOption, command
 
 app = typer.Typer()
@@ -68,7 +68,7 @@ def _serve(  # noqa: PLR0913 - each option is one
         batch=max_batch,
         wait_s=max_wait_ms / 1000,
     )
-    poll_s = every or (POLL_S3_S if is_s3(chosen) else POLL_S)
+    poll_s = every or (POLL_S3_S if is_bucket(chosen) else POLL_S)
     decision = _decision(params, chosen)
     server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision)
 

@@ -16,7 +16,7 @@ import perennial
 from perennial.base.errors import DataError
 from perennial.data.images import accept, png
 from perennial.model.export_layout import CARD
-from perennial.release.publishing import s3
+from perennial.release.publishing import bucket as publishing
 from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 
@@ -77,7 +77,7 @@ def test_a_publish_folder_means_its_current_version(world, tmp_path) -> None:
 def test_an_s3_url_means_its_current_version(export, tmp_path, bucket, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     list_files(export)
-    s3.add(
+    publishing.add(
         url := f"s3://{bucket.name}/models",
         AllowedExport(export=export, digests=verified_digests(export), decision={}),
     )

@@ -29,7 +29,7 @@ from perennial.operations.serving import versions
 from perennial.operations.serving.requests import ServingLimits
 from perennial.operations.serving.server import ModelServer, listen, serve, url
 from perennial.operations.serving.versions import Follower, place
-from perennial.release.publishing import s3
+from perennial.release.publishing import bucket as publishing
 from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 
@@ -182,7 +182,7 @@ def test_a_prefix_in_s3_is_followed(world, other, bucket, tmp_path, monkeypatch)
     for each in (world, other):
         copy = Path(shutil.copytree(each.folder, tmp_path / each.folder.parent.name))
         list_files(copy)
-        s3.add(model, AllowedExport(export=copy, digests=verified_digests(copy), decision={}))
+        publishing.add(model, AllowedExport(export=copy, digests=verified_digests(copy), decision={}))
         if loads is None:
             watched, loads = follower(model)
     watched.look()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from perennial.base import retries
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import GIT_VARIABLES
 
@@ -20,7 +21,6 @@ LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 STALLED_S = 60  # an HTTP transfer is aborted after this long without a byte
 LINES = 3  # of git's message
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
-RACE_S = (0.2, 1.0)  # delay before each retry, if another process moved the same reference
 GIT_MISSING = "git is not installed, or not on the PATH; install it, or add its folder to PATH"
 
 
@@ -223,7 +223,7 @@ class Repository:
         Raises:
             GitError: the remote cannot be reached.
         """
-        for pause in (*RACE_S, None):
+        for pause in (*retries.GIT_RACE_S, None):
             try:
                 pruning = "--prune" if prune else "--no-prune"
                 self.run("fetch", "--quiet", "--no-tags", pruning, remote, *references)

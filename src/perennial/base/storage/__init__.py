@@ -119,8 +119,8 @@ class Store(Protocol):
         """Make all running and waiting calls end soon with an error; the store cannot be used afterwards."""
 
 
-def is_s3(url: str) -> bool:
-    """Whether a URL or path names objects in S3."""
+def is_bucket(url: str) -> bool:
+    """Whether a URL or path names objects in a bucket, which is S3's for now, and not in a folder."""
     return url.startswith("s3://")
 
 
@@ -130,7 +130,7 @@ def open_store(url: str, access: Access | None = None) -> Store:
     Raises:
         ConfigError: the URL names no bucket or has another scheme, or boto3 is not installed.
     """
-    if is_s3(url):
+    if is_bucket(url):
         from perennial.base.storage.s3 import S3Store  # noqa: PLC0415 - boto3 is optional
 
         return S3Store(url, access or Access())

@@ -14,7 +14,7 @@ from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.errors import listed as listed_names
 from perennial.base.project.pins import SourcePin
 from perennial.base.runtime import locks
-from perennial.base.storage import Changed, Missing, is_s3
+from perennial.base.storage import Changed, Missing, is_bucket
 from perennial.data.archives import leftover
 from perennial.data.datasets import DATASETS
 from perennial.data.downloads.spec import LIMITS, TransferLimits
@@ -123,7 +123,7 @@ def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Li
 
 def _is_local(url: str) -> bool:
     """Whether a URL is a path of this machine, where names may be any that Linux allows."""
-    return not is_web(url) and not is_s3(url)
+    return not is_web(url) and not is_bucket(url)
 
 
 def _belongs(name: str, config: Config) -> bool:

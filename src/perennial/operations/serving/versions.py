@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError, PerennialError, QualityError, printable
-from perennial.base.storage import is_s3
+from perennial.base.storage import is_bucket
 from perennial.data.images import BadImage
 from perennial.model.evaluation.results import rejection
 from perennial.model.export_layout import CARD, DESCRIPTION, DIGESTS, GRAPH
@@ -99,7 +99,7 @@ class Bucket:
 
 def place(model: str) -> ModelPlace:
     """Return the origin that a path or URL names."""
-    return Bucket(model) if is_s3(model) else Folder(model)
+    return Bucket(model) if is_bucket(model) else Folder(model)
 
 
 def load_version(folder: Path, budget: PixelBudget) -> LoadedVersion:

@@ -11,7 +11,7 @@ from pathlib import Path
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.project import dvc
-from perennial.base.storage import Access, Entry, Missing, Store, is_s3, open_store, together
+from perennial.base.storage import Access, Entry, Missing, Store, is_bucket, open_store, together
 
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
@@ -179,12 +179,12 @@ def _remote(name: str, options: dict[str, str]) -> Side:
     if url is None:
         names = ", ".join(sorted(known)) or "none"
         raise ConfigError(f"DVC has no remote {name}; known: {names}; `perennial remote add`")
-    if not is_s3(url) and not Path(url).is_absolute():
+    if not is_bucket(url) and not Path(url).is_absolute():
         raise Unsupported(f"the remote {name} at {redacted(url)} is neither a folder nor in S3")
     unknown = sorted(key for key in own.keys() - ACCESS.keys() if not HARMLESS.fullmatch(key))
     if unknown:
         raise Unsupported(f"the remote {name} has options that only DVC knows: {', '.join(unknown)}")
-    if is_s3(url):
+    if is_bucket(url):
         access = Access(**{ACCESS[key]: own[key] for key in own.keys() & ACCESS.keys()})
         return Side("remote", open_store(url, access))
     return Side("remote", open_store(url), Path(url))

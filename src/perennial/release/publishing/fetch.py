@@ -16,7 +16,7 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.runtime import locks
 from perennial.base.runtime.progress_bar import progress_bar
-from perennial.base.storage import Entry, Missing, Store, file_below, is_s3, open_store, together
+from perennial.base.storage import Entry, Missing, Store, file_below, is_bucket, open_store, together
 from perennial.release.publishing.layout import CURRENT, RECORD, Pointer, VersionRecord
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def find(url: str) -> "StoredVersion":
     Raises:
         DataError: there is no version, or its record is not the one that `current` names.
     """
-    if not is_s3(url):
+    if not is_bucket(url):
         folder = Path(url)
         folder = (folder / CURRENT if (folder / CURRENT).exists() else folder).resolve()
         return StoredVersion.at(open_store(str(folder)), "", folder.parent.name)

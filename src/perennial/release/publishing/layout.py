@@ -107,7 +107,7 @@ class Published:
 
 
 class Destination(Protocol):
-    """Publishing to one kind of place, such as the modules `folder` and `s3` do."""
+    """Publishing to one kind of place, as the modules `folder` and `bucket` do."""
 
     def add(self, place: str, allowed: AllowedExport) -> Published:
         """Publish an export as the current version, with the next number unless the current one is equal.

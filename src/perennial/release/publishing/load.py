@@ -6,7 +6,7 @@ from pathlib import Path
 from perennial.base import documents
 from perennial.base.config.choices import Transparency
 from perennial.base.errors import DataError
-from perennial.base.storage import is_s3
+from perennial.base.storage import is_bucket
 from perennial.model.export import loading
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.model.export_layout import CARD, GRAPH, LABELS
@@ -27,7 +27,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
         OSError: a file cannot be read; it and TensorFlow's errors of memory and devices may pass.
     """
     location = os.fspath(path)
-    folder = fetch.cached(location) if is_s3(location) else _require_export(Path(location))
+    folder = fetch.cached(location) if is_bucket(location) else _require_export(Path(location))
     classes = _classes(folder / LABELS)
     model = loading.load(folder)
     if missing := {CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures):

@@ -1,4 +1,4 @@
-"""Publishing an export that passed the gate, or that a person promoted, as a version, to a folder or to S3."""
+"""Publishing an export that passed the gate, or that a person promoted, to a folder or a bucket."""
 
 import logging
 import time
@@ -10,10 +10,10 @@ from perennial.base.config.fields import shown
 from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.base.storage import is_s3
+from perennial.base.storage import is_bucket
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
-from perennial.release.publishing import folder, provenance, s3
+from perennial.release.publishing import bucket, folder, provenance
 from perennial.release.publishing.layout import CURRENT, AllowedExport, Destination, Published
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion, rolled_back
@@ -46,7 +46,7 @@ def publish(
             the one decided on.
     """
     started, place = time.monotonic(), target(config, to)
-    destination: Destination = s3 if is_s3(place) else folder
+    destination: Destination = bucket if is_bucket(place) else folder
     if rollback:
         return destination.roll_back(place, version)
     if version is not None:

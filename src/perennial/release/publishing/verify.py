@@ -14,7 +14,7 @@ from perennial.base.errors import PerennialError, printable
 from perennial.base.files import MARK
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.git import Repository
-from perennial.base.storage import Missing, file_below, is_s3, together
+from perennial.base.storage import Missing, file_below, is_bucket, together
 from perennial.release.audit.objects import DvcObjects
 from perennial.release.publishing import provenance
 from perennial.release.publishing.fetch import StoredVersion, find
@@ -199,7 +199,7 @@ def _links(folder: Path) -> Iterator[Mismatch]:
 @contextmanager
 def _folder(version: StoredVersion) -> Iterator[Path]:
     """Provide a folder with all files of a version, including files that its record does not list."""
-    if not is_s3(version.store.url):
+    if not is_bucket(version.store.url):
         yield Path(version.store.url)
         return
     with tempfile.TemporaryDirectory(prefix="perennial-") as temporary:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from perennial.base import retries
 from perennial.base.errors import printable, redacted
-from perennial.base.project.git import RACE_S, Repository
+from perennial.base.project.git import Repository
 
 log = logging.getLogger(__name__)
 NOT_ATOMIC = "does not support --atomic"
@@ -124,7 +125,7 @@ def _tried(
     """Push once; again if another push holds a lock there."""
     sources = [f"{'+' if name == replaced else ''}{value}:{name}" for name, value in references.items()]
     options = ("--atomic" if atomic else "--no-atomic", *OPTIONS)
-    for pause in (*RACE_S, None):
+    for pause in (*retries.GIT_RACE_S, None):
         done = git.call("push", *options, remote, *sources)
         if pause is None or not LOCKED.search(done.stderr):
             break

@@ -1,4 +1,4 @@
-"""Publishing to S3: files below `<version>/`, then their record, then a conditional write of `current`.
+"""Publishing to a bucket: files below `<version>/`, then their record, then a conditional write of `current`.
 
 `current` names a version and the SHA-256 of its record, which holds those of the files; readers in that order
 never see an incomplete model. `claims/<version>` assigns each number to one export, so that two publishers

@@ -16,7 +16,8 @@ from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
 from perennial.base import documents, files
 from perennial.base.errors import DataError, PerennialError, QualityError
 from perennial.base.storage import open_store
-from perennial.release.publishing import fetch, s3
+from perennial.release.publishing import bucket as publishing
+from perennial.release.publishing import fetch
 from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import publish, verified_digests
 
@@ -27,7 +28,7 @@ PUBLISHER = """
 import os, sys
 from pathlib import Path
 from perennial.base.errors import PerennialError
-from perennial.release.publishing import s3
+from perennial.release.publishing import bucket as publishing
 from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
 from perennial.base.storage import s3 as store
@@ -39,7 +40,7 @@ for line in iter(sys.stdin.readline, ""):
     child = os.fork()
     if not child:
         try:
-            s3.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
+            publishing.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
         except PerennialError as error:
             print(" ".join(str(error).split()), file=sys.stderr, flush=True)
             os._exit(error.exit_code)
@@ -103,7 +104,7 @@ def make(load, tmp_path):
 def add(url, make):
     def add(model, card=""):
         export = make(model, card)
-        return s3.add(
+        return publishing.add(
             url, AllowedExport(export=export, digests=verified_digests(export), decision={"promote": True})
         )
 
@@ -161,12 +162,12 @@ def test_the_record_comes_after_the_files_and_before_the_pointer(add, proxy):
 def test_a_rolled_back_model_is_not_published_again(url, add):
     for model in "abc":
         add(model)
-    assert (s3.roll_back(url, 1).version, read(url)) == (1, "a")
+    assert (publishing.roll_back(url, 1).version, read(url)) == (1, "a")
     for model in "bc":
         with pytest.raises(QualityError, match=r"version [23] .*rolled back; current stays 1"):
             add(model, card="another card")
     assert (add("d").version, read(url)) == (4, "d")
-    assert (s3.roll_back(url, None).version, s3.roll_back(url, 3).version) == (1, 3)
+    assert (publishing.roll_back(url, None).version, publishing.roll_back(url, 3).version) == (1, 3)
     assert (read(url), add("c").moved) == ("c", False)
 
 
@@ -176,10 +177,10 @@ def test_a_rollback_to_the_current_version_stops_a_killed_publish_from_going_on(
 
     add("a")
     with monkeypatch.context() as patch:
-        patch.setattr(s3, "_point", killed)
+        patch.setattr(publishing, "_point", killed)
         with pytest.raises(KeyboardInterrupt):
             add("b")
-    assert s3.roll_back(url, 1).moved is False
+    assert publishing.roll_back(url, 1).moved is False
     with pytest.raises(QualityError, match=r"version 2 .*rolled back; current stays 1"):
         add("b")
 
@@ -188,7 +189,7 @@ def test_a_rollback_to_the_current_version_stops_a_killed_publish_from_going_on(
 def test_a_missing_version_cannot_be_rolled_back_to(url, add, version):
     add("a")
     with pytest.raises(DataError, match=r"\[1\], current is 1; nothing was changed"):
-        s3.roll_back(url, version)
+        publishing.roll_back(url, version)
 
 
 def test_a_damaged_version_cannot_be_rolled_back_to(url, add):
@@ -196,20 +197,20 @@ def test_a_damaged_version_cannot_be_rolled_back_to(url, add):
     add("b")
     open_store(url).put("1/variables/variables.index", b"damaged")
     with pytest.raises(DataError, match=r"1/variables/variables.index has the SHA-256"):
-        s3.roll_back(url, None)
+        publishing.roll_back(url, None)
     assert read(url) == "b"
 
 
 def test_the_later_of_two_publishers_is_told(url, add, make, monkeypatch):
     add("a")
-    upload = s3._upload
+    upload = publishing._upload
 
     def slow(*arguments):
-        monkeypatch.setattr(s3, "_upload", upload)
+        monkeypatch.setattr(publishing, "_upload", upload)
         add("faster")
         upload(*arguments)
 
-    monkeypatch.setattr(s3, "_upload", slow)
+    monkeypatch.setattr(publishing, "_upload", slow)
     with pytest.raises(PerennialError, match=r"another publisher made version 3 .*; version 2 is complete but"):
         add("slower")
     assert read(url) == "faster"
@@ -218,13 +219,13 @@ def test_the_later_of_two_publishers_is_told(url, add, make, monkeypatch):
 def test_a_rollback_during_a_publish_is_not_undone(url, add, monkeypatch):
     for model in "ab":
         add(model)
-    upload = s3._upload
+    upload = publishing._upload
 
     def slow(*arguments):
-        s3.roll_back(url, 1)
+        publishing.roll_back(url, 1)
         upload(*arguments)
 
-    monkeypatch.setattr(s3, "_upload", slow)
+    monkeypatch.setattr(publishing, "_upload", slow)
     with pytest.raises(PerennialError, match="another publisher made version 1 "):
         add("c")
     assert read(url) == "a"
@@ -237,14 +238,14 @@ def test_an_object_of_another_program_in_the_version_is_refused(url, add):
     export_is_version = add("b").version
     assert export_is_version == 4
     with pytest.raises(DataError, match="differs from"):
-        s3._upload(open_store(url), 3, Path(), {})
+        publishing._upload(open_store(url), 3, Path(), {})
 
 
 def test_an_export_that_changes_during_the_upload_is_refused(url, add, monkeypatch):
     add("a")
-    monkeypatch.setattr(s3.files, "digests", lambda _: {})
+    monkeypatch.setattr(publishing.files, "digests", lambda _: {})
     with pytest.raises(DataError, match=r"current is unchanged"):
-        s3.add(url, changed())
+        publishing.add(url, changed())
     assert read(url) == "a"
 
 
@@ -303,7 +304,7 @@ def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
                 failures.append(error)
 
     first = make("first")
-    s3.add(url, AllowedExport(export=first, digests=verified_digests(first), decision={}))
+    publishing.add(url, AllowedExport(export=first, digests=verified_digests(first), decision={}))
     whole = requests_of(publisher, proxy, url, make("second"))
     reader = threading.Thread(target=poll)
     reader.start()
@@ -325,7 +326,7 @@ def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
         proxy.on_request = lambda method, path: None
         after = fetch.find(url).record.version
         found.append(after > before)
-        s3.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
+        publishing.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
         assert read(url) == f"model {number}"
         assert fetch.find(url).record.version == max(open_store(url).numbers())
     stop.set()

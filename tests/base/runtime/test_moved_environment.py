@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-MEND = "src/perennial/base/runtime/moved.py"
+MEND = "src/perennial/base/runtime/moved_environment.py"
 LOCKS = ("requirements/base.txt", "requirements/uv.txt", "pyproject.toml")
 NAMES = ["elsewhere", "my project", "a#b", "pets' $HOME", 'a "quoted" one', "Blätter-花", "long" * 40]
 
