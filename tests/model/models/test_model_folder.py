@@ -1,7 +1,6 @@
 """A trained model on disk."""
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -54,16 +53,3 @@ def test_a_flipped_bit_is_never_loaded(folder: Path, tmp_path: Path, name: str, 
 def test_a_missing_model_is_reported_with_the_way_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="dvc repro train"):
         model_folder.load(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [("resnet_v1_50", "keras_resnet_v1_50"), ("resnet_v1_200", "resnet_v1_200"), ("lenet", "lenet")],
-)
-def test_residual_networks_of_keras_were_once_named_as_slims(folder: Path, name: str, read: str) -> None:
-    now = json.loads((folder / model_folder.FILE).read_text())
-    now |= {"name": name, "options": {**now["options"], "name": name}}
-    assert model_folder.Description.model_validate(now, strict=False).name == name
-    old = {**now, "options": {key: value for key, value in now["options"].items() if key != "batch_norm_decay"}}
-    found = model_folder.Description.model_validate(old, strict=False)
-    assert (found.name, found.options.name) == (read, read)
