@@ -131,6 +131,13 @@ def test_a_stage_that_needs_no_tensorflow_imports_none(module: str) -> None:
     assert {name for file in files for name in imported(file)} & {"tensorflow", "keras"} == set()
 
 
+@pytest.mark.parametrize("module", ["data/validation/inspection", "data/validation/lookalikes"])
+def test_a_process_that_looks_at_images_reads_no_parameters(module: str) -> None:
+    """Their classes take a tenth of a second to import, in each process that starts."""
+    files = source_code.closure(SOURCE / "perennial" / f"{module}.py")
+    assert {name.split(".")[0] for file in files for name in imported(file)} & {"pydantic"} == set()
+
+
 def test_flow_and_dvc_have_the_same_stages_in_the_same_order() -> None:
     pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")
     calls = [

@@ -16,8 +16,8 @@ from mkdocs.config import load_config
 from ruamel.yaml import YAML
 
 from docs import measurements
-from perennial.base import config
-from perennial.base.config import choices, upgrade
+from perennial.base import choices, config
+from perennial.base.config import upgrade
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ERRORS
 from perennial.base.project.stages import STAGES

@@ -19,7 +19,7 @@ from support.raw import TEST_FROM, encoded, picture, write_idx
 from support.records import data_in, datum, record
 
 from perennial.base import documents, files
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.datasets import DATASETS
 from perennial.data.images import decode, png

@@ -7,7 +7,7 @@ import pytest
 from support import raw
 
 from perennial.base import files
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.base.project.exclusions import FILE
 from perennial.data.records import manifest
 from perennial.stages.convert import COLUMNS_FILE, convert

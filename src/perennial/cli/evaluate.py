@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import typer
 
+from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.choices import Split
 from perennial.base.errors import ConfigError
 from perennial.base.runtime import devices
 from perennial.model.evaluation import metrics

@@ -14,8 +14,8 @@ from rich.style import Style
 from rich.text import Text
 
 from perennial.base import files
+from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.choices import Split
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.cli.runner import output
 from perennial.data.images.decode import Pixels, array, decoded

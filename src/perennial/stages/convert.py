@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import files
+from perennial.base.choices import SPLITS, Split
 from perennial.base.config import Config
-from perennial.base.config.choices import SPLITS, Split
 from perennial.base.errors import DataError, listed
 from perennial.base.project import outputs
 from perennial.base.project.exclusions import Exclusions

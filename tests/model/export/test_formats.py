@@ -14,7 +14,7 @@ from support import scoring
 from support.scoring import CROPPED, GREY, World
 from tensorflow.python.util import deprecation
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.errors import ConfigError
 from perennial.model import export_layout
 from perennial.model.export import formats, loading, parity, saved_model

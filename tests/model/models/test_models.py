@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from perennial.base.config.choices import Model
+from perennial.base.choices import Model
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
 from perennial.data.preprocessing import PREPROCESSING

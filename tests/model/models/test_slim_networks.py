@@ -14,7 +14,7 @@ import pytest
 from keras.src.backend import StatelessScope
 from model.models import slim_values
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.config.networks import NETWORKS
 from perennial.model.models import MODELS, imagenet, logits, slim_checkpoint, slim_layers
 

@@ -10,8 +10,7 @@ from support import training
 from support.on_devices import SAVED, STEPS, Devices, Trained
 from support.raw import picture
 
-from perennial.base import documents
-from perennial.base.config import choices
+from perennial.base import choices, documents
 
 EXAMPLES = 1249  # of the training split
 # Batch sizes. The last batch of an epoch has 241 examples, which neither two nor three devices share evenly, or

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from support import forks
 
 import perennial
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.model.training import optimizers, schedules
 
 Array = NDArray[np.float64]

@@ -12,7 +12,7 @@ from support import raw
 from support.parameters import change_params
 
 from perennial.base import config, documents, files
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
 from perennial.operations.start import start, survey

@@ -16,7 +16,7 @@ from support.records import data_in
 from typer.testing import CliRunner
 
 from perennial.base import config, files
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project import dvc

@@ -11,8 +11,8 @@ from typing import Any
 from scipy.special import betaincinv
 
 from perennial.base import documents
+from perennial.base.choices import SPLITS
 from perennial.base.config import Config
-from perennial.base.config.choices import SPLITS
 from perennial.base.config.networks import NETWORKS
 from perennial.base.config.pretrained import LAPTOP, PRETRAINED, SMALL
 from perennial.base.errors import PerennialError, printable

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.config.fields import (
     AnyPath,
     AutoOrCount,

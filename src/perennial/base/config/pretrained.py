@@ -5,7 +5,7 @@ Source: keras/src/applications/*.py of Keras 3. It has no digests for MobileNet 
 
 from typing import NamedTuple, get_args
 
-from perennial.base.config import choices
+from perennial.base import choices
 
 BY_NAME = "imagenet"  # as model.weights
 BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.config.fields import Count, Devices, Section, option
 
 

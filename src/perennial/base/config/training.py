@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.config.fields import Count, CountOrZero, Devices, Positive, Section, Seed, option, shown
 
 # Names are those of Keras. Where TF-Slim has the optimizer, formula and defaults are those of TensorFlow 1 and

@@ -150,8 +150,8 @@ def _ordered(
 
 
 def _start_server(function: Callable[..., object]) -> None:
-    """Start the process that workers are forked from; it imports the code of the function."""
-    _context().set_forkserver_preload([function.__module__])
+    """Start the process that workers are forked from; it imports the code of the function and of workers."""
+    _context().set_forkserver_preload([function.__module__, __name__])
     for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
         os.environ.setdefault(variable, KEPT_BYTES)
     with process.signals_held():

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Split, Transparency
+from perennial.base.choices import Split, Transparency
 from perennial.data.images import BadImage, Image, accept
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]

@@ -25,7 +25,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.data.images import (
     BadImage,
     Image,

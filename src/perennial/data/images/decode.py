@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.data.images import Refused, alpha, jpeg, png, png_file
 
 # Pillow raises almost any type for a damaged file. MemoryError is missing: it says nothing about the file.

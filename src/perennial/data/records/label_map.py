@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial.base.config.choices import Split
+from perennial.base.choices import Split
 from perennial.base.config.data import ModelConfig
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.records.manifest import Manifest

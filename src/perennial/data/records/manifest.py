@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial.base import files
-from perennial.base.config.choices import Split
+from perennial.base.choices import Split
 from perennial.base.errors import DataError
 
 FILE = "manifest.json"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.config.choices import Split
+from perennial.base.choices import Split
 from perennial.base.errors import DataError
 from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.data.preprocessing.photographs import UNCONVERTED

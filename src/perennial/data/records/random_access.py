@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.config.choices import SPLITS, Split
+from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.base.project import outputs
 from perennial.data.records import manifest

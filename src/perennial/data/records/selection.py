@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Split, Transparency
+from perennial.base.choices import Split, Transparency
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError
 from perennial.base.project.exclusions import FILE, Exclusions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.config.choices import SPLITS, Split
+from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.base.runtime import parallel
 from perennial.data.datasets.dataset import Examples, Images, Source

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.base.errors import DataError
 from perennial.data.validation.integrity import Findings
 

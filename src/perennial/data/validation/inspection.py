@@ -12,7 +12,7 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.config.choices import Split
+from perennial.base.choices import Split
 from perennial.data.images import decode, png, statistics
 from perennial.data.images.decode import Pixels
 from perennial.data.images.header import Header, header

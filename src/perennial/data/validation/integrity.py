@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import SPLITS, Split
+from perennial.base.choices import SPLITS, Split
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError, printable
 from perennial.base.runtime import parallel

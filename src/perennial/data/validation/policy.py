@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.base.config.data import ValidateConfig
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest

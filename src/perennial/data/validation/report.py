@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perennial.base.config.choices import SPLITS
+from perennial.base.choices import SPLITS
 from perennial.data.images import Image
 from perennial.data.images.statistics import VALUES, Statistics
 from perennial.data.records import random_access

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Split
+from perennial.base.choices import Split
 from perennial.base.errors import printable
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest

@@ -11,8 +11,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.choices import Split
 from perennial.base.errors import DataError, listed
 from perennial.data.images.header import header
 from perennial.data.preprocessing import ImageSpec

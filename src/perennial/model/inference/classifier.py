@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.data.images import BadImage
 from perennial.data.images.header import header

@@ -20,7 +20,7 @@ import PIL.Image
 import PIL.ImageOps
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.datasets.own.documents import is_document
 from perennial.data.images import MOST_PIXELS, BadImage, Refused, accept, check_size, decode, png

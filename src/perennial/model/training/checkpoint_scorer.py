@@ -8,8 +8,8 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from perennial.base import files
+from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.choices import Split
 from perennial.base.errors import DataError
 from perennial.base.runtime import devices
 from perennial.data.records import manifest, pipeline

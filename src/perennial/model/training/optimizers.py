@@ -6,7 +6,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.config.training import OptimizersConfig, TrainConfig
 
 

@@ -13,7 +13,7 @@ from keras.optimizers.schedules import (
     PolynomialDecay,
 )
 
-from perennial.base.config import choices
+from perennial.base import choices
 from perennial.base.config.training import ScheduleConfig, TrainConfig
 
 # These decay from one rate to another over a given length, so they start after the warm-up. The others change

@@ -11,8 +11,8 @@ import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perennial.base import files
+from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.choices import Split
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.runtime import locks, process
 from perennial.model import export_layout

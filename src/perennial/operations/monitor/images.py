@@ -6,8 +6,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from perennial.base import files
-from perennial.base.config import choices
+from perennial.base import choices, files
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, leftover

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from perennial.base import files
+from perennial.base.choices import Split
 from perennial.base.config import Config, advice
-from perennial.base.config.choices import Split
 from perennial.base.errors import DataError
 from perennial.base.project.stages import STAGES
 from perennial.data.records.random_access import Records

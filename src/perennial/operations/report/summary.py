@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
+from perennial.base.choices import SPLITS
 from perennial.base.config import Config, advice
 from perennial.base.config.advice import Advice
-from perennial.base.config.choices import SPLITS
 from perennial.base.errors import PerennialError
 from perennial.data.records import manifest
 from perennial.model.evaluation.results import read_results

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from perennial.base import documents
+from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.choices import Split
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.images import Image
 from perennial.data.records import manifest, random_access

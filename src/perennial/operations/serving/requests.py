@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.base.errors import printable
 from perennial.data.images import BadImage
 from perennial.data.images.header import header

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config.advice import interval
-from perennial.base.config.choices import Split
 from perennial.operations.start.machine import Machine
 from perennial.operations.start.survey import READS, Survey
 

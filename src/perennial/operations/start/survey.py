@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median_low
 
-from perennial.base.config.choices import Split
+from perennial.base.choices import Split
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from perennial.base import documents
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.base.errors import DataError
 from perennial.base.storage import is_bucket
 from perennial.model.export import loading

@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import SPLITS, Split
+from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.images import BadImage, decode, statistics
 from perennial.data.images.accept import accepted

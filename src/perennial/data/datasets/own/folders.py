@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from perennial.base.config.choices import SPLIT_WORDS, SPLITS, Split, split_named
+from perennial.base.choices import SPLIT_WORDS, SPLITS, Split, split_named
 from perennial.base.errors import DataError
 from perennial.data.archives import Member
 from perennial.data.datasets.own.class_lists import class_name

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perennial.base.config.choices import SPLIT_WORDS, Split, split_named
+from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own import table_columns, table_rows

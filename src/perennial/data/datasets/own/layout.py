@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from perennial.base.config.choices import SPLITS, Split
+from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from perennial.base.config.choices import SPLIT_WORDS, split_named
+from perennial.base.choices import SPLIT_WORDS, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own.class_lists import class_name
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.config.choices import SPLIT_WORDS, Split, split_named
+from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import leftover, log_leftovers
 from perennial.data.datasets.own.class_lists import is_class_list

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from perennial.base.config.choices import Split, split_named
+from perennial.base.choices import Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.archives.safety import folded

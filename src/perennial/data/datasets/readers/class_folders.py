@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.dataset import Examples, Source

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.config.choices import Transparency
+from perennial.base.choices import Transparency
 from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.datasets.dataset import Examples
