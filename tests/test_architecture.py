@@ -132,7 +132,7 @@ def test_a_stage_that_needs_no_tensorflow_imports_none(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["data/validation/inspection", "data/validation/lookalikes"])
-def test_a_process_that_looks_at_images_reads_no_parameters(module: str) -> None:
+def test_a_process_that_inspects_images_reads_no_parameters(module: str) -> None:
     """Their classes take a tenth of a second to import, in each process that starts."""
     files = source_code.closure(SOURCE / "perennial" / f"{module}.py")
     assert {name.split(".")[0] for file in files for name in imported(file)} & {"pydantic"} == set()

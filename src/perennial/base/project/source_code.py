@@ -56,7 +56,8 @@ def require_unchanged(program: str | None = None) -> None:
         return
     # Only ours: to resolve the paths of all takes a tenth of a second.
     ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in OURS]
-    files = {Path(module.__file__).resolve() for module in ours if module.__file__}
+    loaded = (getattr(module, "__file__", None) for module in ours)
+    files = {Path(file).resolve() for file in loaded if file}
     if program and (file := _file(program, PACKAGE)):
         files |= closure(file)
     own = {file for file in files if file.is_relative_to(PACKAGE) and decides(file)}
