@@ -36,6 +36,7 @@ FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
 PLAIN = ("rescale", "lenet", "plain")
 PLAIN_NETWORKS = ("mnist_cnn", "lenet")
 CREDIBLE = 0.1  # share of the labels: with more contradictions, most are mistakes of the model
+ENOUGH = 1_000  # examples whose interval is narrower than WIDEST, whatever the accuracy
 PHOTO = 64  # pixels a side at least, where networks that were trained on photographs help
 TOO_LARGE = 3  # times the side that a network was made for
 
@@ -119,7 +120,7 @@ def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[floa
 
 def examples_needed(accuracy: float) -> int:
     """The smallest number of examples whose interval is at most 10 points wide."""
-    low, high = 1, 1_000
+    low, high = 1, ENOUGH
     while low < high:
         middle = (low + high) // 2
         least, most = interval(accuracy, middle)
@@ -139,7 +140,7 @@ def _no_validation(config: Config) -> Iterator[Advice]:
 
 def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str, float]) -> Iterator[Advice]:
     for split in SPLITS[:0:-1]:  # test, then validation
-        if not (count := counts.get(split, 0)):
+        if not 0 < (count := counts.get(split, 0)) < ENOUGH:
             continue
         assumed = 0.5 if config.gate.min_accuracy is None else config.gate.min_accuracy
         accuracy = known.get(split, assumed)
