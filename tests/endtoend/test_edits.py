@@ -291,7 +291,6 @@ def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, s
     project.must(*command, **run | {"PERENNIAL_RUN": "night-2"})
 
 
-@pytest.mark.slow
 def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project: Checkout) -> None:
     pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
     edit = "sed -i s/pinned/record/ params.yaml"
@@ -303,7 +302,6 @@ def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project
     assert "download was recorded" not in project.run("dvc", "repro", "convert").stdout
 
 
-@pytest.mark.slow
 def test_what_changed_just_after_the_last_stage_is_named_by_the_next_command(project: Checkout) -> None:
     pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
     edit = "sed -i s/pinned/record/ params.yaml"
@@ -344,7 +342,6 @@ def trained(checkout: Checkout, edit: Callable[[], object]) -> tuple[int, str]:
     return running.returncode, "".join(lines)
 
 
-@pytest.mark.slow
 def test_a_finished_training_is_recorded_once_the_parameters_are_set_back(reproduced: Checkout) -> None:
     file = reproduced.folder / "params.yaml"
     before = file.read_bytes()

@@ -141,7 +141,6 @@ def test_a_folder_without_git_works(make_checkout: Callable[[str], Checkout]) ->
     assert "Running stage 'validate'" in unpacked.must("dvc", "repro", "validate")
 
 
-@pytest.mark.slow
 def test_everything_but_the_remote_works_without_the_extra(reproduced: Checkout) -> None:
     blocker = reproduced.home / "sitecustomize.py"
     blocker.write_text(

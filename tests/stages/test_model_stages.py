@@ -101,7 +101,6 @@ def test_max_steps_ends_the_training_within_an_epoch(run: Config) -> None:
     assert record["step"] == 25
 
 
-@pytest.mark.slow
 def test_a_loss_that_explodes_ends_the_training_and_keeps_the_old_model(run: Config) -> None:
     before = documents.read_json(run.paths.model / "model.json")
     with pytest.raises(PerennialError, match="NaN or infinite at step"):
@@ -203,7 +202,6 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
     assert contents(run.paths.export) == before
 
 
-@pytest.mark.slow
 def test_a_model_that_was_not_the_scored_one_is_not_exported(run: Config) -> None:
     before = contents(run.paths.export)
     train(changed(train__seed=9))

@@ -222,7 +222,6 @@ def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
     assert (checkout(project, tmp_path, "run-1").folder / "mine.txt").exists()
 
 
-@pytest.mark.slow
 def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_path: Path) -> None:
     home = replace(project, home=tmp_path / "home")
     home.home.mkdir()
@@ -287,7 +286,6 @@ def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: 
     assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
 
 
-@pytest.mark.slow
 def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training(tmp_path: Path) -> None:
     made = make(tmp_path / "by hand")  # without a DVC remote
     assert made.must("perennial", "pin", "champion", "--check") == "champion: none yet"
