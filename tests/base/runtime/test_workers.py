@@ -65,7 +65,6 @@ def failure(folder):
     return str(json.loads((folder / ".work" / "failure.json").read_text())["message"])
 
 
-@pytest.mark.slow
 def test_workers_that_it_starts_make_what_workers_by_hand_make(source, tmp_path, train):
     ours, by_hand = (workers.copy(source, tmp_path / name) for name in ("ours", "by hand"))
     workers.change_params(ours / "params.yaml", TOGETHER)

@@ -156,7 +156,7 @@ class Peers:
             )
 
     def _summed(self, table: tf.Tensor) -> tf.Tensor:
-        own_replicas = self._strategy.num_replicas_in_sync // len(table)
+        own_replicas = self._strategy.num_replicas_in_sync // table.shape[0]
 
         def own() -> tf.Tensor:
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
