@@ -1,7 +1,7 @@
 """`make gpu-check`: whether perennial works on this machine's GPUs, and how fast; a report of every row tried.
 
 Each row is a process of its own with a time limit: a crash of CUDA takes only its row, and the others go on.
-The report, .work/gpu-check/report.md and report.json, is written anew after each row. Without a GPU the same
+The report, .work/gpu-check/report.md and report.json, is updated after each row. Without a GPU the same
 rows run on the CPU in small sizes, and those that need a GPU say so. Environment:
 
 DATA         folder with MNIST's four files, cifar-10-binary.tar.gz and flower_photos.tgz, or some of them; what

@@ -305,7 +305,7 @@ def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
     images()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # Of 3.6 MB in all; 0.3 MB for the block at hand and what is no image.
+    # All images are 3.6 MB; the limit leaves 0.3 MB for the current block and for other objects.
     assert most < 1.3e6
 
 
