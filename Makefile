@@ -25,7 +25,7 @@ endef
 
 # A moved or copied project: the programs in .venv name the folder in which they were installed.
 install: .venv/installed
-	@[ -L .venv ] || grep -qsxF "$$(pwd -P)/src" .venv/lib/python*/site-packages/_perennial.pth \
+	@[ -L .venv ] || grep -qsxF "$$(pwd -P)/src" .venv/lib/python*/site-packages/_perennial_ml.pth \
 	|| .venv/bin/python src/perennial/base/runtime/moved_environment.py
 	@[ -e .git ] || grep -qs no_scm .dvc/config.local || printf '[core]\n    no_scm = true\n' >> .dvc/config.local
 

@@ -1,22 +1,28 @@
 """A release of the package, up to its upload: build it, check it, use it in an empty environment, and tag it.
 
 `make release` runs the tests first. `--check` builds and checks, and tags nothing: this is `make wheel`.
+The docs of the version go to the branch gh-pages, whose pages have a menu of all versions.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tomllib
+import urllib.error
+import urllib.request
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from packaging.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / ".work" / "dist"
 BIN = Path(sys.executable).parent
+INDEX = "https://pypi.org"
 
 
 def run(*command: str | Path, folder: Path = ROOT, **variables: str) -> str:
@@ -35,10 +41,13 @@ def main() -> None:
     """Build, check and tag the version of pyproject.toml."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="build and check only")
-    check = parser.parse_args().check
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    parser.add_argument("--index", default=INDEX, metavar="URL", help="package index (default: %(default)s)")
+    given = parser.parse_args()
+    check = given.check
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = project["version"]
     tag = f"perennial-{version}"  # `v0.1.0` would be taken for a version of a model
-    if not check and (reasons := list(unready(version, tag))):
+    if not check and (reasons := [*unready(version, tag), *taken(project, given.index)]):
         sys.exit("\n- ".join(["release: not ready, and nothing was built:", *reasons]))
     wheel = build(version)
     use(wheel, version)
@@ -46,7 +55,10 @@ def main() -> None:
         print(f"{wheel.name} and its source archive, installed and used once, are in {DIST}")
         return
     run("git", "tag", "-a", tag, "-m", f"perennial {version}")
-    print(f"tagged {tag}; upload it: `uv publish {DIST}/*.whl {DIST}/*.gz`, `git push origin HEAD {tag}`")
+    run(BIN / "mike", "deploy", "-F", "infra/mkdocs.yml", "--update-aliases", version, "latest")
+    run(BIN / "mike", "set-default", "-F", "infra/mkdocs.yml", "latest")
+    upload = f"`uv publish {DIST}/*.whl {DIST}/*.gz`, `git push origin HEAD gh-pages {tag}`"
+    print(f"tagged {tag}, with its docs on the branch gh-pages; upload it: {upload}")
 
 
 def unready(version: str, tag: str) -> Iterable[str]:
@@ -63,6 +75,25 @@ def unready(version: str, tag: str) -> Iterable[str]:
     stale = run(sys.executable, "-m", "dvc", "status", "--quiet", "--json", PYTHONPATH=code).strip()
     if stale not in {"", "{}"}:
         yield f"dvc.lock is not of this code, so run `make run` and commit it: {stale[:300]}"
+
+
+def taken(project: Mapping[str, Any], index: str) -> Iterable[str]:
+    """Reasons of the package index against a release: another project's name, or a version that it has."""
+    name, version = project["name"], project["version"]
+    try:
+        with urllib.request.urlopen(f"{index}/pypi/{name}/json", timeout=20) as answer:
+            there = json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code != 404:  # which says that the name is free
+            print(f"release: not checked: {index} answers {error.code} for {name}", file=sys.stderr)
+        return
+    except (OSError, ValueError) as error:
+        print(f"release: not checked: whether {index} has another {name}: {error}", file=sys.stderr)
+        return
+    if there["info"]["summary"] != project["description"]:
+        yield f"{name} on {index} is another project ({there['info']['summary']}): choose another name"
+    elif version in there["releases"]:
+        yield f"{index} has {name} {version}: raise the version in pyproject.toml"
 
 
 def build(version: str) -> Path:

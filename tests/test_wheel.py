@@ -6,7 +6,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -59,23 +63,67 @@ def test_every_file_of_the_package_is_in_the_wheel(installed: Path) -> None:
     assert names[0] == names[1]
 
 
-def test_a_release_is_refused_until_all_is_committed_and_dated(tmp_path: Path) -> None:
+@pytest.fixture
+def release(tmp_path: Path) -> Callable[..., list[str]]:
+    """Runs infra/release.py in a project that is not ready; returns the lines that it prints."""
     (tmp_path / "infra").mkdir()
     shutil.copy(ROOT / "infra" / "release.py", tmp_path / "infra")
-    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n')
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "CHANGELOG.md").write_text("## 0.1.0 (unreleased)\n")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
     run(*git, "init", "-q", cwd=tmp_path)
     run(sys.executable, "-m", "dvc", "init", "-q", cwd=tmp_path)
     run(*git, "commit", "-qm", "start", cwd=tmp_path)
     run(*git, "tag", "-am", "before", "perennial-0.1.0", cwd=tmp_path)
-    command = [sys.executable, tmp_path / "infra" / "release.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    reasons = [line.partition(":")[0] for line in done.stderr.splitlines()]
-    assert reasons == [
+
+    def refused(index: str) -> list[str]:
+        command = [sys.executable, tmp_path / "infra" / "release.py", "--index", index]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        return done.stderr.splitlines()
+
+    return refused
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The address of a package index, and the file that it serves for perennial-ml."""
+    file = tmp_path / "index" / "pypi" / "perennial-ml" / "json"
+    file.parent.mkdir(parents=True)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", file
+        server.shutdown()
+
+
+def test_a_release_is_refused_until_all_is_committed_and_dated(release, index):
+    assert [line.partition(":")[0] for line in release(index[0])] == [
         "release",
         "- files are not committed",
         "- the tag perennial-0.1.0 exists",
         "- CHANGELOG.md needs the heading `## 0.1.0 (YYYY-MM-DD)`, and has '## 0.1.0 (unreleased)'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("summary", "reason"),
+    [
+        ("A journal.", "- perennial-ml on {} is another project (A journal.): choose another name"),
+        (
+            "Retrains image classifiers on a schedule and rebuilds any of them from a git revision.",
+            "- {} has perennial-ml 0.1.0: raise the version in pyproject.toml",
+        ),
+    ],
+)
+def test_a_release_is_refused_if_the_index_has_its_name_or_version(release, index, summary, reason):
+    address, file = index
+    file.write_text(json.dumps({"info": {"summary": summary}, "releases": {"0.1.0": []}}))
+    assert reason.format(address) in release(address)
+
+
+def test_a_release_says_that_the_index_was_not_checked(release):
+    assert (
+        "release: not checked: whether http://127.0.0.1:1 has another perennial-ml"
+        in release("http://127.0.0.1:1")[0]
+    )

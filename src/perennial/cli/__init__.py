@@ -10,6 +10,7 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError
+from perennial.base.project import source_code
 from perennial.base.project.stages import STAGES
 from perennial.base.runtime import process
 from perennial.cli import (
@@ -51,7 +52,7 @@ app = typer.Typer(
 def _print_version(wanted: bool) -> None:
     if wanted:
         metadata = importlib.import_module("importlib.metadata")  # a tenth of the time that `--help` takes
-        typer.echo(f"perennial {metadata.version('perennial')}")
+        typer.echo(f"perennial {metadata.version(source_code.DISTRIBUTION)}")
         raise typer.Exit
 
 

@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Path:
     program.write_text(f"#!{environment}/bin/python\nfrom here import main\nmain()\n")
     program.chmod(0o755)
     (packages,) = environment.glob("lib/python*/site-packages")
-    (packages / "_perennial.pth").write_text(f"{folder}\n{folder}/src")
+    (packages / "_perennial_ml.pth").write_text(f"{folder}\n{folder}/src")
     (environment / "installed").touch()
     return folder
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from perennial.base.errors import InputsChanged, listed
 
 PACKAGE = Path(__file__).resolve().parents[2]
+DISTRIBUTION = "perennial-ml"  # its name on the package index, where `perennial` is another project
 OURS = (PACKAGE.name, "__main__")  # first parts of modules' names
 SHOWN = 5  # files in a message
 AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line

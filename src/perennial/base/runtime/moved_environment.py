@@ -22,7 +22,7 @@ def mend(environment: Path, root: Path) -> bool:
 
     Every file is replaced, not changed: installers link files to their cache, and a copy may share them.
     """
-    paths = next(environment.glob("lib/python*/site-packages/_perennial.pth"), None)
+    paths = next(environment.glob("lib/python*/site-packages/_perennial_ml.pth"), None)
     if paths is None:
         return False
     for script in (environment / "bin").glob("[aA]ctivate*"):
