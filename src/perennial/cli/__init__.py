@@ -1,5 +1,6 @@
 """The command line: a command for every stage, and further commands."""
 
+import functools
 import importlib
 import logging
 from collections.abc import Callable
@@ -29,7 +30,9 @@ from perennial.cli.runner import (
     PARAMS,
     JsonOption,
     ParamsOption,
+    choose,
     command,
+    guarded,
     import_with_devices,
     own_devices,
     run_stage,
@@ -56,14 +59,27 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _choose(pipeline: str | None) -> None:
+    if pipeline is not None:
+        guarded("--pipeline", functools.partial(choose, pipeline))
+
+
 @app.callback()
 def _options(
     *,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            callback=_choose,
+            help="Work on the pipeline pipelines/NAME. [default: that of this folder]",
+        ),
+    ] = None,
 ) -> None:
-    """Options that need no command."""
+    """Options before the command."""
 
 
 def main() -> None:

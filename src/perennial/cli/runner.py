@@ -22,6 +22,7 @@ from perennial.base import config, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.base.project import outputs, source_code
+from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.runtime import (
     cluster,
@@ -54,7 +55,24 @@ PushOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
 TRIAL = "try"  # folder in paths.work for the parameters of one command
+_chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 log = logging.getLogger(__name__)
+
+
+def choose(pipeline: str) -> None:
+    """Let the command work in the folder of a pipeline; paths stay relative to the working directory.
+
+    Raises:
+        ConfigError: the project has no such pipeline.
+    """
+    project = Project.find()
+    known = {each.name: each for each in project.pipelines()}
+    if pipeline not in known:
+        names = ", ".join(filter(None, known)) or "none"
+        raise ConfigError(
+            f"{project.root} has no pipeline {pipeline!r} in {project.root / PIPELINES}; it has: {names}"
+        )
+    _chosen.append(known[pipeline].folder)
 
 
 def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
@@ -89,7 +107,7 @@ def command(
         @functools.wraps(function)
         def run(*arguments: Any, debug: bool, changes: list[str] | None = None, **values: Any) -> None:
             def call() -> None:
-                given = _at_root(values) if values.get("params") == PARAMS else values
+                given = _at_root(values) if _chosen or values.get("params") == PARAMS else values
                 if changes:
                     given["params"] = _with_values(given["params"], dict(map(assignment, changes)))
                 function(*arguments, **given)
@@ -113,8 +131,8 @@ def command(
 def _at_root(values: dict[str, Any]) -> dict[str, Any]:
     """Change from a subfolder to the project's folder; adjust the given paths to it."""
     here = Path.cwd()
-    root = next((each for each in (here, *here.parents) if (each / PARAMS).is_file()), here)
-    if root == here or not (root / "dvc.yaml").is_file():
+    folder = _chosen[-1] if _chosen else Project.find(here).folder
+    if folder == here:
         return values
 
     def placed(value: Any) -> Any:
@@ -126,7 +144,7 @@ def _at_root(values: dict[str, Any]) -> dict[str, Any]:
         )
         return type(value)(here / value) if is_path and value != PARAMS else value
 
-    os.chdir(root)
+    os.chdir(folder)
     return {name: placed(value) for name, value in values.items()}
 
 

@@ -195,7 +195,7 @@ def _project() -> Any:
         pipeline = config.load(PARAMS).record.artifact
     except ConfigError:  # a run of another revision may be started all the same
         pipeline = None
-    return importlib.import_module("perennial.operations.prefect_api.project").of_checkout(Path.cwd(), pipeline)
+    return importlib.import_module("perennial.operations.prefect_api.owner").of_checkout(Path.cwd(), pipeline)
 
 
 @command(app, "status", "Print the champion, the next and last runs, and open problems.")

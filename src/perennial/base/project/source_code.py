@@ -20,8 +20,8 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/errors", "base/files", "base/retries",
-    "base/project/dvc", "base/project/dvc_lock", "base/project/outputs", "base/project/source_code",
-    "base/project/stages",
+    "base/project/dvc", "base/project/dvc_lock", "base/project/layout", "base/project/outputs",
+    "base/project/source_code", "base/project/stages",
     "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
     "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
     "base/runtime/progress_bar", "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers",

@@ -16,8 +16,9 @@ from pathlib import Path
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 from perennial.base.project import stages
+from perennial.base.project.layout import Project
 
-FOLDER = Path("environment")  # in the project, beside dvc.yaml
+FOLDER = Path("environment")  # in the project's top folder
 REQUIREMENTS = Path("requirements")
 # The other packages check, print, download, lock, or compute a standard such as CRC-32, equal in every version.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
@@ -35,7 +36,7 @@ INSTALLED_ALWAYS, INSTALLED_MAYBE = "packages", ("cuda", "optional")  # keys of 
 Versions = Mapping[str, tuple[str, ...]]
 
 
-def require(stage: str, folder: Path = FOLDER, outcome: str = "nothing was changed") -> None:
+def require(stage: str, folder: Path | None = None, outcome: str = "nothing was changed") -> None:
     """Check that the installed packages have the versions that the files of a stage's environment name.
 
     Nothing is required if there is no such file, such as outside a checkout. `outcome`: for the message.
@@ -44,6 +45,7 @@ def require(stage: str, folder: Path = FOLDER, outcome: str = "nothing was chang
         ConfigError: names each package, its version, the one that the file names, and what to do.
     """
     wrong = {}
+    folder = folder or Project.find().shared(FOLDER)
     known = stages.STAGES.get(stage)
     for name in known.environment if known else ():
         file = folder / f"{name}.yaml"

@@ -12,7 +12,7 @@ from perennial.base import retries
 from perennial.base.config import error_messages, options
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.prefect_api.answers import ServerRefused
-from perennial.operations.prefect_api.project import REPOSITORY, Project, clash, owner
+from perennial.operations.prefect_api.owner import REPOSITORY, LocalOwner, clash, owner
 from perennial.operations.prefect_api.server import PrefectServer, connect, said
 from perennial.operations.remote_runs.status import hindrances
 
@@ -77,7 +77,7 @@ def start(
     server: PrefectServer,
     deployment: str,
     parameters: Mapping[str, object],
-    project: Project | None = None,
+    local: LocalOwner | None = None,
 ) -> StartedRun:
     """Start a run of a deployment, which supplies the parameters that are not given.
 
@@ -92,14 +92,12 @@ def start(
     except ServerRefused as error:
         if error.status != 404:
             raise
-        known = ", ".join(_deployments(server, project)) or "none; `make deploy` registers them"
+        known = ", ".join(_deployments(server, local)) or "none; `make deploy` registers them"
         raise ConfigError(f"the server has no deployment {name} of this project; it has: {known}") from error
     whose = owner(found.get("job_variables"), found.get("parameters"))
-    if project and not project.owns(whose):
-        hint = (
-            "" if project.has(whose) else f"; if both are one, set {REPOSITORY} to the server's address of it"
-        )
-        raise ConfigError(f"{clash(name, whose, project)}; nothing was started{hint}")
+    if local and not local.owns(whose):
+        hint = "" if local.has(whose) else f"; if both are one, set {REPOSITORY} to the server's address of it"
+        raise ConfigError(f"{clash(name, whose, local)}; nothing was started{hint}")
     body = {
         "state": {"type": "SCHEDULED", "name": "Scheduled"},
         "parameters": dict(parameters),
@@ -215,12 +213,12 @@ def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
     )
 
 
-def _deployments(server: PrefectServer, project: Project | None) -> Sequence[str]:
+def _deployments(server: PrefectServer, local: LocalOwner | None) -> Sequence[str]:
     """The names of the project's deployments, or of all, such as retrain/nightly."""
     flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
     found = server.request("POST", "deployments/filter", {})
     return sorted(
         f"{flows.get(each['flow_id'], '?')}/{each['name']}"
         for each in found
-        if project is None or project.owns(owner(each.get("job_variables"), each.get("parameters")))
+        if local is None or local.owns(owner(each.get("job_variables"), each.get("parameters")))
     )

@@ -9,7 +9,7 @@ from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
 from perennial.operations.prefect_api import settings
 from perennial.operations.prefect_api.answers import ServerRefused
-from perennial.operations.prefect_api.project import Owner, Project, of_checkout, owner
+from perennial.operations.prefect_api.owner import LocalOwner, Owner, of_checkout, owner
 from perennial.operations.prefect_api.server import PrefectServer, connect, said
 from perennial.release.registry import access, runs, versions
 
@@ -32,8 +32,8 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     """
     now = datetime.now(UTC)
     opened = access.open_registry(config, fetch=fetch)
-    project = of_checkout(Path.cwd(), config.record.artifact, environment)
-    server = _server(environment, project, now) if settings.read(environment).url else None
+    local = of_checkout(Path.cwd(), config.record.artifact, environment)
+    server = _server(environment, local, now) if settings.read(environment).url else None
     problems = list(_problems(server, now)) if server else []
     if opened.unreachable:
         problems.insert(0, f"git's remote {opened.remote} does not answer: {opened.unreachable}")
@@ -90,7 +90,7 @@ def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _server(environment: Mapping[str, str], project: Project, now: datetime) -> dict[str, Any]:
+def _server(environment: Mapping[str, str], local: LocalOwner, now: datetime) -> dict[str, Any]:
     """The project's deployments and their workers, or the reason why the server does not answer.
 
     `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
@@ -99,7 +99,7 @@ def _server(environment: Mapping[str, str], project: Project, now: datetime) -> 
     with connect(environment, pauses=()) as server:
         try:
             listed = list(_listed(server))
-            own = [deployment for deployment in listed if project.owns(_owner(deployment))]
+            own = [deployment for deployment in listed if local.owns(_owner(deployment))]
             deployments = [_deployment(server, deployment, now) for deployment in own]
             workers = list(_workers(server, {deployment["pool"] for deployment in deployments}))
             others = sorted({str(_owner(deployment)) for deployment in listed if deployment not in own})

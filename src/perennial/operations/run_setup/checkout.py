@@ -19,7 +19,7 @@ from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
 from perennial.base.retries import GIT_PAUSES_S
 from perennial.base.runtime import locks
-from perennial.operations.prefect_api.project import normal
+from perennial.operations.prefect_api.owner import normal
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
 LOCK_S = 600.0  # git holds locks for seconds; older ones were left by a killed process

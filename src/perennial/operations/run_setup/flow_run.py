@@ -16,7 +16,7 @@ from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
 from perennial.base.retries import RESTARTS
 from perennial.operations.prefect_api.answers import ServerRefused
-from perennial.operations.prefect_api.project import FOLDER, REPOSITORY, require_no_password
+from perennial.operations.prefect_api.owner import FOLDER, REPOSITORY, require_no_password
 from perennial.operations.prefect_api.server import PrefectServer, connect
 from perennial.operations.run_setup.checkout import prepare
 from perennial.operations.run_setup.environment import python_for

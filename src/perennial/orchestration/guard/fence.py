@@ -17,7 +17,7 @@ from typing import IO
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
-from perennial.operations.prefect_api.project import REPOSITORY, normal, of_checkout, top_folder
+from perennial.operations.prefect_api.owner import REPOSITORY, normal, of_checkout, top_folder
 from perennial.orchestration.work.failures import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)
@@ -76,13 +76,13 @@ def repositories(*, deployed: bool, server: bool) -> list[str]:
     project in a subfolder has locks of its own.
     """
     named = os.environ if deployed else {}
-    project = of_checkout(Path.cwd(), None, named)
-    places = project.places
+    local = of_checkout(Path.cwd(), None, named)
+    places = local.places
     if deployed and named.get(REPOSITORY):
-        places = frozenset({normal(project.repository)})
+        places = frozenset({normal(local.repository)})
     elif not server:
         places = frozenset({normal(str(top_folder(Path.cwd())))})
-    return [f"{place}\n{project.folder}" if project.folder else place for place in sorted(places)]
+    return [f"{place}\n{local.folder}" if local.folder else place for place in sorted(places)]
 
 
 def _lock(file: IO[str]) -> None:

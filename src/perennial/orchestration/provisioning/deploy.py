@@ -30,12 +30,12 @@ from ruamel.yaml import YAML
 
 from perennial.base.errors import PerennialError, redacted
 from perennial.base.retries import TERMINAL_PAUSES_S
-from perennial.operations.prefect_api.project import (
+from perennial.operations.prefect_api.owner import (
     FOLDER,
     PIPELINE,
     REPOSITORY,
+    LocalOwner,
     Owner,
-    Project,
     clash,
     of_checkout,
     owner,
@@ -88,16 +88,16 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     """Check everything, then bring it to the server."""
     pipeline = YAML(typ="safe").load(Path("params.yaml"))["record"]["artifact"]
     os.environ[PIPELINE] = pipeline
-    project = of_checkout(Path.cwd(), pipeline, more=_deployed_from_here())
+    local = of_checkout(Path.cwd(), pipeline, more=_deployed_from_here())
     there = list(_deployments(client))
-    repository = _repository(project, there)
-    os.environ.update({REPOSITORY: repository, FOLDER: project.folder})
-    plan = plans.read(project)
+    repository = _repository(local, there)
+    os.environ.update({REPOSITORY: repository, FOLDER: local.folder})
+    plan = plans.read(local)
     if not plan:
         refuse(f"{FILE} declares no deployments; nothing was deployed")
     for planned in plan:
-        _require_ours(client, planned, project, server)
-    others = [deployment for deployment in there if not project.owns(deployment.owner)]
+        _require_ours(client, planned, local, server)
+    others = [deployment for deployment in there if not local.owns(deployment.owner)]
     ours_elsewhere = ", ".join(
         sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags})
     )
@@ -105,10 +105,10 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
         _set_up_pool(client, pool, shared=any(deployment.pool == pool for deployment in others))
     automations.install(client, ours_elsewhere)
     _bring(client, plan)
-    _remove_others(client, project, there, [planned.name for planned in plan])
+    _remove_others(client, local, there, [planned.name for planned in plan])
     _remember(repository)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
-    inside = f", folder {project.folder}" if project.folder else ""
+    inside = f", folder {local.folder}" if local.folder else ""
     sys.stdout.write(
         f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
         "python -m tasks.worker --pool cpu\n"
@@ -148,15 +148,15 @@ def _deployments(client: SyncPrefectClient) -> Iterator[There]:
             return
 
 
-def _repository(project: Project, there: Sequence[There]) -> str:
+def _repository(local: LocalOwner, there: Sequence[There]) -> str:
     """The repository that runs will check out: a named one, else the one that they check out already."""
     if os.environ.get(REPOSITORY):
-        return project.repository
+        return local.repository
     known = (deployment.owner for deployment in there if TAG in deployment.tags and deployment.owner.repository)
-    return next((whose.repository or "" for whose in known if project.owns(whose)), project.repository)
+    return next((whose.repository or "" for whose in known if local.owns(whose)), local.repository)
 
 
-def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project, server: str) -> None:
+def _require_ours(client: SyncPrefectClient, planned: Planned, local: LocalOwner, server: str) -> None:
     """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
     deployment = _deployment(client, planned.name)
     if deployment is not None:
@@ -164,13 +164,13 @@ def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project,
         unknown = whose.repository is None and (
             TAG not in deployment.tags or deployment.entrypoint != planned.declared["entrypoint"]
         )
-        if unknown or not project.owns(whose):
+        if unknown or not local.owns(whose):
             same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
             refuse(
-                f"{clash(planned.name, whose, project)}; nothing was deployed, and {server} is unchanged; give "
+                f"{clash(planned.name, whose, local)}; nothing was deployed, and {server} is unchanged; give "
                 f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
                 f"(`prefect deployment delete {planned.name}`)"
-                f"{'' if unknown or project.has(whose) else same}"
+                f"{'' if unknown or local.has(whose) else same}"
             )
     pool = (planned.declared.get("work_pool") or {}).get("name")
     if pool in POOLS:
@@ -249,12 +249,12 @@ def _prefect(*command: str) -> tuple[int | str | None, str]:
 
 
 def _remove_others(
-    client: SyncPrefectClient, project: Project, there: Sequence[There], names: Sequence[str]
+    client: SyncPrefectClient, local: LocalOwner, there: Sequence[There], names: Sequence[str]
 ) -> None:
     """Remove deployments of this project that prefect.yaml no longer names."""
     for deployment in there:
         known = deployment.owner.repository is not None and TAG in deployment.tags
-        if known and project.owns(deployment.owner) and deployment.name not in names:
+        if known and local.owns(deployment.owner) and deployment.name not in names:
             client.delete_deployment(deployment.id)
             started = "; its schedule was active, and starts no more runs" if deployment.starts else ""
             sys.stdout.write(

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial.operations.prefect_api.project import FOLDER, PIPELINE, Project
+from perennial.operations.prefect_api.owner import FOLDER, PIPELINE, LocalOwner
 from perennial.orchestration.provisioning import automations, schedules
 from perennial.orchestration.work.failures import ExitCode
 
@@ -45,11 +45,11 @@ class Planned:
     schedules: list[DeploymentScheduleCreate]
 
 
-def read(project: Project) -> list[Planned]:
+def read(local: LocalOwner) -> list[Planned]:
     """Read and check prefect.yaml."""
     try:
         text = YAML(typ="safe").load(FILE)
-        planned = [_planned(template, project, text) for template in text["deployments"]]
+        planned = [_planned(template, local, text) for template in text["deployments"]]
     except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
         refuse(f"{FILE}: {error}; nothing was deployed")
     try:
@@ -59,7 +59,7 @@ def read(project: Project) -> list[Planned]:
     return planned
 
 
-def _planned(template: dict[str, Any], project: Project, text: Mapping[str, Any]) -> Planned:
+def _planned(template: dict[str, Any], local: LocalOwner, text: Mapping[str, Any]) -> Planned:
     values: Any = apply_values(template, dict(os.environ), remove_notset=False)
     declared = json.loads(json.dumps(values, default=str))  # dates as text
     if "{{" in json.dumps([declared.get(key) for key in RESOLVED]):
@@ -72,7 +72,7 @@ def _planned(template: dict[str, Any], project: Project, text: Mapping[str, Any]
         raise ValueError(f"entrypoint {declared['entrypoint']} of {declared['name']}: {error}") from error
     name = f"{flow.name}/{declared['name']}"
     environment = declared.setdefault("work_pool", {}).setdefault("job_variables", {}).setdefault("env", {})
-    environment |= {PIPELINE: project.pipeline} | ({FOLDER: project.folder} if project.folder else {})
+    environment |= {PIPELINE: local.pipeline} | ({FOLDER: local.folder} if local.folder else {})
     try:
         planned = Planned(name=name, schedules=schedules.declared(declared), declared=declared, text=text)
         DeploymentConfig.model_validate(declared)

@@ -25,7 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Running
 
-from perennial.operations.prefect_api.project import Owner, Project, of_checkout, owner
+from perennial.operations.prefect_api.owner import LocalOwner, Owner, of_checkout, owner
 from perennial.orchestration.server import temporary
 
 PIPELINE = "classifier"  # of a run that names none
@@ -101,7 +101,7 @@ class Ours:
     """Tells the runs of this project from those of others on the server."""
 
     def __init__(self, client: SyncPrefectClient, pipeline: str | None = None) -> None:
-        self.project: Project = of_checkout(Path.cwd(), pipeline)
+        self.owner: LocalOwner = of_checkout(Path.cwd(), pipeline)
         self._client = client
         self._owners: dict[UUID, Owner] = {}
 
@@ -112,14 +112,14 @@ class Ours:
     def _is_own(self, run: FlowRun) -> bool:
         if run.deployment_id is None:
             places = {tag.removeprefix(PLACE) for tag in run.tags if tag.startswith(PLACE)}
-            return not places or not places.isdisjoint(self.project.places)
+            return not places or not places.isdisjoint(self.owner.places)
         if run.deployment_id not in self._owners:
             try:
                 found = self._client.read_deployment(run.deployment_id)
                 self._owners[run.deployment_id] = owner(found.job_variables, None)
             except ObjectNotFound:  # removed meanwhile
                 self._owners[run.deployment_id] = Owner(None)
-        return self.project.owns(self._owners[run.deployment_id])
+        return self.owner.owns(self._owners[run.deployment_id])
 
 
 def tags_by_hand() -> list[str]:

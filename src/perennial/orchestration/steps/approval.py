@@ -16,7 +16,7 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
-from perennial.operations.prefect_api.project import clash, owner
+from perennial.operations.prefect_api.owner import clash, owner
 from perennial.orchestration.server.runs import Alert, Ours, Runs, alert, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import perennial
@@ -59,8 +59,8 @@ def ask_for_approval() -> None:
             return
         ours = Ours(client, str(runtime.flow_run.parameters["pipeline"]))
         whose = owner(found.job_variables, found.parameters)
-        if not ours.project.owns(whose):
-            log.warning("%s; `perennial approve %s` answers", clash(DEPLOYMENT, whose, ours.project), run)
+        if not ours.owner.owns(whose):
+            log.warning("%s; `perennial approve %s` answers", clash(DEPLOYMENT, whose, ours.owner), run)
             return
         made = client.create_flow_run_from_deployment(
             found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"
@@ -74,7 +74,7 @@ def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
     flow = FlowFilter(name=FlowFilterName(any_=[DEPLOYMENT.partition("/")[0]]))
     paused = in_states(StateType.PAUSED)
     for each in ours.among(client.read_flow_runs(flow_filter=flow, flow_run_filter=paused)):
-        if pipeline_of(each) == ours.project.pipeline and each.parameters.get("run") != run:
+        if pipeline_of(each) == ours.owner.pipeline and each.parameters.get("run") != run:
             client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
 
 

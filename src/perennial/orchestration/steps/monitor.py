@@ -18,7 +18,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
-from perennial.operations.prefect_api.project import clash, normal, owner
+from perennial.operations.prefect_api.owner import clash, normal, owner
 from perennial.orchestration.server.runs import Ours, alert, due_now, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import call
@@ -65,13 +65,11 @@ def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
         found = client.read_deployment_by_name(deployment)
         ours = Ours(client, str(seen["pipeline"]))
         whose = owner(found.job_variables, found.parameters)
-        if not ours.project.owns(whose):
-            message = (
-                f"{clash(deployment, whose, ours.project)}; no run was started; look at monitor.deployment"
-            )
+        if not ours.owner.owns(whose):
+            message = f"{clash(deployment, whose, ours.owner)}; no run was started; look at monitor.deployment"
             raise StageFailed("monitor", ExitCode.USAGE, message)
         # Of another project, the same change is another one.
-        key = f"{seen['key']} {normal(ours.project.repository)} {ours.project.folder}".rstrip()
+        key = f"{seen['key']} {normal(ours.owner.repository)} {ours.owner.folder}".rstrip()
         runs = FlowFilter(id=FlowFilterId(any_=[found.flow_id]))
         same = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
         how = BEFORE
@@ -132,7 +130,7 @@ def _at_work(client: SyncPrefectClient, runs: FlowFilter, ours: Ours) -> FlowRun
     """A run of the pipeline that is active or due to start."""
     busy = in_states(StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
     found = (client.read_flow_runs(flow_filter=runs, flow_run_filter=which) for which in (busy, due_now()))
-    same = (run for run in chain.from_iterable(found) if pipeline_of(run) == ours.project.pipeline)
+    same = (run for run in chain.from_iterable(found) if pipeline_of(run) == ours.owner.pipeline)
     return next(iter(ours.among(same)), None)
 
 

@@ -22,7 +22,7 @@ from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
 from perennial.base.retries import TERMINAL_PAUSES_S
-from perennial.operations.prefect_api.project import require_commit
+from perennial.operations.prefect_api.owner import require_commit
 from perennial.operations.prefect_api.server import connect
 from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
 from perennial.orchestration.server import temporary

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perennial.base.errors import ConfigError
-from perennial.operations.prefect_api.project import (
+from perennial.operations.prefect_api.owner import (
     FOLDER,
     PIPELINE,
     REPOSITORY,

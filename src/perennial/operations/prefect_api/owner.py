@@ -37,14 +37,14 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Project(Owner):
-    """This project; `places`: the normal forms of all addresses that lead to its repository."""
+class LocalOwner(Owner):
+    """What this checkout deploys is its own; `places`: the normal forms of all addresses of its repository."""
 
     repository: str = ""
     places: frozenset[str] = frozenset()
 
     def owns(self, other: Owner) -> bool:
-        """Whether what belongs to the other belongs to this project; what is unknown does not count."""
+        """Whether what belongs to the other belongs to this checkout; what is unknown does not count."""
         same_pipeline = None in {other.pipeline, self.pipeline} or other.pipeline == self.pipeline
         return same_pipeline and self.has(other)
 
@@ -68,8 +68,8 @@ def owner(variables: Mapping[str, Any] | None, parameters: Mapping[str, Any] | N
 
 def of_checkout(
     folder: Path, pipeline: str | None, environment: Mapping[str, str] = os.environ, more: Iterable[str] = ()
-) -> Project:
-    """The project of a checkout, whose repository PERENNIAL_REPOSITORY names.
+) -> LocalOwner:
+    """The owner of what a checkout deploys; PERENNIAL_REPOSITORY names the repository.
 
     Without it, both the checkout and the remotes that it was cloned from or pushes to count.
 
@@ -82,19 +82,19 @@ def of_checkout(
     known = [str(top), *([named] if named else _remotes(top)), *more]
     inside = folder.resolve().relative_to(top).as_posix()
     inside = environment.get(FOLDER, "") if named and FOLDER in environment else inside.removeprefix(".")
-    return Project(
+    return LocalOwner(
         repository=named or str(top), folder=inside, pipeline=pipeline, places=frozenset(map(normal, known))
     )
 
 
-def clash(name: str, other: Owner, project: Project) -> str:
+def clash(name: str, other: Owner, local: LocalOwner) -> str:
     """Why this project leaves a deployment alone, naming both."""
-    if other.repository and project.has(other):
+    if other.repository and local.has(other):
         return (
             f"{name} belongs to the pipeline {other.pipeline} of {redacted(other.repository)}, and "
-            f"record.artifact here is {project.pipeline}"
+            f"record.artifact here is {local.pipeline}"
         )
-    return f"{name} belongs to another project: {other}; this one is {project}"
+    return f"{name} belongs to another project: {other}; this one is {local}"
 
 
 def top_folder(folder: Path) -> Path:
