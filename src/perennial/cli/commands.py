@@ -14,7 +14,8 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError
-from perennial.base.project import outputs
+from perennial.base.project import code_digests, outputs
+from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
@@ -35,7 +36,7 @@ SplitName = Literal["train", "validation", "test"]
 
 
 @command(app, "config", "Check, print or upgrade the parameters; apply a preset.")
-def _config(
+def _config(  # noqa: PLR0913 - each option is one
     params: ParamsOption = PARAMS,
     *,
     upgrade: Annotated[
@@ -55,6 +56,7 @@ def _config(
     publish_to: Annotated[
         str | None, typer.Option(hidden=True, help="Also check this place for versions.")
     ] = None,
+    code: Annotated[bool, typer.Option("--code", hidden=True, help="Also check code.yaml.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     if defaults or options:
@@ -68,6 +70,8 @@ def _config(
     else:
         checked = config.load(params)
         outputs.require_outputs(checked.paths)
+        if code:
+            code_digests.require_all(Project.find().shared("."), checked.paths.work)
         if publish_to is not None:
             importlib.import_module("perennial.release.publishing.publish").target(
                 checked, publish_to, "publish_to"

@@ -21,7 +21,7 @@ import typer
 from perennial.base import config, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
-from perennial.base.project import outputs, source_code
+from perennial.base.project import code_digests, outputs, source_code
 from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.runtime import (
@@ -202,6 +202,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     outputs.require_outputs(checked.paths, STAGES.keys() & {stage})
     environment.require(stage)
     work = checked.paths.work
+    code_digests.require(stage, Project.find().shared("."), work)
     listed = cluster.this_worker()
     number = listed.index if listed else 0
     # The process that started this worker holds the locks of the stage and reports its failure.

@@ -220,3 +220,17 @@ def test_a_run_that_starts_a_stage_again_notes_it_again(noted: Inputs) -> None:
     os.utime(file, (0, 0))
     inputs.require_as_first_noted(note(), Path(".work"), "night-1")
     assert file.stat().st_mtime > 0
+
+
+def test_a_run_that_starts_a_stage_again_with_other_code_is_refused(noted: Inputs, workspace: Path) -> None:
+    Path("dvc.yaml").write_text(
+        PIPELINE.replace("      - gate\n", "      - gate\n      - code.yaml:\n          - stages.convert\n")
+    )
+    Path("code.yaml").write_text('stages:\n  convert: "aa"\n  train: "bb"\n')
+    inputs.require_as_first_noted(note(), Path("work"), "night-1")
+    Path("code.yaml").write_text('stages:\n  convert: "aa"\n  train: "cc"\n')
+    inputs.require_as_first_noted(note(), Path("work"), "night-1")
+    Path("code.yaml").write_text('stages:\n  convert: "dd"\n  train: "cc"\n')
+    with pytest.raises(InputsChanged, match=r"stages\.convert in code\.yaml .* changed since this run started"):
+        inputs.require_as_first_noted(note(), Path("work"), "night-1")
+    inputs.require_as_first_noted(note(), Path("work"), "night-2")

@@ -6,7 +6,7 @@ dvc.yaml lists them for each stage (a test compares), and the fingerprint of a t
 import ast
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,8 +20,8 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/errors", "base/files", "base/retries",
-    "base/project/dvc", "base/project/dvc_lock", "base/project/layout", "base/project/outputs",
-    "base/project/source_code", "base/project/stages",
+    "base/project/code_digests", "base/project/dvc", "base/project/dvc_lock", "base/project/layout",
+    "base/project/outputs", "base/project/source_code", "base/project/stages", "base/project/syntax",
     "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
     "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
     "base/runtime/progress_bar", "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers",
@@ -72,9 +72,9 @@ def require_unchanged(program: str | None = None) -> None:
 
 def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
     """The files that decide what a stage makes: it imports them, or starts programs that do."""
-    found = closure(package / "stages" / f"{stage}.py", package=package, programs=True)
+    found = closure(package / "stages" / f"{stage}.py", package=package, modules=modules)
     return {
-        file for file in found if decides(file, package) and _tree(_text(file)).body[1:]
+        file for file in found if decides(file, package) and tree(_text(file)).body[1:]
     }  # not only a docstring
 
 
@@ -84,16 +84,17 @@ def decides(file: Path, package: Path = PACKAGE) -> bool:
     return not any(path.as_posix() in PLUMBING for path in (module, *module.parents))
 
 
-def closure(file: Path, *, package: Path = PACKAGE, programs: bool = False) -> set[Path]:
+def closure(
+    file: Path, *, package: Path = PACKAGE, modules: Callable[[Path], Iterable[str]] | None = None
+) -> set[Path]:
     """Every file of the package that importing a file runs.
 
-    `programs`: include what the programs run that these files start.
+    `modules`: gives the names of the modules that a file leads to; those that it imports by default.
     """
     found, queue, known = {file}, [file], set[str]()
     while queue:
         file = queue.pop()
-        text = _text(file)
-        for module in (*imported(text), *(_started(text) if programs else ())):
+        for module in modules(file) if modules else imported(_text(file)):
             for end in range(2, module.count(".") + 2):
                 name = ".".join(module.split(".")[:end])
                 if name in known:
@@ -105,14 +106,20 @@ def closure(file: Path, *, package: Path = PACKAGE, programs: bool = False) -> s
     return found
 
 
+def modules(file: Path) -> tuple[str, ...]:
+    """The modules that a file imports, and those that it starts as programs."""
+    text = _text(file)
+    return (*imported(text), *_started(text))
+
+
 @cache
 def imported(text: str) -> tuple[str, ...]:
     """The modules that a program's text imports; `from a import b` gives a and a.b."""
-    return tuple(_imported(_tree(text)))
+    return tuple(_imported(text))
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported(text: str) -> Iterator[str]:
+    for node in ast.walk(tree(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -122,7 +129,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 def _started(text: str) -> Iterator[str]:
     """The names of modules in constants: a file runs these as programs."""
-    for node in _tree(text).body:
+    for node in tree(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)
 
@@ -142,7 +149,8 @@ def _text(file: Path) -> str:
 
 
 @cache
-def _tree(text: str) -> ast.Module:
+def tree(text: str) -> ast.Module:
+    """The syntax tree of a program."""
     return ast.parse(text)
 
 

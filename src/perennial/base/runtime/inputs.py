@@ -14,7 +14,7 @@ from typing import Any
 from perennial.base import documents, files
 from perennial.base.config.fields import shown
 from perennial.base.errors import InputsChanged, listed
-from perennial.base.project import dvc, dvc_lock, source_code
+from perennial.base.project import code_digests, dvc, dvc_lock, source_code
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.runtime import process
 
@@ -108,7 +108,14 @@ def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
     before = documents.json_object(file.read_bytes()) if file.is_file() else {}
     now = {"run": run, "dvc": dvc_process(), **noted.document(), "files": noted.small_files()}
     if run and before.get("run") == run:
-        changed = differing(noted.file, before["params"].get(PARAMS, {}), noted.params.get(PARAMS, {}))
+        changed = [
+            each
+            for name, values in noted.params.items()
+            if name == PARAMS or Path(name).name == code_digests.FILE
+            for each in differing(
+                noted.file if name == PARAMS else Path(name), before["params"].get(name, {}), values
+            )
+        ]
         changed += _files("", before["code"], now["code"], "saved")
         if changed:
             raise InputsChanged(

@@ -20,7 +20,7 @@ def check_parameters(
     pipeline: str | None = None,
     publish_to: str | None = None,
 ) -> None:
-    """Write overrides to params.yaml, and check the parameters in the file and those of the run.
+    """Write overrides to params.yaml, and check the parameters in the file, those of the run, and code.yaml.
 
     Overrides and `rev` are for runs of deployments, each of which has its own checkout.
 
@@ -64,7 +64,7 @@ def pipeline() -> str:
 @cache  # called twice in one process: by the command before it starts a server, then by the flow
 def _checked(publish_to: str | None) -> dict[str, Any]:
     place = [] if publish_to is None else [f"--publish-to={publish_to}"]
-    checked: dict[str, Any] = json.loads(perennial("config", "--json", *place))
+    checked: dict[str, Any] = json.loads(perennial("config", "--json", "--code", *place))
     return checked
 
 
