@@ -1,5 +1,6 @@
 """Histories made by hand: commits with dvc.lock, records, scores and predictions, without a training."""
 
+import copy
 import hashlib
 import json
 import shutil
@@ -55,6 +56,20 @@ class Hand:
             self.write(name, text)
         (self.folder / ".dvc" / "config").touch()
         self.git.run("init", "-q", "-b", "main")
+        self.stages = YAML(typ="safe").load(PIPELINE)["stages"]
+
+    def without_source(self, perennial: str, **digests: str) -> None:
+        """Become a project whose code.yaml names the code: a version of perennial, and digests of stages."""
+        if (self.folder / "src").is_dir():
+            shutil.rmtree(self.folder / "src")
+        for name, stage in self.stages.items():
+            stage["deps"] = [dep for dep in stage["deps"] if not dep.startswith("src")]
+            if name in digests and isinstance(stage["params"][-1], str):
+                stage["params"] = [*stage["params"], {"code.yaml": [f"stages.{name}"]}]
+        with (self.folder / "dvc.yaml").open("w") as stream:
+            YAML(typ="safe").dump({"stages": self.stages}, stream)
+        listed = "".join(f'  {name}: "{digest * 64}"\n' for name, digest in digests.items())
+        self.write("code.yaml", f'perennial: "{perennial}"\nstages:\n{listed}')
 
     def write(self, name: str, text: str) -> None:
         """Write a tracked file."""
@@ -78,7 +93,7 @@ class Hand:
         for name in ("data", "models", "metrics"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._make(right)
-        stages = YAML(typ="safe").load(PIPELINE)["stages"]
+        stages = copy.deepcopy(self.stages)
         if used is not None:
             inputs = {
                 "params": {"params.yaml": used},
@@ -120,9 +135,13 @@ class Hand:
 
     def _entry(self, stage: Mapping[str, Sequence[str]]) -> dict[str, object]:
         values = YAML(typ="safe").load(self.folder / "params.yaml")
-        own = {key: values[key.split(".")[0]][key.split(".")[1]] for key in stage["params"] if ":" not in key}
+        keys = [key for key in stage["params"] if isinstance(key, str)]
+        own = {key: values[key.split(".")[0]][key.split(".")[1]] for key in keys if ":" not in key}
         params: dict[str, object] = {"params.yaml": own}
-        if len(own) < len(stage["params"]):
+        for named in (each for each in stage["params"] if isinstance(each, dict)):
+            code = YAML(typ="safe").load(self.folder / "code.yaml")["stages"]
+            params["code.yaml"] = {key: code[key.split(".")[1]] for key in named["code.yaml"]}
+        if len(own) < len(keys):
             params["environment/train.yaml"] = YAML(typ="safe").load(self.folder / "environment/train.yaml")
         deps = [{"path": path, "hash": "md5", "md5": dvc.digest(self.folder / path)} for path in stage["deps"]]
         return {

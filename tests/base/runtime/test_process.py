@@ -289,3 +289,13 @@ def test_the_code_of_another_checkout_is_refused(tmp_path):
 def test_a_folder_of_this_checkout_or_of_none_is_accepted(tmp_path):
     process.require_own_checkout(SOURCE.parent / "data")
     process.require_own_checkout(tmp_path)
+
+
+def test_a_project_without_source_below_another_checkout_may_run(tmp_path: Path) -> None:
+    (tmp_path / "src" / "perennial").mkdir(parents=True)
+    below = tmp_path / "shop" / "pipelines" / "birds"
+    below.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="has its own code"):
+        process.require_own_checkout(below)
+    (tmp_path / "shop" / "code.yaml").touch()
+    process.require_own_checkout(below)

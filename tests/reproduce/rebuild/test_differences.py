@@ -49,6 +49,11 @@ CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
         replace(TRAIN, deps={**OLD, "weights.json": "other"}),
         [("weights", "pins/weights.json")],
     ),
+    "code of a stage": (value("code.yaml", "stages.train"), [("code", "code of train")]),
+    "code of a stage of one of several pipelines": (
+        value("../../code.yaml", "stages.train"),
+        [("code", "code of train")],
+    ),
     "a command": (replace(TRAIN, command="other"), [("code", "cmd in dvc.yaml")]),
     "an output of another stage": (dep("data/records/labels.txt"), []),
     "a value of another stage": (value("data/report.json", "ok"), []),

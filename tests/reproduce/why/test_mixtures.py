@@ -148,3 +148,21 @@ def test_data_that_are_lost_are_said_and_the_rest_is_done(project: Project) -> N
     assert done.returncode == 3
     assert json.loads(done.stdout)["cause"]["what"] == "train.learning_rate"
     assert "is lost: its object" in done.stderr
+
+
+def test_code_of_a_version_of_perennial_that_cannot_be_installed_is_said(project: Project) -> None:
+    def code(digit: str) -> dict[str, str]:
+        text = f'perennial: "0.0.{digit}"\nstages:\n  train: "{digit * 64}"\n'
+        return {"code.yaml": text, "requirements/base.txt": f"no-such-package-{digit}==1\n"}
+
+    (project.folder / "src" / "perennial").unlink()
+    changed = PIPELINE.replace("train.seed]", "train.seed, code.yaml: [stages.train]]")
+    first = commit(project, {"dvc.yaml": changed, **code("1")}, run=True)
+    commit(project, code("2"))
+    last = commit(project, {"photos/list": "30 wrong"}, run=True)
+    found = project.perennial("why", first, last)
+    assert [each["what"] for each in found["differences"]][:1] == ["code of train"]
+    done = project.run("perennial", "why", first, last, "--bisect")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "cannot be installed" in done.stderr
+    assert "the code of train is not that of perennial 0.0.2" in done.stderr

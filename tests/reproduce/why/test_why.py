@@ -249,3 +249,37 @@ def test_a_version_that_is_recorded_wrongly_is_named_and_has_no_score(hand: Hand
     )
     assert [each and each.accuracy for each in done.outcomes] == [1.0, None]
     assert done.cause is None
+
+
+def test_code_of_a_project_without_source_has_the_versions_of_perennial(hand: Hand) -> None:
+    hand.without_source("0.1.0", train="1", convert="3", gate="5")
+    hand.run(GOOD)
+    hand.without_source("0.2.0", train="2", convert="3", gate="6")
+    hand.run(BAD)
+    found = compare("HEAD~1", "HEAD")
+    (train,) = (each for each in found["differences"] if each["decides"])
+    assert (train["kind"], train["what"]) == ("code", "code of train")
+    assert (train["a"], train["b"]) == ("perennial 0.1.0 (1111111111)", "perennial 0.2.0 (2222222222)")
+    assert [each["what"] for each in found["differences"]] == ["code of train", "code of gate"]
+    assert found["cause"]["what"] == "code of train"
+    done = CliRunner().invoke(get_command(app), ["why", "HEAD~1", "HEAD"])
+    assert "code of train: perennial 0.1.0 (1111111111) -> perennial 0.2.0 (2222222222)" in done.output
+
+
+def test_a_clone_that_became_a_project_without_source_differs_in_its_code(hand: Hand) -> None:
+    hand.run(GOOD)
+    hand.without_source("0.2.0", train="2", convert="3")
+    hand.run(BAD)
+    found = [each for each in compare("HEAD~1", "HEAD")["differences"] if each["decides"]]
+    assert {each["kind"] for each in found} == {"code"}
+    assert {each["what"] for each in found} >= {"src/model", "code of train", "code of convert"}
+
+
+def test_a_code_yaml_that_was_edited_after_the_run_makes_its_score_unknown(hand: Hand) -> None:
+    hand.without_source("0.1.0", train="1")
+    hand.run(GOOD)
+    hand.run(BAD)
+    hand.write("code.yaml", (hand.folder / "code.yaml").read_text().replace("1" * 64, "2" * 64))
+    hand.commit()
+    (note,) = compare("HEAD~1", "HEAD")["notes"]
+    assert "its dvc.lock is of other inputs (code of train)" in note

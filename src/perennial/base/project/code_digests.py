@@ -17,11 +17,11 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, listed
-from perennial.base.project import source_code, syntax
+from perennial.base.project import layout, source_code, syntax
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
 from perennial.base.project.stages import STAGES
 
-FILE = "code.yaml"
+FILE = layout.CODE
 SOURCE = Path("src", PACKAGE.name)  # a project that has it lists the files themselves in dvc.yaml
 CACHE = "code.json"  # in paths.work: to parse all files takes half a second
 CACHED = 2000  # files; more are of many versions

@@ -16,6 +16,7 @@ from pathlib import Path
 PARAMS, STAGES = "params.yaml", "dvc.yaml"  # both make a folder a pipeline's
 PIPELINES = "pipelines"  # folder in the project
 FLOWS = "flows"
+CODE = "code.yaml"  # digests of the code of each stage, in a project without source
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _foreign(folder: Path) -> str | None:
     if not folder.is_dir():
         return f"{folder} is not a folder"
     found = sorted(path.name for path in folder.iterdir() if not files.TEMPORARY.fullmatch(path.name))
-    if not found or files.MARK in found or CURVES.issuperset(found) or _locked(folder):
+    if not found or (folder / files.MARK).is_file() or CURVES.issuperset(found) or _locked(folder):
         return None
     shown = ", ".join(found[:SHOWN]) + (", ..." if found[SHOWN:] else "")
     return f"{folder} holds files that no stage made ({shown})"

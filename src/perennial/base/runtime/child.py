@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,8 +79,16 @@ def _result(answer: dict[str, Any]) -> Any:
 
 def python_path() -> str:
     """PYTHONPATH for a child process that runs the same code."""
-    source = str(Path(__file__).resolve().parents[3])
-    return os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.pathsep.join(filter(None, [source(), os.environ.get("PYTHONPATH")]))
+
+
+def source() -> str | None:
+    """The folder of this package if it must be on a PYTHONPATH; None among the packages of this Python.
+
+    On the path, those could hide modules of Python itself.
+    """
+    folder = Path(__file__).resolve().parents[3]
+    return None if folder == Path(sysconfig.get_path("purelib")).resolve() else str(folder)
 
 
 def _main(program: str, owner: int) -> None:

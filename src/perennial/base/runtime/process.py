@@ -14,6 +14,7 @@ from types import FrameType
 import psutil
 
 from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
+from perennial.base.project.layout import CODE
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
 STARTED = time.monotonic()
@@ -172,6 +173,8 @@ def require_own_checkout(folder: Path) -> None:
                     f"put {checkout}/.venv/bin first on the PATH, or set PYTHONPATH={checkout}/src; for "
                     "`dvc exp run --temp` and `--queue`, set PYTHONPATH=src"
                 )
+            return
+        if (checkout / CODE).is_file():  # a project without source, perhaps below a checkout
             return
 
 

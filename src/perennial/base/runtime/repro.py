@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents
-from perennial.base.project import dvc
+from perennial.base.project import code_digests, dvc
+from perennial.base.project.layout import Project
+from perennial.base.runtime import child
 from perennial.base.runtime.process import STARTED_BY
 
 log = logging.getLogger(__name__)
@@ -48,10 +51,21 @@ def environment(python: Path, checkout: Path) -> dict[str, str]:
     return {
         **dvc.environment(),
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
-        "PYTHONPATH": str(checkout / "src"),
+        "PYTHONPATH": python_path(python, checkout),
         "PYTHONUNBUFFERED": "1",
         STARTED_BY: str(os.getpid()),
     }
+
+
+def python_path(python: Path, checkout: Path) -> str:
+    """PYTHONPATH in a checkout: its top folder, with the components, and its source of perennial.
+
+    Where it has none, perennial is a package of `python`; if that is this Python, it is the one that runs here.
+    """
+    root = Project.find(checkout).root
+    has_source, same = (root / code_digests.SOURCE).is_dir(), python == Path(sys.executable)
+    code = str(root / code_digests.SOURCE.parent) if has_source else child.source() if same else None
+    return os.pathsep.join(filter(None, (str(root), code)))
 
 
 def run(

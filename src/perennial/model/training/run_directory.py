@@ -4,7 +4,6 @@ The fingerprint covers everything that determines the weights: parameters, data,
 weights. A training resumes only from checkpoints with the same fingerprint, in `<paths.work>/train/<SHA-256>/`.
 """
 
-import ast
 import hashlib
 import json
 import logging
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
-from perennial.base.project import source_code
+from perennial.base.project import source_code, syntax
 from perennial.model.training import checkpoints
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ PACKAGES = ("tensorflow", "keras")
 REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
 STAGE = "train"
 SHOWN = 5  # differences listed in a message
-DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Parts = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -179,8 +177,4 @@ def _log_start(folder: Path, parts: Parts) -> None:
 @cache
 def _code_digest(source: str) -> str:
     """The SHA-256 of a program's code, ignoring comments, docstrings and layout."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return hashlib.sha256(syntax.normalised(source_code.tree(source)).encode()).hexdigest()

@@ -17,6 +17,7 @@ from perennial.base.config.upgrade import set_values
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import dvc, dvc_lock, git, outputs, pins
 from perennial.base.project.stages import STAGES
+from perennial.base.runtime import repro
 from perennial.data.records import manifest, random_access
 from perennial.operations.rehearsal.programs import MARK, Ended, Program
 
@@ -69,7 +70,7 @@ class Project:
             **kept,
             "HOME": str(self.home),
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
-            "PYTHONPATH": str(checkout / "src"),
+            "PYTHONPATH": repro.python_path(Path(sys.executable), checkout),
             "PYTHONUNBUFFERED": "1",
             "PERENNIAL_HOME": str(self.home / "perennial"),
             "PREFECT_HOME": str(self.home / "prefect"),
@@ -179,7 +180,7 @@ def _copy_checkout(checkout: Path) -> None:
         if source.is_file() and not source.is_symlink():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-    for needed in ("flows/retrain.py", "dvc.yaml", "params.yaml", "src/perennial/__init__.py"):
+    for needed in ("flows/retrain.py", "dvc.yaml", "params.yaml"):
         if not (checkout / needed).is_file():
             raise ConfigError(f"{needed} is not here: a rehearsal runs the flow and the code of a checkout")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.errors import PerennialError
-from perennial.base.project import dvc_lock, exclusions, pins
+from perennial.base.project import code_digests, dvc_lock, exclusions, pins
 from perennial.base.project.git import Repository, repository
 from perennial.base.runtime.environment import EXTRAS
 from perennial.release.registry.versions import read
@@ -29,8 +29,9 @@ MATERIALS = (
     *PINNED,
     *map(pins.old_name, PINNED),
     Path("digests.json"),
+    Path(code_digests.FILE),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
-    *(Path("requirements", f"{name}.txt") for name in ("base", "s3", "gpu", "ray", *EXTRAS)),
+    *(Path("requirements", f"{name}.txt") for name in ("base", "perennial", "s3", "gpu", "ray", *EXTRAS)),
 )
 Reader = Callable[[Path], bytes | None]
 

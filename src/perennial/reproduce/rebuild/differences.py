@@ -4,12 +4,15 @@ import logging
 import platform
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
+from perennial.base.project import code_digests
 from perennial.base.project.dvc_lock import LockedStage, maker_of
 from perennial.base.project.pins import ChampionPin, WeightsPin, current_name
+from perennial.base.project.source_code import DISTRIBUTION
 from perennial.base.runtime import processor
 from perennial.release.registry import runs
 from perennial.release.registry.versions import Version
@@ -20,10 +23,11 @@ Kind = Literal[
     "record", "failure", "unknown",
 ]  # fmt: skip
 PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", "src/"
+CODE_OF = "code of "  # a stage, by its digest in code.yaml
 WEIGHTS = ("model.weights", "train.warm_start.path")
 RUNS = 200  # maximum records to check
 NOTHING = "nothing that was recorded differs: the stage may not be deterministic"
-OWN = {"perennial"}  # excluded: the checkout's code runs, whatever version is installed
+OWN = {"perennial", DISTRIBUTION}  # excluded: digests in src/ or code.yaml say which code runs
 FACTS = ("processor", "instruction_sets", "cores", "gpus", "settings")
 
 
@@ -63,7 +67,8 @@ def differing_inputs(
         was, now = then.get((file, key)), here.get((file, key))
         if was != now and maker_of(file, makers) is None:
             what = key if file == PARAMS else f"{key} in {file}"
-            yield Difference(_kind_of_value(file, key), stage, what, was, now)
+            code = code_of(file, key)
+            yield Difference(_kind_of_value(file, key), stage, code or what, was, now)
 
 
 def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
@@ -79,7 +84,15 @@ def _kind_of_file(path: str) -> Kind:
     return "code" if f"{path}/".startswith(CODE) or path.endswith(".py") else "data"
 
 
+def code_of(file: str, key: str) -> str | None:
+    """What a digest in code.yaml is of, such as `code of train`; None for any other parameter."""
+    is_digest = PurePosixPath(file).name == code_digests.FILE and key.startswith("stages.")
+    return CODE_OF + key.removeprefix("stages.") if is_digest else None
+
+
 def _kind_of_value(file: str, key: str) -> Kind:
+    if code_of(file, key):
+        return "code"
     if file.startswith(ENVIRONMENT):
         return "packages"
     if file == ChampionPin.FILE.as_posix():

@@ -4,13 +4,16 @@ import hashlib
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from perennial.base.project import dvc, dvc_lock
+from perennial.base.errors import ConfigError
+from perennial.base.project import code_digests, dvc, dvc_lock
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import GitError, Repository
+from perennial.base.project.layout import Project
 
 COMMITS = 200  # maximum commits of a path to check
 RECORDS = 20  # maximum commits of dvc.lock to check, which take longer to read
 SHOWN = 5
+DIGITS = 10  # of a digest
 BLOB = "blob"  # git's name of a file's content
 
 
@@ -45,6 +48,19 @@ class PathHistory:
         shown = [_words(*row) for row in changed[:SHOWN]]
         more = f" and {len(changed) - SHOWN} more files" if len(changed) > SHOWN else ""
         return f"{', '.join(shown)}{more}"
+
+    def code(self, commit: str, digest: str) -> str:
+        """A digest in code.yaml and its version of perennial, if a code.yaml up to a commit has it."""
+        file = Project.find(self._repository.folder).shared(code_digests.FILE)
+        try:
+            listed = self._repository.run("log", "--format=%H", f"-S{digest}", commit, "--", file.as_posix())
+            for each in (commit, *listed.split()):
+                text = self._repository.read(each, file) or ""
+                if digest in text:
+                    return f"perennial {code_digests.parse(text.encode())['perennial']} ({digest[:DIGITS]})"
+        except (GitError, OSError, ConfigError):
+            pass
+        return digest
 
     def recorded(self, commit: str, stage: str, rebuilt: LockedStage) -> str | None:
         """The last commit up to one whose dvc.lock has a stage with the inputs and outputs of its rebuild."""

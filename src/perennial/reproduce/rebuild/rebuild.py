@@ -23,6 +23,7 @@ from perennial.release.audit.objects import DvcObjects
 from perennial.release.registry.versions import Version, read
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import (
+    CODE_OF,
     Difference,
     Made,
     differing_inputs,
@@ -267,7 +268,10 @@ class _Building:
     def _add(self, difference: Difference) -> None:
         """Add a cause; for a tracked path, include the files and lines that changed."""
         recorded, now = difference.recorded, difference.rebuilt
-        if difference.kind in {"code", "data", "weights"} and isinstance(recorded, str):
+        if difference.what.startswith(CODE_OF):
+            then, here = (each and self._history.code(self._commit, str(each)) for each in (recorded, now))
+            difference = replace(difference, recorded=then, rebuilt=here)
+        elif difference.kind in {"code", "data", "weights"} and isinstance(recorded, str):
             changes = self._history.changes(self._commit, difference.what, recorded)
             difference = replace(difference, rebuilt=f"{now} ({changes})" if changes else now)
         self._done.add(difference)

@@ -15,8 +15,9 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, PerennialError, redacted
-from perennial.base.project import dvc
+from perennial.base.project import code_digests, dvc
 from perennial.base.project.git import Repository
+from perennial.base.project.layout import Project
 from perennial.base.runtime import process, processor, repro
 from perennial.base.runtime.environment import pinned_versions
 from perennial.operations.run_setup.checkout import prepare
@@ -170,7 +171,7 @@ def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
     differing = [f"{base.name} is not in this revision"]
     if base.is_file():
         packages = _packages(own)
-        differing = list(_differing(base, packages))
+        differing = [*_differing(base, packages), *_other_code(checkout)]
         if not differing:
             return own, packages
         log.info("this Python has other packages than the revision's lock: %s", "; ".join(differing[:5]))
@@ -182,6 +183,17 @@ def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
             f"{error}; nothing was rebuilt; this Python differs from the lock: {shown}"
         ) from error
     return python, _packages(python)
+
+
+def _other_code(checkout: Path) -> Iterator[str]:
+    """Yield the stages whose code here is not that of the revision, if it has no source of its own."""
+    project = Project.find(checkout)
+    file = project.root / code_digests.FILE
+    if (project.root / code_digests.SOURCE).is_dir() or not file.is_file():
+        return
+    named, here = code_digests.read(file), code_digests.digests()
+    if other := [stage for stage, digest in named["stages"].items() if here.get(stage) != digest]:
+        yield f"the code of {', '.join(other)} is not that of perennial {named['perennial']}"
 
 
 def _packages(python: Path) -> dict[str, str]:

@@ -4,7 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from perennial.base.project.git import GitError
-from perennial.reproduce.rebuild.differences import FACTS, Difference, Made, differing_inputs, differing_outputs
+from perennial.reproduce.rebuild.differences import (
+    CODE_OF,
+    FACTS,
+    Difference,
+    Made,
+    differing_inputs,
+    differing_outputs,
+)
 from perennial.reproduce.rebuild.history import PathHistory
 from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.why.revisions import Revision
@@ -95,7 +102,13 @@ def _found(difference: Difference, *, decides: bool) -> Found:
 
 
 def _with_changes(difference: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
-    """Add the changed files and lines to a difference of a tracked path."""
+    """Add the changed files and lines to a tracked path, and the version of perennial to a digest of code."""
+    if difference.what.startswith(CODE_OF):
+        a_code, b_code = (
+            digest and history.code(revision.commit, str(digest))
+            for revision, digest in ((a, difference.a), (b, difference.b))
+        )
+        return replace(difference, a=a_code, b=b_code)
     if difference.kind not in {"code", "data", "weights"} or not isinstance(difference.a or difference.b, str):
         return difference
     try:

@@ -30,6 +30,7 @@ from perennial.reproduce.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 TRAIN, SEED = "train", "train.seed"
+PERENNIAL = "requirements/perennial.txt"  # the lock of perennial itself, in a project without its source
 
 
 class Mixtures:
@@ -83,6 +84,8 @@ class Mixtures:
             self._git.run("rm", "-r", "--quiet", "--force", "--ignore-unmatch", "--", path)
             if self._opened.history.digest(step.before.commit, path) is not None:
                 self._git.run("checkout", step.before.commit, "--", path)
+        if step.kind == "packages" and self._opened.history.digest(step.commit.commit, PERENNIAL) is not None:
+            self._git.run("checkout", step.commit.commit, "--", PERENNIAL)  # it is the code, not a package
 
     def _freeze(self, stages: Sequence[str]) -> None:
         """Freeze stages, so that DVC accepts their outputs whatever code fetched them."""
