@@ -195,3 +195,31 @@ def recorded(base: Path) -> Project:
     project.reproduce()
     project.perennial("record", "night-0")
     return project
+
+
+def fleet(base: Path, *names: str) -> dict[str, Project]:
+    """A project with these further pipelines, by name; the one in the top folder has an empty name.
+
+    The first run of each is reproduced but not recorded.
+    """
+    top = make(base)
+    (top.folder / "flows").mkdir()
+    (top.folder / "flows" / "retrain.py").write_text("# shared by all pipelines\n")
+    ignored = "".join(f"/pipelines/*/{name}/\n" for name in ("models", "metrics", "runs", ".work"))
+    with (top.folder / ".gitignore").open("a") as file:
+        file.write(ignored)
+    found = {"": top}
+    for name in names:
+        folder = top.folder / "pipelines" / name
+        (folder / "pins").mkdir(parents=True)
+        for file in ("params.yaml", "dvc.yaml", "train.py", "gate.py", "pins/champion.json"):
+            shutil.copy(top.folder / file, folder / file)
+        (folder / "data.txt").write_text(f"0.8 first {name}\n")
+        found[name] = Project(folder, top.home)
+    (top.folder / "dvc.lock").unlink()
+    top.git("add", ".")
+    top.git("commit", "-qm", "Pipelines")
+    top.git("push", "-q", "origin", "main")
+    for project in found.values():
+        project.reproduce()
+    return found

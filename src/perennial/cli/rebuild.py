@@ -40,7 +40,7 @@ def _rebuild(
     proof = importlib.import_module("perennial.reproduce.rebuild.proof")
     with process.interruptible():
         if list_:
-            _list(proof, checked, access.open_registry(checked), as_json=as_json)
+            _list(proof, access.open_registry(checked), as_json=as_json)
             return
         done = importlib.import_module("perennial.reproduce.rebuild.rebuild").rebuild(
             checked, revision, keep=keep
@@ -50,7 +50,7 @@ def _rebuild(
             try:
                 opened = access.open_registry(checked)
                 pushes = may_push(checked, "the proof", push=push)
-                branch = proof.record(checked, opened if pushes else access.here(opened), done)
+                branch = proof.record(opened if pushes else access.here(opened), done)
                 note = "" if pushes else access.kept_here(checked, f"perennial rebuild {done.version.name}")
             except PerennialError as error:
                 unrecorded = error  # print the result anyway
@@ -61,8 +61,8 @@ def _rebuild(
         raise unrecorded
 
 
-def _list(proof: Any, checked: config.Config, opened: Any, *, as_json: bool) -> None:
-    proven = proof.proven(checked, opened)
+def _list(proof: Any, opened: Any, *, as_json: bool) -> None:
+    proven = proof.proven(opened)
     document, rows = [], []
     for each in opened.registry.versions:
         found = proven.get(each.name)

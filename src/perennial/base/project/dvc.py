@@ -128,7 +128,9 @@ def get(path: str, revision: str, to: Path) -> None:
     Raises:
         DvcError: none has it, or the remote cannot be reached.
     """
-    command = ("get", ".", path, "--rev", revision, "--out", str(to))
+    top = root()  # DVC takes paths from there
+    inside = Path.cwd().relative_to(top) / path
+    command = ("get", str(top), inside.as_posix(), "--rev", revision, "--out", str(to))
     try:
         run(*command)
     except DvcError:

@@ -108,11 +108,10 @@ class Repository:
         return {name: row[1] for name, row in found if row[0] == "blob" and len(row) == 2}
 
     def tree(self, revision: str) -> dict[str, tuple[str, str]]:
-        """The type (blob or tree) and object name at every path of a revision."""
+        """The type (blob or tree) and object name at every path of a revision, from the repository's top."""
+        listed = self.run("ls-tree", "-r", "-t", "-z", "--full-tree", revision)
         # Rows such as: `100644 blob 0123abcd\tfolder/file`
-        rows = (
-            row.partition("\t") for row in self.run("ls-tree", "-r", "-t", "-z", revision).split("\0") if row
-        )
+        rows = (row.partition("\t") for row in listed.split("\0") if row)
         return {path: (about.split()[1], about.split()[2]) for about, _, path in rows}
 
     def is_ancestor(self, one: str, other: str) -> bool:

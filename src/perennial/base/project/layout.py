@@ -10,6 +10,7 @@ Every command works in the folder of its pipeline, to which all paths in params.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ PARAMS, STAGES = "params.yaml", "dvc.yaml"  # both make a folder a pipeline's
 PIPELINES = "pipelines"  # folder in the project
 FLOWS = "flows"
 CODE = "code.yaml"  # digests of the code of each stage, in a project without source
+OWN = (PARAMS, STAGES, "dvc.lock", "digests.json", "pins", "own")  # names in a pipeline's folder, all in git
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,29 @@ class Project:
     def shared(self, name: str | Path) -> Path:
         """The path of what all pipelines share, relative to the pipeline's folder, as in its dvc.yaml."""
         return Path(os.path.relpath(self.root / name, self.folder))
+
+    def from_root(self, path: str | Path) -> str:
+        """A path of the pipeline, such as `../../src` in its dvc.yaml, relative to the project's top folder."""
+        return Path(os.path.relpath(self.folder / path, self.root)).as_posix()
+
+    def holds(self, path: str | Path) -> bool:
+        """Whether a file belongs to this pipeline, and not to another one in its folder."""
+        file = self.folder / path
+        below = file.is_relative_to(self.root / PIPELINES) and self.folder == self.root
+        return file.is_relative_to(self.folder) and not below
+
+    def of_others(self, names: Iterable[str]) -> list[str]:
+        """Those of the files, relative to the project's top folder, that belong to another pipeline.
+
+        In the top folder, these are the files that runs write, and what only its own stages read.
+        """
+        own = self.folder.relative_to(self.root).as_posix()
+        return [
+            name
+            for name in names
+            if (name.startswith(f"{PIPELINES}/") and name.count("/") > 1 and not name.startswith(f"{own}/"))
+            or (self.name and name.split("/")[0] in OWN)
+        ]
 
     def pipelines(self) -> "list[Project]":
         """All pipelines of the project, that of the top folder first."""

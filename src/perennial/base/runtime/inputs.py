@@ -16,6 +16,7 @@ from perennial.base.config.fields import shown
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import code_digests, dvc, dvc_lock, source_code
 from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 
 PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", "src/"
@@ -80,7 +81,8 @@ def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
         InputsChanged: code changed since this process started, so that other code may run than is noted.
     """
     deps, params = _listed(stage, values)
-    code = [path for path in deps if path.startswith(CODE)]
+    project = Project.find()
+    code = [path for path in deps if project.from_root(path).startswith(CODE)]
     noted = Inputs(
         stage=stage,
         file=file,

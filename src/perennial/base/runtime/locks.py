@@ -13,12 +13,13 @@ from filelock import FileLock, Timeout
 
 from perennial.base.errors import PerennialError
 from perennial.base.files import make_folder, naming
+from perennial.base.project.layout import Project
 from perennial.base.runtime.process import is_alive
 
 log = logging.getLogger(__name__)
 WAIT_S = 30.0  # longer than process.GRACE_S, so that the orphan of a killed run ends first
 POLL_S = 0.1
-DVC = Path(".dvc", "tmp")
+DVC = Path(".dvc", "tmp")  # in the project's top folder
 DVC_WAIT_S = 3.0  # as long as DVC itself waits
 
 
@@ -72,7 +73,7 @@ def inherited(file: Path) -> Iterator[int]:
 def stage(
     work: Path, name: str, worker: int | None = None, *, by_dvc: bool = True, timeout_s: float | None = None
 ) -> Iterator[None]:
-    """Hold the locks of a stage: that of this checkout, for its outputs, and that of its work folder.
+    """Hold the locks of a stage: that of its pipeline here, for its outputs, and that of its work folder.
 
     Workers that train together may share a checkout; each `worker` then has its own lock. A stage of
     dvc.yaml (`by_dvc`) that DVC did not start also holds DVC's lock (zc.lockfile: flock on .dvc/tmp/lock), so
@@ -86,24 +87,32 @@ def stage(
         if worker is not None:
             locks.enter_context(held(work / f"worker-{worker}.lock", name, busy=busy, timeout_s=timeout_s))
         else:
-            checkout = DVC / "perennial.lock" if DVC.parent.is_dir() else Path(".perennial.lock")
+            project = Project.find()
+            dvc = project.shared(DVC)
+            own = f"perennial-{project.name}.lock" if project.name else "perennial.lock"
+            checkout = dvc / own if dvc.parent.is_dir() else Path(".perennial.lock")
             locks.enter_context(held(checkout, name, busy=busy, timeout_s=timeout_s))
             locks.enter_context(held(work / "stage.lock", name, busy=busy, timeout_s=timeout_s))
-            if by_dvc and DVC.parent.is_dir() and "DVC_STAGE" not in os.environ:
+            if by_dvc and dvc.parent.is_dir() and "DVC_STAGE" not in os.environ:
                 busy = "a DVC command works in this checkout"
-                locks.enter_context(held(DVC / "lock", name, busy=busy, timeout_s=DVC_WAIT_S))
-                _require_no_dvc_stage()
+                locks.enter_context(held(dvc / "lock", name, busy=busy, timeout_s=DVC_WAIT_S))
+                _require_no_dvc_stage(project)
         yield
 
 
-def _require_no_dvc_stage() -> None:
-    """Raise if `dvc repro` runs a stage: DVC's lock is then free, but .dvc/tmp/rwlock lists the stage."""
-    file = DVC / "rwlock"
+def _require_no_dvc_stage(project: Project) -> None:
+    """Raise if `dvc repro` runs a stage of this pipeline.
+
+    DVC's lock is then free, but .dvc/tmp/rwlock lists the stage.
+    """
+    file = project.shared(DVC) / "rwlock"
     try:
         listed = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return
-    users = [*listed.get("write", {}).values(), *chain.from_iterable(listed.get("read", {}).values())]
+    users = [user for path, user in listed.get("write", {}).items() if project.holds(path)]
+    read = (readers for path, readers in listed.get("read", {}).items() if project.holds(path))
+    users += chain.from_iterable(read)
     if running := {user["pid"] for user in users if is_alive(user["pid"])}:
         raise PerennialError(
             f"a DVC command works in this checkout (process {min(running)}, listed in {file}); "

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base.config import Config
@@ -72,7 +72,8 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
         if side.folder is not None:
             objects.restore_left(side.folder)
     mirrors = [bare(each) for each in sorted((home / "mirror").glob("*")) if each.is_dir()]
-    own = repository(Path(), config.record.git_name, config.record.git_email)
+    here = repository(Path(), config.record.git_name, config.record.git_email)
+    own = replace(here, folder=Path(here.run("rev-parse", "--show-toplevel")))  # with all pipelines
     shared = {str(side.folder.resolve()) if side.folder is not None else side.url for side in known}
     working = live.checkouts(live.processes())
     places = Places(

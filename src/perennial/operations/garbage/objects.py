@@ -202,8 +202,9 @@ def _on_disk(repository: Repository) -> str | None:
     """A git tree of a checkout with its current DVC files; None for a bare repository."""
     if repository.ask("rev-parse", "--is-inside-work-tree") != "true" or repository.commit_of("HEAD") is None:
         return None
-    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.dvc")
-    names = [*WRITTEN, *filter(None, listed.split("\0"))]
+    patterns = ["*.dvc", *(f":(glob)**/{name}" for name in WRITTEN)]
+    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns)
+    names = filter(None, listed.split("\0"))
     return repository.tree_with("HEAD", [Path(name) for name in names])
 
 

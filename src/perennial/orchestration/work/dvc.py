@@ -113,7 +113,7 @@ def stale() -> set[str]:
         StageFailed: DVC cannot check them.
     """
     with _failures_of("dvc status"), _repo() as repo:
-        changes: Mapping[str, object] = repo.status()
+        changes: Mapping[str, object] = repo.status(["dvc.yaml"])  # not those of other pipelines
         return set(changes)
 
 

@@ -13,7 +13,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.project import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
-from perennial.release.audit.needs import Need, needs
+from perennial.release.audit.needs import Need, in_pipeline, in_project, needs
 from perennial.release.audit.sides import Side, content
 
 log = logging.getLogger(__name__)
@@ -85,12 +85,14 @@ def audit(
     spare: Side | None = None,
     deep: bool = False,
     repair: bool = False,
+    own: bool = False,
 ) -> Audit:
     """Compare the objects that commits need with the cache and the remote; removes nothing.
 
     Compares sizes and, in S3, the digests in the listing. `deep` reads every object. The cache may
     lack a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is
-    intact in `spare` alone is not lost, and is repaired from there.
+    intact in `spare` alone is not lost, and is repaired from there. `own`: only of this pipeline, else of all
+    pipelines of the project.
 
     Raises:
         DataError: a dvc.lock or .dvc file is not valid.
@@ -99,7 +101,7 @@ def audit(
     places = [cache, remote] if remote else [cache]
     sources = [*places, spare] if spare else places
     revisions, read = list(revisions), partial(content, sources)
-    needed, members = needs(repository, revisions, read)
+    needed, members = needs(repository, revisions, read, (in_pipeline if own else in_project)(repository))
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:
         others = [other.held for other in sides if other is not one]
@@ -176,11 +178,11 @@ def _problems(
 ) -> Iterable[ObjectProblem]:
     cache, others = sides[0], sides[1:]
     # A fresh clone's cache lacks whole stages.
-    present = {(need.revision, need.stage) for digest, need in needed.items() if digest in cache.held}
+    present = {_made(need) for digest, need in needed.items() if digest in cache.held}
     absent = {
         digest
         for digest, fault in cache.faults.items()
-        if others and fault == "missing" and (needed[digest].revision, needed[digest].stage) not in present
+        if others and fault == "missing" and _made(needed[digest]) not in present
     }
     faulty = {digest for one in others for digest in one.faults} | (cache.faults.keys() - absent)
     bad = {one.side.name: {*one.faults, *one.side.damaged(faulty - one.faults.keys())} for one in sides}
@@ -192,6 +194,10 @@ def _problems(
         for one in sides:
             if digest in one.faults and not (one is cache and digest in absent):
                 yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
+
+
+def _made(need: Need) -> tuple[str, str, str | None]:
+    return need.revision, need.folder, need.stage
 
 
 def _recorded_wrongly(

@@ -7,6 +7,7 @@ from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc import DvcError
 from perennial.base.project.git import Repository
+from perennial.base.project.layout import STAGES, Project
 from perennial.release.audit import sides
 from perennial.release.audit.compare import audit
 
@@ -27,12 +28,22 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
         if "core.remote" not in dvc.configuration():
             return None
         try:
-            dvc.run("push", *(["--all-branches"] if all_branches else []))
+            dvc.run("push", *(["--all-branches"] if all_branches else targets()))
         except DvcError as error:
             failed = str(error)
-        return _not_pushed(repository, commits, failed)
+        return _not_pushed(repository, commits, failed, own=not all_branches)
     except PerennialError as error:
         return failed or str(error)
+
+
+def targets() -> list[str]:
+    """What a command is to be limited to that is about this pipeline; empty if the project has no other one."""
+    project = Project.find()
+    if len(project.pipelines()) < 2:
+        return []
+    added = Repository(project.root).run("ls-files", "-z", "--", "*.dvc").split("\0")
+    others = {"", *project.of_others(added)}
+    return [STAGES, *(project.shared(name).as_posix() for name in added if name not in others)]
 
 
 def push_again(repository: Repository, commits: Sequence[str]) -> None:
@@ -48,13 +59,16 @@ def push_again(repository: Repository, commits: Sequence[str]) -> None:
         log.warning("%s", problem)
 
 
-def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | None = None) -> str | None:
+def _not_pushed(
+    repository: Repository, commits: Sequence[str], failed: str | None = None, *, own: bool = True
+) -> str | None:
     """Describe what the remote lacks after copying, or the failure of `dvc push` if that is unknown."""
     try:
         cache, remote = sides.open_sides()
         if remote is None:
             return failed
-        found, ours = audit(repository, commits, cache, remote, repair=True), (cache.name, str(dvc_lock.FILE))
+        found = audit(repository, commits, cache, remote, repair=True, own=own)
+        ours = (cache.name, str(dvc_lock.FILE))
     except (ConfigError, sides.Unsupported) as error:
         log.warning("what was pushed was not compared with what the run needs: %s", error)
         return failed

@@ -16,6 +16,7 @@ from perennial.base import documents
 from perennial.base.errors import DataError
 from perennial.base.project.dvc_lock import value_at
 from perennial.base.project.git import Repository
+from perennial.base.project.layout import Project
 
 log = logging.getLogger(__name__)
 FOLDER = ".dir"  # ends the digest of a folder's list
@@ -29,8 +30,9 @@ class Need:
     """An object that a revision needs, and what for."""
 
     digest: str  # MD5 of the content in hexadecimal; of a folder's list it ends with `.dir`
-    path: str  # of the file or folder in the project
+    path: str  # of the file or folder in the repository
     stage: str | None  # None: added by a person (`dvc add`)
+    folder: str = ""  # of the dvc.lock or .dvc file that names it
     revision: str  # commit
     size: int | None = None  # bytes, as recorded; of a folder's list, those of its files together
 
@@ -57,19 +59,23 @@ def members(content: bytes, what: str) -> dict[str, str]:
 
 
 def needs(
-    repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
+    repository: Repository,
+    revisions: Iterable[str],
+    read: Callable[[str], bytes | None],
+    named_in: Callable[[str], bool] = lambda file: True,  # noqa: ARG005 - in any file
 ) -> tuple[dict[str, Need], dict[str, list[str]]]:
     """Collect the objects that commits need, by digest, and the members' digests of each folder.
 
     An object that several commits or paths need is listed once, for the first of them. `read` gives the
-    verified content of a folder's list, or None where no side has it: its members are then unknown.
+    verified content of a folder's list, or None where no side has it: its members are then unknown. `named_in`
+    leaves dvc.lock and .dvc files out, by their path from the repository's top.
 
     Raises:
         DataError: a dvc.lock or .dvc file is not valid.
     """
     found: dict[str, Need] = {}
     folders: dict[str, list[str]] = {}
-    outputs = _Outputs(repository)
+    outputs = _Outputs(repository, named_in)
     for revision in revisions:
         for need in outputs.of(revision):
             known = found.setdefault(need.digest, need)
@@ -84,11 +90,24 @@ def needs(
     return found, folders
 
 
+def in_project(repository: Repository) -> Callable[[str], bool]:
+    """Whether a file, by its path from the repository's top, is in the project of this repository's folder."""
+    top = replace(repository, folder=Project.find(repository.folder).root).run("rev-parse", "--show-prefix")
+    return lambda file: file.startswith(top)
+
+
+def in_pipeline(repository: Repository) -> Callable[[str], bool]:
+    """Whether such a file is in the project, and of no other pipeline."""
+    project = Project.find(repository.folder)
+    top = replace(repository, folder=project.root).run("rev-parse", "--show-prefix")
+    return lambda file: file.startswith(top) and not project.of_others([file.removeprefix(top)])
+
+
 class _Outputs:
     """Outputs of stages and added files of revisions; equal files of git are read once."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, repository: Repository, named_in: Callable[[str], bool]) -> None:
+        self._repository, self._named_in = repository, named_in
         self._text = functools.cache(lambda blob: repository.run("cat-file", "blob", blob))
         self._outputs = functools.cache(self._of_blobs)
 
@@ -97,6 +116,8 @@ class _Outputs:
         tree = self._repository.tree(revision)
         blobs = {path: name for path, (kind, name) in tree.items() if kind == "blob"}
         for name, blob in blobs.items():
+            if not name.endswith(("dvc.lock", ".dvc")) or not self._named_in(name):
+                continue
             folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
             if base == "dvc.lock":
                 beside = tuple(blobs.get((folder / each).as_posix()) for each in DEFINITIONS)
@@ -105,7 +126,7 @@ class _Outputs:
             else:
                 continue
             for need in self._outputs(name, *beside):
-                yield replace(need, revision=revision)
+                yield replace(need, revision=revision, folder=folder.as_posix())
 
     def _of_blobs(self, name: str, *blobs: str | None) -> list[Need]:
         try:

@@ -15,7 +15,7 @@ from perennial.base.errors import PerennialError
 from perennial.base.project import code_digests, dvc_lock, exclusions, pins
 from perennial.base.project.git import Repository, repository
 from perennial.base.runtime.environment import EXTRAS
-from perennial.release.registry.versions import read
+from perennial.release.registry.versions import full_name, read
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
@@ -88,7 +88,7 @@ def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
 
 def _commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:
     """The newest version, else HEAD, whose dvc.lock has these bytes; None if neither has."""
-    registered = [each.commit for each in reversed(read(git, artifact).versions)]
+    registered = [each.commit for each in reversed(read(git, full_name(git, artifact)).versions)]
     candidates = git.blobs(dvc_lock.FILE, [*registered, *filter(None, [git.commit_of("HEAD")])])
     wanted = git.run("hash-object", "--stdin", stdin=lock.decode("utf-8", "surrogateescape"))
     return next((commit for commit, blob in candidates.items() if blob == wanted), None)

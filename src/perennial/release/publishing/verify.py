@@ -19,7 +19,7 @@ from perennial.release.audit.objects import DvcObjects
 from perennial.release.publishing import provenance
 from perennial.release.publishing.fetch import StoredVersion, find
 from perennial.release.publishing.layout import PROVENANCE, RECORD
-from perennial.release.registry.versions import read
+from perennial.release.registry.versions import full_name, read
 
 COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
 NONE = "none"
@@ -63,7 +63,7 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
         found = files.digests(folder)
         checking = _Checking(git, artifact, folder, version, found)
         problems = list(dict.fromkeys(checking.problems()))
-    registered = read(git, artifact).at(checking.commit) if checking.commit else None
+    registered = read(git, full_name(git, artifact)).at(checking.commit) if checking.commit else None
     return Verified(
         place=f"{version.store.url}/{version.prefix}".rstrip("/"),
         number=version.record.version,
@@ -169,7 +169,8 @@ class _Checking:
         """Find a revision whose dvc.lock has this digest, for models published before their commit."""
         if sha256 is None:
             return None
-        registered = [each.commit for each in reversed(read(self._git, self._artifact).versions)]
+        known = read(self._git, full_name(self._git, self._artifact)).versions
+        registered = [each.commit for each in reversed(known)]
         others = self._git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
         locks = self._git.blobs(dvc_lock.FILE, [*registered, *others])
         for blob in dict.fromkeys(locks.values()):

@@ -8,7 +8,7 @@ from pathlib import Path
 from perennial.base.config import Config
 from perennial.base.errors import printable, redacted
 from perennial.base.project.git import CHECKOUT, GitError, Repository, repository
-from perennial.release.registry.versions import Registry, read, tag_patterns
+from perennial.release.registry.versions import Registry, full_name, read, tag_patterns
 
 log = logging.getLogger(__name__)
 
@@ -52,21 +52,21 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
     options = config.record
     git = repository(Path(), options.git_name, options.git_email)
     remote = options.remote if options.remote and git.has_remote(options.remote) else None
-    unreachable = None
+    unreachable, artifact = None, full_name(git, options.artifact)
     if options.remote and not remote and fetch and (others := git.run("remote").split()):
         log.warning(
             "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
             "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
         )  # fmt: skip
     if remote and fetch:
-        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(git, options.artifact)
+        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(git, artifact)
         try:
-            git.fetch(remote, [heads, *references(options.artifact)])
+            git.fetch(remote, [heads, *references(artifact)])
         except GitError as error:
             unreachable = str(error)
             log.warning("the remote %s cannot be reached: %s", remote, error)
-        _warn_of_replaced(git, options.artifact, remote, before)
-    registry = read(git, options.artifact)
+        _warn_of_replaced(git, artifact, remote, before)
+    registry = read(git, artifact)
     return OpenRegistry(repository=git, registry=registry, remote=remote, unreachable=unreachable)
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perennial.base import documents
@@ -11,7 +12,9 @@ from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.project import dvc, dvc_lock, exclusions, pins
 from perennial.base.project.dvc import DvcError
 from perennial.base.project.git import Repository
+from perennial.base.project.layout import Project
 from perennial.model.evaluation.results import Decision
+from perennial.release.audit import dvc_remote
 
 SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
@@ -50,9 +53,10 @@ def recorded_files(config: Config) -> list[Path]:
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     """Check that the code is that of HEAD, and that the outputs belong to it."""
-    tracked, others = repository.changed()
-    sources = dvc_lock.sources(dvc_lock.here())
-    changed = set(tracked) - {file.as_posix() for file in written}
+    project = Project.find()
+    tracked, others = replace(repository, folder=project.root).changed()
+    sources = [project.from_root(path) for path in dvc_lock.sources(dvc_lock.here())]
+    changed = set(tracked) - {project.from_root(file) for file in written} - set(project.of_others(tracked))
     changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
     if changed:
         raise PerennialError(
@@ -83,6 +87,6 @@ def require_contents(before: Mapping[Path, bytes | None]) -> None:
 def stale() -> list[str]:
     """The stages whose dependencies, outputs or parameters differ from dvc.lock."""
     try:
-        return sorted(json.loads(dvc.run("status", "--json") or "{}"))
+        return sorted(json.loads(dvc.run("status", "--json", *dvc_remote.targets()) or "{}"))
     except DvcError as error:
         raise PerennialError(f"{error}; nothing was recorded") from error

@@ -21,6 +21,8 @@ from perennial.release.registry.checkout import read_decision, recorded_files, r
 from perennial.release.registry.run_branches import Recorded
 from perennial.release.registry.versions import Version
 
+RACES = 5  # tries to push while runs of other pipelines move the branch
+
 
 @dataclass(frozen=True, kw_only=True)
 class ByHand:
@@ -41,12 +43,17 @@ def record(config: Config, run: str) -> Recorded:
         QualityError: dvc.lock records other parameters or code than the training or the gate used.
     """
     checkout.require_name(run)
-    decision, opened = read_decision(config), approval.completed(config, open_registry(config))
-    promote, why = may_promote(config, opened, decision)
-    if promote is None:
-        done = Recorded(run=run, outcome="refused", message=why)
-    else:
-        done = _record(config, opened, run, decision, rejected=None if promote else why)
+    decision = read_decision(config)
+    for _ in range(RACES):
+        opened = approval.completed(config, open_registry(config))
+        promote, why = may_promote(config, opened, decision)
+        if promote is None:
+            done = Recorded(run=run, outcome="refused", message=why)
+        else:
+            done = _record(config, opened, run, decision, rejected=None if promote else why)
+        if promote is None or done.outcome != "refused":
+            break
+        # The branch moved; perhaps another pipeline's run did that, and the champion is the same.
     runs.add(config, run, recorded=done.outcome)
     return replace(done, reasons=decision.reasons)
 
@@ -102,7 +109,7 @@ def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Ver
     made = Recorded(
         run=run,
         outcome="promoted",
-        message=f"{config.record.artifact} {champion.name} is champion",
+        message=f"{opened.registry.artifact} {champion.name} is champion",
         version=champion.name,
         commit=commit,
         branch=branch if not tip or git.is_ancestor(tip, commit) else None,

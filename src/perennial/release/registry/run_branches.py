@@ -1,12 +1,14 @@
 """The branches and tags of a recorded run: which move, their atomic push, and the same in this repository."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from perennial.base.config import Config
-from perennial.base.project.git import GitError
+from perennial.base.project.git import GitError, Repository
+from perennial.base.project.layout import Project
 from perennial.release.audit import dvc_remote
 from perennial.release.registry import waiting
 from perennial.release.registry.access import OpenRegistry
@@ -46,15 +48,24 @@ def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
     tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
     if not tip or repository.is_ancestor(tip, "HEAD"):
         return branch, "HEAD", ""
-    others = repository.run("rev-list", f"HEAD..{tip}").split()
+    # What runs have pushed meanwhile, of this pipeline or of others, is no reason to stay behind.
+    names = set(repository.differing("HEAD", tip))
+    own = names - set(of_siblings(repository, names))
     prefix = repository.run("rev-parse", "--show-prefix")
     ours = {f"{prefix}{file.as_posix()}" for file in recorded_files(config)}
-    by_runs = all(opened.registry.at(commit) for commit in others) and ours.issuperset(
-        repository.differing("HEAD", tip)
-    )
-    if by_runs and repository.is_ancestor("HEAD", tip):
+    between = repository.run("rev-list", f"HEAD..{tip}", "--", *(f":(top,literal){name}" for name in own))
+    by_runs = not own or all(map(opened.registry.at, between.split()))
+    if by_runs and ours.issuperset(own) and repository.is_ancestor("HEAD", tip):
         return branch, tip, ""
     return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
+
+
+def of_siblings(repository: Repository, names: Iterable[str]) -> list[str]:
+    """Those of the files, by their paths from the repository's top, that belong to other pipelines."""
+    project = Project.find(repository.folder)
+    top = replace(repository, folder=project.root).run("rev-parse", "--show-prefix")
+    inside = [name.removeprefix(top) for name in names if name.startswith(top)]
+    return [f"{top}{name}" for name in project.of_others(inside)]
 
 
 def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
@@ -127,13 +138,22 @@ def holds(opened: OpenRegistry, commit: str) -> bool:
 
 
 def follow(opened: OpenRegistry, commit: str) -> None:
-    """Fast-forward the checked-out branch to a commit with the checkout's tree."""
+    """Fast-forward the checked-out branch to a commit with the checkout's tree, but for other pipelines' files.
+
+    Those of their files that nobody has edited here become the commit's.
+    """
     git, branch = opened.repository, opened.repository.branch()
     head = git.run("rev-parse", "HEAD")
     if branch and commit != head and git.is_ancestor(head, commit):
         names = git.differing(head, commit)
+        top = replace(git, folder=Path(git.run("rev-parse", "--show-toplevel")))
+        siblings = set(of_siblings(git, names)) - set(top.changed()[0])
         git.update({f"refs/heads/{branch}": commit})
         try:
             git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
+            there = [name for name in siblings if top.ask("cat-file", "-e", f"{commit}:{name}") is not None]
+            top.run("checkout-index", "--quiet", "--force", "--", *there)
+            for name in siblings.difference(there):
+                (top.folder / name).unlink(missing_ok=True)
         except GitError as error:  # a lock that a dead git left
             log.warning("git's index was not updated, so `git status` shows changes: %s; `git reset`", error)

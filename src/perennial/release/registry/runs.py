@@ -286,7 +286,7 @@ def _code(config: Config) -> dict[str, object]:
         git = repository(Path())
         changes = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD")
         digest = hashlib.sha256(changes.encode(errors="surrogateescape")).hexdigest() if changes else None
-        champion = versions.read(git, config.record.artifact).champion
+        champion = versions.read(git, versions.full_name(git, config.record.artifact)).champion
         return {"revision": git.commit_of("HEAD"), "changes": digest, "champion": champion and champion.name}
     except PerennialError:
         return {"revision": None, "changes": None, "champion": None}

@@ -2,6 +2,7 @@
 
 `classifier@v0.0.7` is a version, `classifier#champion#9` the ninth assignment of a stage. The assignment with
 the highest number is the champion. GTO orders tags by date, so each is dated after all earlier ones.
+`pipelines/birds=classifier@v0.0.1` is a version of the artifact in the dvc.yaml of that folder.
 Source: https://github.com/iterative/gto
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.base.project.git import LAST_DATE, Repository, after
+from perennial.base.project.layout import STAGES, Project
 
 log = logging.getLogger(__name__)
 CHAMPION = "champion"  # GTO calls this a stage
@@ -23,6 +25,10 @@ FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "c
 FORMAT = " ".join(f"%({name})" for name in FIELDS)
 # git's `--python` quotes each value, so that a message may hold any character.
 QUOTED = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+# Of a dvc.yaml, as GTO and git take it in a tag.
+FOLDER = re.compile(
+    r"(?!.*\.lock(/|$))(?!.*\.\.)[A-Za-z0-9_][\w-]*([./][A-Za-z0-9_][\w-]*)*", re.ASCII
+)  # GTO's
 DIGITS = 9  # of a number in a tag
 # Assignments of any stage count. `!` revokes an assignment or a version; GTO may number such tags of a version.
 TAG = re.compile(
@@ -122,6 +128,24 @@ class Registry:
         """The name of the next version."""
         major, minor, patch = self.last_version
         return f"v{major}.{minor}.{patch + 1}"
+
+
+def full_name(repository: Repository, artifact: str) -> str:
+    """The name of an artifact in tags: with the folder of its dvc.yaml, if that is not the repository's top.
+
+    A project in a subfolder that has versions without it keeps such names.
+    """
+    folder = repository.run("rev-parse", "--show-prefix").rstrip("/")
+    if not FOLDER.fullmatch(folder):
+        return artifact
+    name = f"{folder}={artifact}"
+    is_top = not Project.find(repository.folder).name
+
+    def known(of: str) -> bool:
+        return bool(repository.run("for-each-ref", "--count=1", *tag_patterns(of)))
+
+    at_top = repository.ask("cat-file", "-e", f"HEAD:{STAGES}") is not None
+    return artifact if is_top and not at_top and known(artifact) and not known(name) else name
 
 
 def read(repository: Repository, artifact: str) -> Registry:

@@ -1,6 +1,7 @@
 """Find in git's history which files and lines changed since a path had a recorded digest."""
 
 import hashlib
+import posixpath
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -21,7 +22,7 @@ class PathHistory:
     """The contents of tracked paths at earlier commits."""
 
     def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+        self._repository, self._here = repository, repository.run("rev-parse", "--show-prefix")
         self._objects = cache(repository.tree)
         self._digest_of = cache(self._digest_of_object)
 
@@ -77,18 +78,23 @@ class PathHistory:
 
     def digest(self, commit: str, path: str) -> str | None:
         """The digest that DVC would give a tracked file or folder; None if the commit has none."""
-        found = self._objects(commit).get(path)
+        found = self._objects(commit).get(self._from_top(path))
         return self._digest_of(*found) if found else None
 
     def has_data(self, commit: str, path: str) -> bool:
         """Whether a commit has data at a path, not only the README.md of an empty folder."""
+        place = self._from_top(path)
         return any(
             kind == BLOB
-            and PurePosixPath(name).is_relative_to(path)
+            and PurePosixPath(name).is_relative_to(place)
             and PurePosixPath(name).name != "README.md"
             for name, (kind, _) in self._objects(commit).items()
-            if name.startswith(path)
+            if name.startswith(place)
         )
+
+    def _from_top(self, path: str) -> str:
+        """A path as from the repository's top."""
+        return posixpath.normpath(posixpath.join(self._here, path))
 
     def _digest_of_object(self, kind: str, name: str) -> str:
         if kind == BLOB:

@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable
 from perennial.base.project.dvc_lock import value_at
 from perennial.base.project.git import GitError, Repository
@@ -30,7 +29,7 @@ FOLDER = "rebuilds"
 IDENTITY = re.compile(r"(.*) <(.*)> .*")
 
 
-def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
+def record(opened: OpenRegistry, rebuilt: Rebuilt) -> str:
     """Commit the proof of an equal rebuild of a version, and push it; returns the branch.
 
     Raises:
@@ -38,7 +37,7 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
     """
     if rebuilt.version is None or not rebuilt.equal:
         raise ValueError("only an equal rebuild of a version is a proof")
-    git, branch = opened.repository, f"{FOLDER}/{config.record.artifact}"
+    git, branch = opened.repository, f"{FOLDER}/{opened.registry.artifact}"
     name, content = rebuilt.version.name, _content(git, rebuilt)
     for _ in range(PROOF_TRIES):
         tip = _fetched(opened, branch)
@@ -55,9 +54,9 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
     raise PerennialError(f"the proof of {name} was not pushed: {pushed}; {pushed.remedy or 'run this again'}")
 
 
-def proven(config: Config, opened: OpenRegistry) -> dict[str, dict[str, Any]]:
+def proven(opened: OpenRegistry) -> dict[str, dict[str, Any]]:
     """Read the proofs by version, as last fetched; ignores proofs of another commit than the version's."""
-    branch = f"{FOLDER}/{config.record.artifact}"
+    branch = f"{FOLDER}/{opened.registry.artifact}"
     tips = [_tip(access.here(opened), branch), *([_tip(opened, branch)] if opened.remote else [])]
     found = {name: each for tip in tips if tip for name, each in _read(opened.repository, tip).items()}
     commits = {version.name: version.commit for version in opened.registry.versions}
@@ -67,7 +66,7 @@ def proven(config: Config, opened: OpenRegistry) -> dict[str, dict[str, Any]]:
 def _read(git: Repository, tip: str) -> dict[str, dict[str, Any]]:
     """The proofs in a commit of the branch; files that hold none are left out."""
     found = {}
-    for file in git.run("ls-tree", "-r", "--name-only", "-z", tip, "--", FOLDER).split("\0"):
+    for file in git.run("ls-tree", "--full-tree", "-r", "--name-only", "-z", tip, "--", FOLDER).split("\0"):
         proof = documents.json_object(git.blob(f"{tip}:{file}") or b"") if file else {}
         if not proof:
             continue
@@ -78,9 +77,9 @@ def _read(git: Repository, tip: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def unproven(config: Config, opened: OpenRegistry) -> Sequence[Version]:
+def unproven(opened: OpenRegistry) -> Sequence[Version]:
     """The versions without a proof, the oldest first."""
-    known = proven(config, opened)
+    known = proven(opened)
     return [version for version in opened.registry.versions if version.name not in known]
 
 
@@ -129,7 +128,7 @@ def _commit(git: Repository, tip: str | None, name: str, text: str) -> str:
     """Commit a proof on top of the branch; the first commit has no parent."""
     blob = git.run("hash-object", "-w", "--stdin", stdin=text)
     file = f"{name}.json"
-    listed = git.run("ls-tree", "-z", f"{tip}:{FOLDER}").split("\0") if tip else []
+    listed = git.run("ls-tree", "--full-tree", "-z", f"{tip}:{FOLDER}").split("\0") if tip else []
     rows = [row for row in listed if row and row.partition("\t")[2] != file]
     rows.append(f"100644 blob {blob}\t{file}")
     inner = git.run("mktree", "-z", stdin="\0".join(rows) + "\0")

@@ -18,9 +18,9 @@ from perennial.base.project.pins import ChampionPin, SourcePin, of_revision
 from perennial.base.runtime import processor
 from perennial.release.audit import sides
 from perennial.release.audit.compare import commit_of
-from perennial.release.audit.needs import Need, needs
+from perennial.release.audit.needs import Need, in_pipeline, needs
 from perennial.release.audit.objects import DvcObjects
-from perennial.release.registry.versions import Version, read
+from perennial.release.registry.versions import Version, full_name, read
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import (
     CODE_OF,
@@ -127,9 +127,9 @@ def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None,
     Raises:
         ConfigError: there is neither a version nor a revision of that name.
     """
-    registry = read(git, artifact)
+    registry = read(git, full_name(git, artifact))
     for version in registry.versions:
-        if revision in {version.name, f"{artifact}@{version.name}"}:
+        if revision in {version.name, f"{registry.artifact}@{version.name}"}:
             return version, version.commit
     commit = commit_of(git, revision)
     return registry.at(commit), commit
@@ -285,7 +285,7 @@ class _Building:
             revisions = [self._commit]
             if self._done.states.get("champion", "equal") != "equal" and (opponent := self._opponent()):
                 revisions.append(opponent)
-            needed, _ = needs(self._git, revisions, remote.content)
+            needed, _ = needs(self._git, revisions, remote.content, in_pipeline(self._git))
             held = remote.listing(needed)
             there = [each for each in needed if each in held]
             doubtful = [each for each in there if remote.folder or remote.doubtful(each, held[each])]

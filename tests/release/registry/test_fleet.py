@@ -1,0 +1,145 @@
+"""Several pipelines in one repository: each has its versions, its champion and its records."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from support import pipelines
+from support.pipelines import Project
+
+from perennial.base.files import make_folder
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> dict[str, Project]:
+    return pipelines.fleet(tmp_path / "base", "ants", "birds")
+
+
+def on_main(project: Project) -> list[str]:
+    """The subjects of the commits on the remote's main branch, the newest first."""
+    project.git("fetch", "-q", "origin")
+    return project.git("log", "--format=%s", "origin/main").splitlines()
+
+
+def apart(fleet: dict[str, Project]) -> dict[str, Project]:
+    """Each pipeline in a clone of its own, where its first run is reproduced."""
+    found = {}
+    for name, project in fleet.items():
+        top = fleet[""].clone(f"clone of {name or 'top'}")
+        found[name] = Project(top.folder / project.folder.relative_to(fleet[""].folder), top.home)
+        found[name].reproduce()
+    return found
+
+
+def test_each_pipeline_has_its_own_versions(fleet):
+    for project in fleet.values():
+        assert project.perennial("record", "night")["version"] == "v0.0.1"
+    assert set(fleet[""].tags()) == {
+        "classifier@v0.0.1", "classifier#champion#1",
+        "pipelines/ants=classifier@v0.0.1", "pipelines/ants=classifier#champion#1",
+        "pipelines/birds=classifier@v0.0.1", "pipelines/birds=classifier#champion#1",
+    }  # fmt: skip
+    birds = fleet["birds"]
+    (known,) = birds.perennial("versions")
+    assert known["commit"] == birds.git("rev-parse", "pipelines/birds=classifier@v0.0.1^{commit}")
+    birds.data("0.9 second")
+    birds.reproduce()
+    assert birds.perennial("promote", "--push")["version"] == "v0.0.2"
+    assert birds.perennial("rollback", "--push")["version"] == "v0.0.1"
+    assert fleet["ants"].perennial("versions")[0]["champion"]
+
+
+def test_dvc_finds_the_artifact_of_a_version_by_the_name_of_its_folder(fleet, tmp_path):
+    birds = fleet["birds"]
+    birds.perennial("record", "night")
+    birds.data("0.9 second")
+    birds.reproduce()
+    birds.perennial("promote", "--push")
+    url, name = str(fleet[""].folder), "pipelines/birds:classifier"
+    for option, value, data in (("--rev", "v0.0.1", "0.8 first birds"), ("--stage", "champion", "0.9 second")):
+        birds.must("dvc", "artifacts", "get", url, name, option, value, "-o", str(tmp_path / value))
+        assert (tmp_path / value / "model").read_text() == f"{data}\n"
+
+
+def test_what_other_pipelines_pushed_meanwhile_is_kept(fleet, tmp_path):
+    """Each run works in a checkout of its own; all began at the same commit."""
+    clones = apart(fleet)
+    done = {name: each.perennial("record", f"night-{name or 'top'}") for name, each in clones.items()}
+    assert {each["outcome"] for each in done.values()} == {"promoted"}
+    assert {each["branch"] for each in done.values()} == {"main"}
+    assert len(on_main(fleet[""])) == 3 + 2  # with those of the fixture
+    for name, project in fleet.items():
+        assert (
+            project.git("show", "origin/main:./dvc.lock")
+            == (clones[name].folder / "dvc.lock").read_text().strip()
+        )
+    last = clones["birds"]
+    assert last.git("status", "--porcelain") == ""  # files of the others are here, too
+
+
+def test_runs_that_end_at_once_all_reach_the_branch(fleet):
+    with ThreadPoolExecutor() as threads:
+        clones = apart(fleet).values()
+        done = list(threads.map(lambda each: each.perennial("record", str(uuid4())), clones))
+        assert [(each["outcome"], each["branch"]) for each in done] == [("promoted", "main")] * 3
+    assert len(on_main(fleet[""])) == 5
+
+
+def test_code_that_all_pipelines_share_must_be_that_of_the_commit(fleet):
+    (fleet[""].folder / "flows" / "retrain.py").write_text("# edited\n")
+    refused = fleet["birds"].run("perennial", "record", "night")
+    assert refused.returncode == 1
+    assert "flows/retrain.py: not as in the commit" in refused.stderr
+
+
+def test_a_file_of_another_pipeline_may_be_edited(fleet):
+    (fleet["ants"].folder / "data.txt").write_text("0.1 edited\n")
+    (fleet[""].folder / "params.yaml").write_text("# broken\n")
+    assert fleet["birds"].perennial("record", "night")["outcome"] == "promoted"
+    assert (fleet["ants"].folder / "data.txt").read_text() == "0.1 edited\n"
+    changed = fleet[""].git("status", "--porcelain", "--untracked-files=no").split()
+    assert changed == ["M", "params.yaml", "M", "pipelines/ants/data.txt"]
+
+
+def test_a_commit_to_shared_code_keeps_a_run_off_the_branch(fleet):
+    top = fleet[""].clone("clone")
+    birds = Project(top.folder / "pipelines" / "birds", top.home)
+    birds.reproduce()
+    (fleet[""].folder / "flows" / "retrain.py").write_text("# other code\n")
+    fleet[""].git("commit", "-qam", "Other code")
+    fleet[""].git("push", "-q", "origin", "main")
+    done = birds.perennial("record", "night")
+    assert (done["outcome"], done["branch"]) == ("promoted", "run/night")
+    assert "main has commits that this run does not have" in done["message"]
+
+
+def test_runs_lists_those_of_the_pipeline(fleet):
+    for name, project in fleet.items():
+        project.must("perennial", "runs", "start", f"night-{name or 'top'}")
+        project.perennial("record", f"night-{name or 'top'}")
+        project.must("rm", "-r", "runs")
+    listed = {name: [each["run"] for each in project.perennial("runs")] for name, project in fleet.items()}
+    assert listed == {"": ["night-top"], "ants": ["night-ants"], "birds": ["night-birds"]}
+
+
+def test_only_the_own_outputs_are_pushed(fleet, tmp_path):
+    store = make_folder(tmp_path / "store") or tmp_path / "store"
+    top = fleet[""]
+    top.must("dvc", "remote", "add", "-d", "store", str(store))
+    top.git("commit", "-qam", "Remote")
+    top.git("push", "-q", "origin", "main")
+    fleet["birds"].perennial("record", "night")
+    texts = {file.read_bytes() for file in store.rglob("*") if file.is_file()}
+    assert b"0.8 first birds\n" in texts
+    assert b"0.8 first ants\n" not in texts
+
+
+def test_gc_in_one_pipeline_keeps_the_objects_of_all(fleet):
+    for project in fleet.values():
+        project.perennial("record", "night")
+    before = sorted(fleet[""].cache.rglob("files/md5/*/*"))
+    for project in fleet.values():
+        project.must("perennial", "gc", "--days", "0", "--yes")
+    assert sorted(fleet[""].cache.rglob("files/md5/*/*")) == before
+    fleet[""].must("perennial", "audit")
