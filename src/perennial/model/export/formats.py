@@ -176,27 +176,68 @@ def _to_onnx(graph: Any, _: Representative) -> bytes:
     tf2onnx = importlib.import_module("tf2onnx.convert")
     names = [f"{name}:0" for name in (IMAGE, *OUTPUTS)]
     with np.errstate(all="ignore"), suppressed("tensorflow", DEPRECATED):
-        model, _ = tf2onnx.from_graph_def(graph, input_names=names[:1], output_names=names[1:], opset=OPSET)
-    _number_constants(model.graph)
+        model, _ = tf2onnx.from_graph_def(
+            graph,
+            input_names=names[:1],
+            output_names=names[1:],
+            opset=OPSET,
+            custom_op_handlers={"Erfc": (_erfc, [])},
+        )
+    _order(model.graph)
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _number_constants(graph: Any) -> None:
-    """Name the constants of an ONNX graph by their use, as tf2onnx keeps an arbitrary one of equals.
+def _erfc(graph: Any, node: Any, name: str, _: object) -> None:
+    """Write an operation of GELU that ONNX does not have as 1 - erf(x)."""
+    shape, kind = graph.get_shape(node.output[0]), graph.get_dtype(node.output[0])
+    graph.remove_node(node.name)
+    erf = graph.make_node("Erf", node.input, name=f"{name}/erf", shapes=[shape], dtypes=[kind])
+    one = graph.make_const(f"{name}/one", np.ones((), np.float32))
+    inputs = [one.output[0], erf.output[0]]
+    graph.make_node("Sub", inputs, outputs=node.output, name=name, shapes=[shape], dtypes=[kind])
 
-    Graphs with loops or branches stay unchanged, because their subgraphs may use constants, too.
+
+def _order(graph: Any) -> None:
+    """Order the nodes of an ONNX graph from the outputs back, and name them and the constants by their place.
+
+    Of equal nodes and constants tf2onnx keeps arbitrary ones, in an arbitrary order, with numbers that go on
+    from one call to the next. Graphs with loops or branches stay unchanged, because their subgraphs use these
+    names, too.
     """
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return
+    makers = {name: node for node in graph.node for name in node.output}
+    ordered: dict[str, Any] = {}  # nodes by their first output
+    waiting = [makers[output.name] for output in reversed(graph.output)]
+    while waiting:
+        node = waiting[-1]
+        needed = [makers[name] for name in node.input if name in makers]
+        if missing := [each for each in needed if each.output[0] not in ordered]:
+            waiting += reversed(missing)
+        else:
+            ordered.setdefault(waiting.pop().output[0], node)
+    kept = {each.name for each in (*graph.input, *graph.output)}
     constants = {each.name: each for each in graph.initializer}
-    used = dict.fromkeys(name for node in graph.node for name in node.input if name in constants)
+    used = dict.fromkeys(name for node in ordered.values() for name in node.input if name in constants)
     names = {name: f"constant_{number}" for number, name in enumerate(used)}
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-    del graph.initializer[:]
+    renamed = dict(names)
+    for place, node in enumerate(ordered.values()):
+        node.name = f"{node.op_type}_{place}"
+        made = {name: f"{node.name}:{number}" for number, name in enumerate(node.output) if name not in kept}
+        renamed |= made
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [made.get(name, name) for name in node.output]
+    nodes = [type(node).FromString(node.SerializeToString()) for node in ordered.values()]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
     for name, new in names.items():
         constants[name].name = new
         graph.initializer.append(constants[name])
+    sizes = [dim for each in (*graph.input, *graph.output) for dim in each.type.tensor_type.shape.dim]
+    unknown = list(dict.fromkeys(size.dim_param for size in sizes if size.dim_param))
+    for size in sizes:
+        if size.dim_param:
+            size.dim_param = f"size_{unknown.index(size.dim_param)}"
 
 
 def _load_onnx(file: Path) -> Predict:
