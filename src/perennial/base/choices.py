@@ -26,7 +26,8 @@ Model = Literal[
     "mobilenet_v3_large_075", "mobilenet_v3_small", "mobilenet_v3_small_075", "nasnet_cifar", "nasnet_mobile",
     "nasnet_large", "pnasnet_mobile", "pnasnet_large", "efficientnet_v2_b0", "efficientnet_v2_b1",
     "efficientnet_v2_b2", "efficientnet_v2_b3", "efficientnet_v2_s", "efficientnet_v2_m", "efficientnet_v2_l",
-    "convnext_tiny", "convnext_small", "convnext_base", "convnext_large", "convnext_xlarge",
+    "convnext_tiny", "convnext_small", "convnext_base", "convnext_large", "convnext_xlarge", "vit_base_16",
+    "vit_base_32", "vit_large_16", "deit_tiny_16", "deit_small_16", "deit_base_16",
 ]  # fmt: skip
 Transparency = Literal["drop", "white"]
 Split = Literal["train", "validation", "test"]

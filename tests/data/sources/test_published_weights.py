@@ -106,7 +106,7 @@ def test_other_bytes_than_the_recorded_are_refused(config: Config, server: Serve
 
 def test_a_file_of_another_format_is_refused_and_not_recorded(config: Config, server: Server) -> None:
     server.put(FILE, WEIGHTS.replace(b"layer_names", b"layers"))  # like save_weights of Keras 3
-    with pytest.raises(DataError, match="holds no list of layers"):
+    with pytest.raises(DataError, match="has no layer_names, as the published files do"):
         run(config)
     assert not config.paths.digests.exists()
     files.write_bytes(KEPT / FILE, WEIGHTS)

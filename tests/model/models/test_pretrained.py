@@ -22,7 +22,7 @@ class Asked(Exception):
 
 
 def test_every_network_of_keras_has_published_weights() -> None:
-    assert set(pretrained.PRETRAINED) == MAKERS.keys()
+    assert set(pretrained.PRETRAINED) == MAKERS.keys() | pretrained.PRESETS.keys()
     assert all(pretrained.published(name, None) for name in MAKERS)
     assert pretrained.published("lenet", 28) is None
 

@@ -157,7 +157,7 @@ class ModelConfig(Section):
     )
     weights: str | None = option(
         None,
-        "imagenet: the weights that Keras Applications publishes for this network; or a file of such weights; "
+        "imagenet: the weights that Keras publishes for this network; or a file of such weights; "
         "null: random weights",
     )
     weights_url: Url | None = option(

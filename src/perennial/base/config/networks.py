@@ -83,12 +83,18 @@ NETWORKS: dict[str, Network] = {
     "convnext_base": Network(87_576_714, "inception", 85.3, keras="ConvNeXtBase"),
     "convnext_large": Network(196_245_706, "inception", 86.3, keras="ConvNeXtLarge"),
     "convnext_xlarge": Network(348_168_458, "inception", 86.7, keras="ConvNeXtXLarge"),
+    "vit_base_16": Network(85_806_346, "inception", least_size=16),
+    "vit_base_32": Network(87_535_882, "inception", image_size=384),
+    "vit_large_16": Network(303_311_882, "inception", least_size=16),
+    "deit_tiny_16": Network(5_526_730, "inception", least_size=16),
+    "deit_small_16": Network(21_670_282, "inception", least_size=16),
+    "deit_base_16": Network(85_807_882, "inception", least_size=16),
 }
 SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
 
 
 # Beginnings of names of networks that TF-Slim does not have.
-OTHERS = ("convnext", "efficientnet", "fast_cnn", "keras")
+OTHERS = ("convnext", "deit", "efficientnet", "fast_cnn", "keras", "vit")
 
 
 def is_slim(name: str) -> bool:

@@ -1,8 +1,10 @@
 """Published weights: which networks have them, where they are, and their licences.
 
-Source: keras/src/applications/*.py of Keras 3. It has no digests for MobileNet V1 and V2.
+Sources: keras/src/applications/*.py of Keras 3, which has no digests for MobileNet V1 and V2; and the presets
+of KerasHub (keras_hub/src/models/*/*_presets.py), without digests, at https://huggingface.co/keras.
 """
 
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 from perennial.base import choices
@@ -35,6 +37,14 @@ MOBILENET_V2 = {
     "mobilenet_v2_050": "0.5", "mobilenet_v2_035": "0.35",
 }  # fmt: skip
 MOBILENET_V2_SIZES = (96, 128, 160, 192, 224)
+HUB, HUB_FILE = "https://huggingface.co/keras/", "model.weights.h5"  # in a folder per preset
+PRESETS = {
+    "vit_base_16": "vit_base_patch16_224_imagenet", "vit_base_32": "vit_base_patch32_384_imagenet",
+    "vit_large_16": "vit_large_patch16_224_imagenet",
+    "deit_tiny_16": "deit_tiny_distilled_patch16_224_imagenet",
+    "deit_small_16": "deit_small_distilled_patch16_224_imagenet",
+    "deit_base_16": "deit_base_distilled_patch16_224_imagenet",
+}  # fmt: skip
 # Path below BASE and digest: MD5 if it has 32 digits, SHA-256 if it has 64.
 FILES = {
     "vgg_16": (f"vgg16/vgg16{ENDING}", "6d6bbae143d832006294945121d1f1fc"),
@@ -95,17 +105,25 @@ class PublishedWeights(NamedTuple):
     name: str
     digest: str | None  # MD5 or SHA-256, by its length; None where Keras has none
     licence: str | None
+    preset: str = ""  # of KerasHub, whose files all have one name
 
     @property
     def url(self) -> str:
         """The address of the file."""
         return self.folder + self.name
 
+    @property
+    def file(self) -> Path:
+        """Where the file lies in the folder of downloads."""
+        return Path(self.preset, self.name)
+
 
 def published(network: str, image_size: int | None) -> PublishedWeights | None:
     """The published weights of a network for the nearest image size; None if there are none."""
     if network not in PRETRAINED:
         return None
+    if preset := PRESETS.get(network):
+        return PublishedWeights(f"{HUB}{preset}/resolve/main/", HUB_FILE, None, "Apache-2.0", preset)
     wanted = image_size or 224
     if network in MOBILENET_V1:
         size = min(MOBILENET_V1_SIZES, key=lambda each: abs(each - wanted))

@@ -23,11 +23,11 @@ REQUIREMENTS = Path("requirements")
 # The other packages check, print, download, lock, or compute a standard such as CRC-32, equal in every version.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("numpy", "pillow", "protobuf", "scikit-learn"),
-    "train": ("h5py", "keras", "ml-dtypes", "numpy", "protobuf", "scipy", "tensorflow"),
+    "train": ("h5py", "keras", "keras-hub", "ml-dtypes", "numpy", "protobuf", "scipy", "tensorflow"),
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }
-EXTRAS = ("onnx",)  # lock files with the packages of some export formats
+EXTRAS = ("onnx", "keras-hub")  # lock files with the packages of some export formats and networks
 # The stages that have each file as a parameter.
 STAGES = {
     file: tuple(name for name, stage in stages.STAGES.items() if file in stage.environment) for file in PACKAGES

@@ -22,7 +22,8 @@ from perennial.data.downloads.spec import (
 from perennial.data.sources.weights import DOWNLOADS
 
 log = logging.getLogger(__name__)
-HDF5, LAYERS = b"\x89HDF\r\n\x1a\n", b"layer_names"
+HDF5 = b"\x89HDF\r\n\x1a\n"
+LAYERS, WEIGHTS = b"layer_names", b"vars"  # names in the files of Keras Applications, and of Keras 3
 MD5_DIGITS = 32
 ALTERNATIVES = " Or set model.weights to the path of such a file, or to null for random weights."
 
@@ -30,8 +31,9 @@ ALTERNATIVES = " Or set model.weights to the path of such a file, or to null for
 def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     """Return the verified file: from an earlier call, placed by hand, from Keras' own cache, or downloaded.
 
-    The first file is compared with the digest that Keras publishes (for MobileNet V1 and V2 it publishes
-    none). Its digest is then recorded in `paths.digests`, and later files are compared with that.
+    The first file is compared with the digest that Keras publishes (for MobileNet V1 and V2, and presets of
+    KerasHub, it publishes none). Its digest is then recorded in `paths.digests`, and later files are compared
+    with that.
 
     Raises:
         ConfigError: no weights are published for the network.
@@ -40,7 +42,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     """
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:
         raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
-    folder, url = config.paths.work / DOWNLOADS, config.model.weights_url
+    folder, url = config.paths.work / DOWNLOADS / found.preset, config.model.weights_url
     recorded = recorded_digest(config.paths.digests, found.url)
     spec = _spec(found, recorded)
     file = folder / found.name
@@ -57,7 +59,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
         except (DataError, PerennialError) as error:
             pinned = f" {_unpin(found, config)}" if recorded else ""
             raise type(error)(f"{error}{_by_hand(spec, address, folder)}{pinned}") from error
-    _require_keras_weights(file)
+    _require_keras_weights(file, WEIGHTS if found.preset else LAYERS)
     if recorded is None:
         record_digest(config.paths.digests, found.url, files.sha256(file))
     return file
@@ -95,22 +97,22 @@ def _unpin(found: PublishedWeights, config: Config) -> str:
     )
 
 
-def _require_keras_weights(file: Path) -> None:
+def _require_keras_weights(file: Path, marker: bytes) -> None:
     """Check the format before the digest is recorded.
 
     Raises:
-        DataError: it is no HDF5 file, and was removed; or not one as Keras Applications publishes them.
+        DataError: it is no HDF5 file, and was removed; or not one as Keras publishes them.
     """
     with file.open("rb") as stream:
         start = stream.read(len(HDF5))
         if start == HDF5:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                if content.find(LAYERS) >= 0:  # HDF5 stores names of attributes as they are
+                if content.find(marker) >= 0:  # HDF5 stores names of attributes as they are
                     return
     if start == HDF5:
         raise DataError(
-            f"{file} holds no list of layers (attribute {LAYERS.decode()}), as the files of Keras Applications "
-            "do: `save_weights` of Keras 3 writes another format; no digest was recorded; put the published "
+            f"{file} has no {marker.decode()}, as the published files do: Keras Applications has another "
+            "format than KerasHub and `save_weights` of Keras 3; no digest was recorded; put the published "
             "file in its place, or set model.weights to the path of this one"
         )
     file.unlink()

@@ -58,7 +58,7 @@ def pin(config: Config) -> WeightsPin:
         if path is None:
             found[subfolder] = None
         elif option == IMAGENET and (file := by_name(config)):
-            found[subfolder] = PinnedWeights(path=path, file=file.name)
+            found[subfolder] = PinnedWeights(path=path, file=str(file.file))
         elif not _exists(Path(path)) and kept is not None and kept.path == path:
             found[subfolder] = kept
         else:
@@ -152,7 +152,7 @@ def linked(config: Config) -> Iterator[Mapping[str, Path]]:
             if path is None:
                 continue
             published, target = option == IMAGENET and by_name(config), Path(folder) / SUBFOLDERS[option]
-            source = config.paths.work / DOWNLOADS / published.name if published else Path(path)
+            source = config.paths.work / DOWNLOADS / published.file if published else Path(path)
             if option == IMAGENET:
                 found[option], *_ = _contents(option, source).values()
                 continue
@@ -185,9 +185,9 @@ def _pinned(config: Config) -> dict[str, PinnedWeights]:
                 f"{INITIALIZE}"
             )
         file = by_name(config) if option == IMAGENET else None
-        if each and each.file != (file and file.name):
+        if each and each.file != (file and str(file.file)):
             raise ConfigError(
-                f"{option}: {path} is {file and file.name} for model.name {config.model.name}, but "
+                f"{option}: {path} is {file and file.file} for model.name {config.model.name}, but "
                 f"{WeightsPin.FILE} pins {each.file}; {INITIALIZE}"
             )
         if each is not None:

@@ -1,6 +1,13 @@
 """Model architectures by name."""
 
-from perennial.model.models import keras_applications, slim_inception, slim_nasnet, slim_plain, slim_resnet
+from perennial.model.models import (
+    keras_applications,
+    slim_inception,
+    slim_nasnet,
+    slim_plain,
+    slim_resnet,
+    vision_transformers,
+)
 from perennial.model.models.architecture import Architecture, auxiliary_logits, logits
 from perennial.model.models.fast_cnn import FAST_CNN
 from perennial.model.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
@@ -18,4 +25,5 @@ MODELS: dict[str, Architecture] = {
     **slim_resnet.ARCHITECTURES,
     **slim_nasnet.ARCHITECTURES,
     **keras_applications.ARCHITECTURES,
+    **vision_transformers.ARCHITECTURES,
 }

@@ -1,4 +1,4 @@
-"""Weights pretrained on ImageNet, from a local file of Keras Applications."""
+"""Weights pretrained on ImageNet, from a local file of Keras Applications or KerasHub."""
 
 import logging
 import re
@@ -14,9 +14,10 @@ from keras import applications
 from perennial.base import files
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
-from perennial.model.models import MODELS, slim_nasnet
+from perennial.model.models import MODELS, slim_nasnet, vision_transformers
 from perennial.model.models.architecture import LOGITS
 from perennial.model.models.keras_applications import APPLICATIONS, layer_names
+from perennial.model.models.vision_transformers import TRANSFORMERS
 
 log = logging.getLogger(__name__)
 CLASSES = 1000  # of the published heads
@@ -45,15 +46,20 @@ def require_file(file: Path) -> Path:
 
 
 def load(model: keras.Model, file: Path) -> None:
-    """Load all layers except the head from a file that Keras Applications publishes or Keras wrote.
+    """Load all layers except the head from a file that Keras publishes or wrote.
 
     A file without top also leaves the layers just before the head unchanged. The files have no checksum, so the
     log gives the SHA-256 of the file.
 
     Raises:
-        ConfigError: the model is not from Keras Applications, or the file belongs to another architecture; the
-            model is unchanged.
+        ConfigError: the model is not one of Keras, or the file belongs to another architecture; the model is
+            unchanged.
     """
+    if model.name in TRANSFORMERS:
+        loaded, new = vision_transformers.load(model, TRANSFORMERS[model.name], require_file(file))
+        text = "loaded %d weights from %s (sha256 %s); newly initialized: %s"
+        log.info(text, loaded, file, files.sha256(file), ", ".join(new))
+        return
     if model.name not in MAKERS:
         raise ConfigError(
             f"model.weights must be null for {model.name}, got {file}: it is not in Keras Applications"

@@ -53,7 +53,7 @@ class Description(BaseModel):
 def save(folder: Path, model: keras.Model, description: Description) -> None:
     """Write a model folder atomically: a TensorFlow checkpoint of the weights, and model.json."""
     with outputs.new_folder(folder, "train") as new:
-        tf.train.Checkpoint(model=model).write(str(new / WEIGHTS))
+        tf.train.Checkpoint(**_saved(model)).write(str(new / WEIGHTS))
         files.write_json(new / FILE, description.model_dump(mode="json"))
 
 
@@ -63,17 +63,28 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
     Raises:
         DataError: the folder is missing or damaged, or the digest of its weights differs from model.json.
     """
-    return _loaded(folder, folder / FILE, folder / WEIGHTS, lambda model: {"model": model}, made_by="train")
+    return _loaded(folder, folder / FILE, folder / WEIGHTS, _saved, made_by="train")
 
 
 def load_export(folder: Path) -> tuple[keras.Model, Description]:
     """Load the model in an export and its description; raises the errors of `load`."""
     weights = folder / "variables" / "variables"
+    return _loaded(folder, folder / DESCRIPTION, weights, _listed, made_by="export")
 
-    def saved(model: keras.Model) -> dict[str, object]:
-        return {"weights": [weight.value for weight in model.weights]}
 
-    return _loaded(folder, folder / DESCRIPTION, weights, saved, made_by="export")
+def _saved(model: keras.Model) -> dict[str, object]:
+    """The objects of a model under their names in a checkpoint.
+
+    TensorFlow does not see layers that a layer keeps in a list, as those of transformers: then all weights are
+    listed.
+    """
+    checkpoint = tf.train.Checkpoint(model=model)
+    seen = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
+    return {"model": model} if all(id(weight) in seen for weight in model.weights) else _listed(model)
+
+
+def _listed(model: keras.Model) -> dict[str, object]:
+    return {"weights": [weight.value for weight in model.weights]}
 
 
 def _loaded(
