@@ -17,6 +17,7 @@ from typing import TypeVar
 from perennial.base import config
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
+from perennial.base.project.layout import Project
 from perennial.base.retries import GIT_PAUSES_S
 from perennial.base.runtime import locks
 from perennial.operations.prefect_api.owner import normal
@@ -168,8 +169,9 @@ def _add_submodules(folder: Path, repository: str, lock: int) -> None:
 
 def _share(home: Path, folder: Path, project: str) -> None:
     """Link the shared caches and folders into a checkout; `project`: the digest of its place in git."""
-    (folder / ".dvc").mkdir(exist_ok=True)
-    local = folder / ".dvc" / "config.local"
+    dvc = Project.find(folder).root / ".dvc"
+    dvc.mkdir(exist_ok=True)
+    local = dvc / "config.local"
     local.write_text(f"[cache]\n    dir = {_quoted(str(home / 'cache'))}\n", encoding="utf-8")
     work = folder / ".work"
     work.mkdir(exist_ok=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.project.layout import Project
 from perennial.base.runtime import locks
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
@@ -61,7 +62,7 @@ def python_for(
 
 
 def _lock_files(checkout: Path, names: str) -> list[Path]:
-    folder, wanted = checkout / "requirements", set(names.replace(",", " ").split())
+    folder, wanted = Project.find(checkout).root / "requirements", set(names.replace(",", " ").split())
     if S3 in wanted and not (folder / f"{S3}.txt").is_file():
         wanted = wanted - {S3} | {"base"}
     files = [folder / f"{name}.txt" for name in sorted(wanted)]

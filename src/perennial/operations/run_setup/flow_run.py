@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
+from perennial.base.project.layout import Project
 from perennial.base.retries import RESTARTS
+from perennial.base.runtime import repro
 from perennial.operations.prefect_api.answers import ServerRefused
 from perennial.operations.prefect_api.owner import FOLDER, REPOSITORY, require_no_password
 from perennial.operations.prefect_api.server import PrefectServer, connect
@@ -51,7 +53,7 @@ def start() -> NoReturn:
             python, checkout = _prepared(server, run, parameters.get("rev"))
             if found.get("deployment_id"):
                 deployment = server.request("GET", f"deployments/{found['deployment_id']}")
-                require_taken(checkout, deployment["entrypoint"] or "", parameters)
+                require_taken(Project.find(checkout).root, deployment["entrypoint"] or "", parameters)
     except (PerennialError, OSError) as error:
         _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
@@ -170,7 +172,7 @@ def _become_engine(python: Path, checkout: Path) -> NoReturn:
     environment = {
         **os.environ,
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
-        "PYTHONPATH": os.pathsep.join((str(checkout), str(checkout / "src"))),
+        "PYTHONPATH": repro.python_path(python, checkout),
         "VIRTUAL_ENV": str(python.parents[1]),
     }
     os.chdir(checkout)

@@ -14,6 +14,7 @@ from perennial.base import documents, files
 from perennial.base.errors import PerennialError
 from perennial.base.project import code_digests, dvc_lock, exclusions, pins
 from perennial.base.project.git import Repository, repository
+from perennial.base.project.layout import Project
 from perennial.base.runtime.environment import EXTRAS
 from perennial.release.registry.versions import full_name, read
 
@@ -29,6 +30,8 @@ MATERIALS = (
     *PINNED,
     *map(pins.old_name, PINNED),
     Path("digests.json"),
+)
+SHARED = (  # by the pipelines of a project
     Path(code_digests.FILE),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
     *(Path("requirements", f"{name}.txt") for name in ("base", "perennial", "s3", "gpu", "ray", *EXTRAS)),
@@ -41,7 +44,7 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
 
     `commit`: None if the revision has not been committed yet.
     """
-    contents = {file.as_posix(): read_file(file) for file in MATERIALS}
+    contents = {file.as_posix(): read_file(file) for file in (*MATERIALS, *map(Project.find().shared, SHARED))}
     found = {name: content for name, content in contents.items() if content is not None}
     materials: list[dict[str, Any]] = [
         {"name": name, "digest": {"sha256": hashlib.sha256(content).hexdigest()}}

@@ -81,7 +81,12 @@ def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, 
 def _kind_of_file(path: str) -> Kind:
     if path == WeightsPin.FILE.as_posix():
         return "weights"
-    return "code" if f"{path}/".startswith(CODE) or path.endswith(".py") else "data"
+    return "code" if f"{from_top(path)}/".startswith(CODE) or path.endswith(".py") else "data"
+
+
+def from_top(path: str) -> str:
+    """A path in dvc.lock as from the project's top folder, which lies two above that of a further pipeline."""
+    return path.removeprefix("../../")
 
 
 def code_of(file: str, key: str) -> str | None:
@@ -93,7 +98,7 @@ def code_of(file: str, key: str) -> str | None:
 def _kind_of_value(file: str, key: str) -> Kind:
     if code_of(file, key):
         return "code"
-    if file.startswith(ENVIRONMENT):
+    if from_top(file).startswith(ENVIRONMENT):
         return "packages"
     if file == ChampionPin.FILE.as_posix():
         return "champion"

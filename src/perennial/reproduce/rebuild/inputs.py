@@ -18,7 +18,7 @@ from perennial.base.project.git import Repository
 from perennial.base.project.stages import STAGES
 from perennial.data.datasets import DATASETS
 from perennial.data.sources.pin import listed
-from perennial.reproduce.rebuild.differences import ENVIRONMENT, Difference
+from perennial.reproduce.rebuild.differences import ENVIRONMENT, Difference, from_top
 from perennial.reproduce.rebuild.history import PathHistory
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
 
@@ -52,7 +52,11 @@ def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) 
         section, _, name = key.partition(".")
         required = section == "packages" or name in packages
         accepted = list(map(str, versions)) if isinstance(versions, list) else [str(versions)]
-        if file.startswith(ENVIRONMENT) and required and (found := packages.get(name)) not in accepted:
+        if (
+            from_top(file).startswith(ENVIRONMENT)
+            and required
+            and (found := packages.get(name)) not in accepted
+        ):
             what = f"the installed {name}, in {file}"
             yield Difference("packages", stage, what, versions, found)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.errors import PerennialError, redacted
 from perennial.base.project import code_digests, dvc
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import Project
@@ -123,13 +123,10 @@ def workspace(
     `cache`: the DVC cache to use; None for an empty one.
 
     Raises:
-        ConfigError: the project is a subfolder of a repository, or the revision has no lock file.
+        ConfigError: the revision has no lock file.
         PerennialError: the packages cannot be installed; says which differ.
     """
-    if prefix := repository.run("rev-parse", "--show-prefix"):
-        raise ConfigError(
-            f"the project is the folder {prefix} of a larger repository, which is neither rebuilt nor bisected"
-        )
+    top, inside = repository.run("rev-parse", "--show-toplevel"), repository.run("rev-parse", "--show-prefix")
     base = files.home() / "rebuilds"
     remove_left(base)
     here = base / f"{commit[:12]}-{os.getpid()}"
@@ -138,8 +135,8 @@ def workspace(
             cache.mkdir(parents=True, exist_ok=True)
             here.mkdir(parents=True)
             (here / "cache").symlink_to(cache)
-        folder = prepare(here, str(repository.folder.resolve()), "rebuild", commit)
-        _add_remotes(folder / ".dvc" / "config.local")
+        folder = prepare(here, top, "rebuild", commit, inside.rstrip("/"))
+        _add_remotes(Project.find(folder).root / ".dvc" / "config.local")
         python, packages = _python(folder)
         log.info("checkout in %s, packages of %s", folder, python.parents[1])
         yield Workspace(folder, python, packages)
@@ -166,7 +163,7 @@ def _add_remotes(file: Path) -> None:
 
 def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
     """Return this Python if it has exactly the packages of the revision's lock, else that of an environment."""
-    base = checkout / "requirements" / "base.txt"
+    base = Project.find(checkout).root / "requirements" / "base.txt"
     own = Path(sys.executable)
     differing = [f"{base.name} is not in this revision"]
     if base.is_file():

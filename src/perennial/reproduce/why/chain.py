@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from perennial.base.errors import PerennialError, listed
 from perennial.base.project import dvc_lock
+from perennial.base.project.layout import Project
 from perennial.reproduce.rebuild.differences import ENVIRONMENT, WEIGHTS
 from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.why import differences, effect
@@ -128,7 +129,7 @@ def paths(step: Step) -> list[str]:
     if step.kind == "code":
         return []
     if step.kind == "packages":
-        return [ENVIRONMENT.rstrip("/"), "requirements"]
+        return [Project.find().shared(name).as_posix() for name in (ENVIRONMENT, "requirements")]
     return [difference.what for difference in step.found if not _is_parameter(difference.what, step.commit)]
 
 

@@ -146,7 +146,6 @@ def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> It
     """A scratch checkout for mixtures; removed at the end unless `keep`.
 
     Raises:
-        ConfigError: the project is a folder of a larger repository.
         PerennialError: the packages of the revision cannot be installed.
     """
     cache = dvc.cache_folder(dvc.configuration()).resolve()

@@ -14,7 +14,7 @@ from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import inputs
-from perennial.reproduce.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs
+from perennial.reproduce.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs, from_top
 from perennial.reproduce.rebuild.history import PathHistory
 from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.rebuild.rebuild import find
@@ -135,7 +135,7 @@ class Revisions:
         params = {key: value for key, value in entry.params.items() if key[0] not in read}
         params |= inputs.values_in(own, loaded)
         for file in read:
-            if file.startswith(ENVIRONMENT):  # dvc.lock has all of these
+            if from_top(file).startswith(ENVIRONMENT):  # dvc.lock has all of these
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
