@@ -12,10 +12,13 @@ from tasks.steps import check_champion, report_checks, require_all_seen, start_r
 
 
 @flow(flow_run_name=run_name, log_prints=True)
-def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
+def monitor(deployment: str | None = None) -> dict[str, Any]:
     """Check the source, the champion and new data; retrain if a rule of `monitor` in params.yaml fires.
 
     One change starts one run of `deployment`, however often this flow runs.
+
+    Args:
+        deployment: Such as retrain/on-demand, which is the default; that of the pipeline in a further one.
     """
     require_worth_starting()
     check_parameters()

@@ -27,7 +27,7 @@ from support.parameters import change_params
 
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.prefect_api import project
+from perennial.operations.prefect_api import owner
 from perennial.operations.prefect_api import server as api
 from perennial.operations.remote_runs import start, status
 from perennial.operations.run_setup import flow_run
@@ -76,7 +76,7 @@ class Place:
             temporary_settings({PREFECT_API_URL: self.server.url}),
             warnings.catch_warnings(action="ignore", category=ResourceWarning),
         ):
-            for name in (project.REPOSITORY, project.FOLDER, project.PIPELINE):
+            for name in (owner.REPOSITORY, owner.FOLDER, owner.PIPELINE):
                 patch.setenv(name, "")
                 patch.delenv(name)
             patch.setenv("PREFECT_API_URL", self.server.url)
@@ -158,7 +158,7 @@ def test_a_name_of_another_project_is_refused_and_nothing_is_changed(make: Calla
 
 def _run_and_status_leave_it_alone(first: Place, second: Place) -> None:
     environment = {"PREFECT_API_URL": first.server.url}
-    mine = project.of_checkout(second.folder, "classifier", {})
+    mine = owner.of_checkout(second.folder, "classifier", {})
     with api.connect(environment) as client:
         with pytest.raises(ConfigError, match=r"retrain/nightly belongs to .*; nothing was started"):
             start.start(client, "nightly", {}, mine)
@@ -295,7 +295,7 @@ def own_pool(server: Server) -> Iterator[None]:
 def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[[str], Place]) -> None:
     place = make("A")
     server, queue = place.server, "/work_pools/own/queues/default"
-    own, environment = project.of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
+    own, environment = owner.of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
     with own_pool(server), api.connect(environment) as client:
         started = start.start(client, "mine", {})
 
@@ -457,10 +457,11 @@ def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[[str
     place.declare(lambda listed: listed[2].update(name="watch"))
     place.server.request("PATCH", "/work_pools/cpu", {"concurrency_limit": 3})
     told = place.deploy()
+    own = json.dumps(["perennial", f"repository {place.folder}", "pipeline classifier"])
     assert place.of("retrain/on-demand")["paused"]
     for words in (
         "schedules.often.schedule.cron is now 0 3 * * *, was 0 5 * * *",
-        'tags is now ["perennial"], was ["perennial", "team"]',
+        f'tags is now {own}, was ["perennial", "team"]',
         "parameters.push is now true, was false",
         "job_variables.env.TOKEN is removed",
         "concurrency_limit is now not set, was 2",
@@ -573,3 +574,73 @@ def test_the_settings_of_prefects_profile_are_used(
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert "the server has no deployment retrain/none" in done.stderr, done.stderr
+
+
+@pytest.fixture
+def fleet(make: Callable[[str], Place]) -> Place:
+    """A project with a pipeline in its top folder, and two others."""
+    place = make("fleet")
+    for name in ("ants", "birds"):
+        folder = place.folder / "pipelines" / name
+        folder.mkdir(parents=True)
+        shutil.copy(ROOT / "params.yaml", folder)
+    (place.folder / "flows").mkdir()
+    for folder in (place.folder, *(place.folder / "pipelines").iterdir()):
+        shutil.copy(ROOT / "dvc.yaml", folder)
+    return place
+
+
+def names(place: Place) -> set[str]:
+    flows = {each["id"]: each["name"] for each in place.server.post("/flows/filter", {})}
+    return {f"{flows[each['flow_id']]}/{each['name']}" for each in place.server.post("/deployments/filter", {})}
+
+
+def test_all_pipelines_of_a_project_are_deployed_at_once(fleet: Place) -> None:
+    printed = fleet.deploy()
+    assert "folders pipelines/ants, pipelines/birds" in printed
+    short = [name.split("/") for name in NAMES]
+    assert names(fleet) == {
+        f"{flow}/{start}{name}" for flow, name in short for start in ("", "ants-", "birds-")
+    }
+    birds = fleet.of("retrain/birds-nightly")
+    assert birds["job_variables"]["env"]["PERENNIAL_FOLDER"] == "pipelines/birds"
+    assert birds["tags"] == ["perennial", f"repository {fleet.folder}", "pipeline birds"]
+    assert "PERENNIAL_FOLDER" not in fleet.of("retrain/nightly")["job_variables"]["env"]
+    assert "is now" not in fleet.deploy()
+
+
+def test_a_pipeline_may_have_other_schedules_and_keeps_what_a_person_set(fleet: Place) -> None:
+    own = {"name": "nightly", "schedules": [{"slug": "nightly", "cron": "0 5 * * *", "active": False}]}
+    text = json.dumps({"deployments": [own]})
+    (fleet.folder / "pipelines" / "birds" / "prefect.yaml").write_text(text)
+    fleet.deploy()
+    fleet.server.request("PATCH", _path_of(fleet, "retrain/birds-nightly"), {"active": True})
+    fleet.deploy()
+    found = {name: fleet.of(f"retrain/{name}")["schedules"][0] for name in ("ants-nightly", "birds-nightly")}
+    crons = {name: (each["schedule"]["cron"], each["active"]) for name, each in found.items()}
+    assert crons == {"ants-nightly": ("0 2 * * *", False), "birds-nightly": ("0 5 * * *", True)}
+
+
+def _path_of(place: Place, deployment: str) -> str:
+    found = place.of(deployment)
+    return f"/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
+
+
+def test_deployments_of_a_pipeline_that_is_gone_are_removed_and_nobody_elses(
+    fleet: Place, make: Callable[[str], Place]
+) -> None:
+    fleet.deploy()
+    other = make("other")
+    other.declare(lambda listed: [each.update(name=f"other-{each['name']}") for each in listed])
+    other.deploy()
+    shutil.rmtree(fleet.folder / "pipelines" / "ants")
+    assert "Removed the deployment retrain/ants-nightly" in fleet.deploy()
+    assert {"retrain/birds-nightly", "retrain/nightly", "retrain/other-nightly"} <= names(fleet)
+    assert not any("/ants-" in name for name in names(fleet))
+
+
+def test_two_deployments_of_one_name_are_refused(fleet: Place) -> None:
+    fleet.declare(lambda listed: listed[0].update(name="birds-nightly"))
+    code, printed = fleet.try_to_deploy()
+    assert code == 2
+    assert "two deployments are called retrain/birds-nightly" in printed

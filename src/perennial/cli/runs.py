@@ -4,13 +4,14 @@ import dataclasses
 import importlib
 import os
 import sys
-from pathlib import Path
+from contextlib import chdir
 from typing import Annotated, Any, Literal
 
 import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.base.project.layout import Project
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.runtime import process, recorded
 from perennial.cli.arguments import assignment, json_object
@@ -168,7 +169,7 @@ def _run(  # noqa: PLR0913 - each option is one
     }
     server = start.connect(pauses=TERMINAL_PAUSES_S)
     given = {key: value for key, value in parameters.items() if value is not None}
-    run = start.start(server, name, given, _project())
+    run = start.start(server, *_deployment(name, given))
     if watch:
         run = _watched(server, run)
     text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
@@ -187,15 +188,25 @@ def _watched(server: Any, run: Any) -> Any:
         raise Interrupted(text) from None
 
 
-def _project() -> Any:
-    """The project of this checkout; None elsewhere, where a run of any project may be started."""
-    if not PARAMS.is_file():
-        return None
+def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
+    """The full name of a deployment, the given parameters, and the owner of those of its pipeline here.
+
+    Outside of a project there is no owner, and a run of any project may be started.
+    """
+    flow, _, short = name.rpartition("/")
+    project = Project.find()
+    named = [each for each in project.pipelines() if each.name and short.startswith(f"{each.name}-")]
+    project = max(named, key=lambda each: len(each.name), default=project)
+    full = f"{flow}{'/' if flow else ''}{project.deployment(short)}"
+    if not (project.folder / PARAMS).is_file():
+        return full, given, None
     try:
-        pipeline = config.load(PARAMS).record.artifact
+        with chdir(project.folder):
+            pipeline = config.load(PARAMS).record.artifact
     except ConfigError:  # a run of another revision may be started all the same
         pipeline = None
-    return importlib.import_module("perennial.operations.prefect_api.owner").of_checkout(Path.cwd(), pipeline)
+    owner = importlib.import_module("perennial.operations.prefect_api.owner")
+    return full, given, owner.of_checkout(project.folder, pipeline)
 
 
 @command(app, "status", "Print the champion, the next and last runs, and open problems.")
@@ -203,11 +214,26 @@ def _status(
     params: ParamsOption = PARAMS,
     *,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="A line for each pipeline of the project.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     status = importlib.import_module("perennial.operations.remote_runs.status")
+    if all_:
+        listed = [_status_of(status, each, fetch=fetch) for each in Project.find().pipelines()]
+        output({"pipelines": listed}, status.rows(listed), as_json=as_json)
+        return
     found = status.look(config.load(params), os.environ, fetch=fetch)
     output(found, status.lines(found), as_json=as_json)
+
+
+def _status_of(status: Any, project: Project, *, fetch: bool) -> dict[str, Any]:
+    """The status of a pipeline with its `name`; of one that cannot be read, the problem."""
+    try:
+        with chdir(project.folder):
+            found: dict[str, Any] = status.look(config.load(PARAMS), os.environ, fetch=fetch)
+    except (PerennialError, OSError) as error:
+        found = {"pipeline": None, "champion": None, "runs": [], "server": None, "problems": [str(error)]}
+    return {"name": project.name, **found}
 
 
 @command(app, "alert", "Let the server send a test alert, and print the answer.")

@@ -55,6 +55,11 @@ class Project:
         """A path of the pipeline, such as `../../src` in its dvc.yaml, relative to the project's top folder."""
         return Path(os.path.relpath(self.folder / path, self.root)).as_posix()
 
+    def deployment(self, name: str) -> str:
+        """The name of a deployment of this pipeline, such as `birds-nightly`."""
+        start = f"{self.name}-" if self.name else ""
+        return name if name.startswith(start) else start + name
+
     def holds(self, path: str | Path) -> bool:
         """Whether a file belongs to this pipeline, and not to another one in its folder."""
         file = self.folder / path

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from perennial.base.errors import ConfigError, redacted
 from perennial.base.project import git
+from perennial.base.project.layout import Project
 
 ODD_PASSWORD = re.compile(r"[\w+.-]+://[^/:@\[]*:(?!\d*(?:[/?#]|$)).*@", re.DOTALL)  # with a slash; no port
 REPOSITORY, FOLDER, PIPELINE = "PERENNIAL_REPOSITORY", "PERENNIAL_FOLDER", "PERENNIAL_PIPELINE"
@@ -48,6 +49,10 @@ class LocalOwner(Owner):
         same_pipeline = None in {other.pipeline, self.pipeline} or other.pipeline == self.pipeline
         return same_pipeline and self.has(other)
 
+    def tags(self, name: str) -> list[str]:
+        """The tags of its deployments: the repository, and the name of the pipeline."""
+        return [f"repository {normal(self.repository)}", f"pipeline {name or self.pipeline}"]
+
     def has(self, other: Owner) -> bool:
         """Whether the other is in this repository, and in the same folder there, with whatever pipeline."""
         if not other.repository:
@@ -80,8 +85,12 @@ def of_checkout(
     named = environment.get(REPOSITORY)
     require_no_password(named or "")
     known = [str(top), *([named] if named else _remotes(top)), *more]
-    inside = folder.resolve().relative_to(top).as_posix()
-    inside = environment.get(FOLDER, "") if named and FOLDER in environment else inside.removeprefix(".")
+    inside = folder.resolve().relative_to(top).as_posix().removeprefix(".")
+    if named and FOLDER in environment:  # it may be that of the project
+        project, inside = Project.find(folder), environment[FOLDER]
+        below = project.folder.relative_to(project.root).as_posix()
+        if below != "." and not f"/{inside}".endswith(f"/{below}"):
+            inside = f"{inside}/{below}".lstrip("/")
     return LocalOwner(
         repository=named or str(top), folder=inside, pipeline=pipeline, places=frozenset(map(normal, known))
     )

@@ -72,6 +72,32 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"Look at: {printable(problem)}" for problem in status["problems"])
 
 
+def rows(statuses: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Format the status of several pipelines, a line for each, and their problems below it."""
+    if not statuses:
+        yield "this project has no pipeline: no folder has a params.yaml and a dvc.yaml"
+    width = max((len(_name(each)) for each in statuses), default=0)
+    for each in statuses:
+        champion, deployments = each["champion"], (each["server"] or {}).get("deployments", [])
+        if champion is None:
+            facts = ["no champion"]
+        else:
+            scored = "" if champion["accuracy"] is None else f" {champion['accuracy']:.4f}"
+            facts = [f"champion {champion['version']}{scored}, {_ago(champion['age_s'])}"]
+        facts += [f"at work: {run['name']}" for one in deployments for run in one["at_work"]]
+        due = [one["next_run"] for one in deployments if one["active"] and one["next_run"]]
+        facts += [f"next run {_minute(min(due))} UTC"] if due else []
+        facts += [
+            f"last run {_minute(run['start'])} {run['state']}" for run in each["runs"][:1] if run["start"]
+        ]
+        yield printable(f"{_name(each):<{width}}  {'; '.join(facts)}")
+        yield from (f"    look at: {printable(problem)}" for problem in each["problems"])
+
+
+def _name(status: Mapping[str, Any]) -> str:
+    return str(status["name"] or status["pipeline"] or ".")
+
+
 def _champion(registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
     if registry.champion is None:
         return None

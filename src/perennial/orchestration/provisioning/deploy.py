@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -29,10 +29,9 @@ from prefect.workers.process import ProcessWorker
 from ruamel.yaml import YAML
 
 from perennial.base.errors import PerennialError, redacted
+from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.operations.prefect_api.owner import (
-    FOLDER,
-    PIPELINE,
     REPOSITORY,
     LocalOwner,
     Owner,
@@ -86,18 +85,19 @@ def _is_web_address(address: str) -> bool:
 
 def _deploy(client: SyncPrefectClient, server: str) -> None:
     """Check everything, then bring it to the server."""
-    pipeline = YAML(typ="safe").load(Path("params.yaml"))["record"]["artifact"]
-    os.environ[PIPELINE] = pipeline
-    local = of_checkout(Path.cwd(), pipeline, more=_deployed_from_here())
+    project = Project.find()
+    os.chdir(project.root)
+    known = {each: _owner(each) for each in project.pipelines() or [project]}
     there = list(_deployments(client))
-    repository = _repository(local, there)
-    os.environ.update({REPOSITORY: repository, FOLDER: local.folder})
-    plan = plans.read(local)
+    repository = os.environ[REPOSITORY] = _repository(list(known.values()), there)
+    owners = {each: replace(whose, repository=repository) for each, whose in known.items()}
+    plan = plans.read(owners)
     if not plan:
         refuse(f"{FILE} declares no deployments; nothing was deployed")
     for planned in plan:
-        _require_ours(client, planned, local, server)
-    others = [deployment for deployment in there if not local.owns(deployment.owner)]
+        _require_ours(client, planned, server)
+    ours = list(owners.values())
+    others = [deployment for deployment in there if not any(each.owns(deployment.owner) for each in ours)]
     ours_elsewhere = ", ".join(
         sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags})
     )
@@ -105,14 +105,21 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
         _set_up_pool(client, pool, shared=any(deployment.pool == pool for deployment in others))
     automations.install(client, ours_elsewhere)
     _bring(client, plan)
-    _remove_others(client, local, there, [planned.name for planned in plan])
+    _remove_others(client, ours, there, [planned.name for planned in plan])
+    _remove_gone(client, of_checkout(project.root, None), ours, there)
     _remember(repository)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
-    inside = f", folder {local.folder}" if local.folder else ""
+    folders = [each.folder for each in ours if each.folder]
+    inside = f", folder{'s' if len(folders) > 1 else ''} {', '.join(folders)}" if folders else ""
     sys.stdout.write(
         f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
         "python -m tasks.worker --pool cpu\n"
     )
+
+
+def _owner(project: Project) -> LocalOwner:
+    artifact = YAML(typ="safe").load(project.folder / "params.yaml")["record"]["artifact"]
+    return of_checkout(project.folder, artifact, more=_deployed_from_here())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,16 +155,18 @@ def _deployments(client: SyncPrefectClient) -> Iterator[There]:
             return
 
 
-def _repository(local: LocalOwner, there: Sequence[There]) -> str:
+def _repository(ours: Sequence[LocalOwner], there: Sequence[There]) -> str:
     """The repository that runs will check out: a named one, else the one that they check out already."""
     if os.environ.get(REPOSITORY):
-        return local.repository
+        return ours[0].repository
     known = (deployment.owner for deployment in there if TAG in deployment.tags and deployment.owner.repository)
-    return next((whose.repository or "" for whose in known if local.owns(whose)), local.repository)
+    owned = (whose.repository or "" for whose in known if any(local.owns(whose) for local in ours))
+    return next(owned, ours[0].repository)
 
 
-def _require_ours(client: SyncPrefectClient, planned: Planned, local: LocalOwner, server: str) -> None:
+def _require_ours(client: SyncPrefectClient, planned: Planned, server: str) -> None:
     """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
+    local = planned.owner
     deployment = _deployment(client, planned.name)
     if deployment is not None:
         whose = owner(deployment.job_variables, deployment.parameters)
@@ -249,17 +258,32 @@ def _prefect(*command: str) -> tuple[int | str | None, str]:
 
 
 def _remove_others(
-    client: SyncPrefectClient, local: LocalOwner, there: Sequence[There], names: Sequence[str]
+    client: SyncPrefectClient, ours: Sequence[LocalOwner], there: Sequence[There], names: Sequence[str]
 ) -> None:
-    """Remove deployments of this project that prefect.yaml no longer names."""
+    """Remove deployments of this project's pipelines that prefect.yaml no longer names."""
     for deployment in there:
         known = deployment.owner.repository is not None and TAG in deployment.tags
-        if known and local.owns(deployment.owner) and deployment.name not in names:
+        own = any(local.owns(deployment.owner) for local in ours)
+        if known and own and deployment.name not in names:
             client.delete_deployment(deployment.id)
             started = "; its schedule was active, and starts no more runs" if deployment.starts else ""
             sys.stdout.write(
                 f"Removed the deployment {deployment.name}, which {FILE} no longer names{started}\n"
             )
+
+
+def _remove_gone(
+    client: SyncPrefectClient, top: LocalOwner, ours: Sequence[LocalOwner], there: Sequence[There]
+) -> None:
+    """Remove the deployments of pipelines that this project no longer has."""
+    folders, place = {each.folder for each in ours}, f"{top.folder}/{PIPELINES}".lstrip("/")
+    for deployment in there:
+        whose = deployment.owner
+        if whose.repository is None or TAG not in deployment.tags or whose.folder in folders:
+            continue
+        if whose.folder.rpartition("/")[0] == place and top.has(replace(whose, folder=top.folder)):
+            client.delete_deployment(deployment.id)
+            sys.stdout.write(f"Removed the deployment {deployment.name}: there is no {whose.folder} here\n")
 
 
 def _deployed_from_here() -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from perennial.base.project.layout import Project
 from perennial.operations.prefect_api.owner import FOLDER, PIPELINE, LocalOwner
 from perennial.orchestration.provisioning import automations, schedules
 from perennial.orchestration.work.failures import ExitCode
@@ -40,18 +41,29 @@ class Planned:
     """A deployment of prefect.yaml: its name, such as retrain/nightly, its values and its schedules."""
 
     name: str
+    owner: LocalOwner
     text: Mapping[str, Any]  # of the whole file
     declared: dict[str, Any]
     schedules: list[DeploymentScheduleCreate]
 
 
-def read(local: LocalOwner) -> list[Planned]:
-    """Read and check prefect.yaml."""
+def read(owners: Mapping[Project, LocalOwner]) -> list[Planned]:
+    """Read and check prefect.yaml, for each pipeline of the project.
+
+    In a `prefect.yaml` in its folder, a pipeline may have other values of a deployment, by the same name.
+    """
     try:
         text = YAML(typ="safe").load(FILE)
-        planned = [_planned(template, local, text) for template in text["deployments"]]
+        planned = [
+            _planned(template, project, local, text)
+            for project, local in owners.items()
+            for template in _with_own(text["deployments"], project)
+        ]
     except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
         refuse(f"{FILE}: {error}; nothing was deployed")
+    names = [each.name for each in planned]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        refuse(f"{FILE}: two deployments are called {', '.join(twice)}; rename one; nothing was deployed")
     try:
         automations.check()
     except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
@@ -59,7 +71,17 @@ def read(local: LocalOwner) -> list[Planned]:
     return planned
 
 
-def _planned(template: dict[str, Any], local: LocalOwner, text: Mapping[str, Any]) -> Planned:
+def _with_own(templates: Sequence[dict[str, Any]], project: Project) -> list[dict[str, Any]]:
+    """The deployments of a pipeline: those of the project, with its own values."""
+    file = project.folder / FILE
+    own = YAML(typ="safe").load(file)["deployments"] if project.name and file.is_file() else []
+    named = {each["name"]: each for each in own}
+    known = [{**each, **named.pop(each["name"], {})} for each in templates]
+    return [*known, *named.values()]
+
+
+def _planned(template: dict[str, Any], project: Project, local: LocalOwner, text: Mapping[str, Any]) -> Planned:
+    os.environ[PIPELINE] = local.pipeline or ""
     values: Any = apply_values(template, dict(os.environ), remove_notset=False)
     declared = json.loads(json.dumps(values, default=str))  # dates as text
     if "{{" in json.dumps([declared.get(key) for key in RESOLVED]):
@@ -70,11 +92,15 @@ def _planned(template: dict[str, Any], local: LocalOwner, text: Mapping[str, Any
         flow: Flow[..., Any] = load_flow_from_entrypoint(declared["entrypoint"])
     except Exception as error:
         raise ValueError(f"entrypoint {declared['entrypoint']} of {declared['name']}: {error}") from error
+    declared["name"] = project.deployment(declared["name"])
     name = f"{flow.name}/{declared['name']}"
+    declared["tags"] = [*(declared.get("tags") or []), *local.tags(project.name)]
     environment = declared.setdefault("work_pool", {}).setdefault("job_variables", {}).setdefault("env", {})
     environment |= {PIPELINE: local.pipeline} | ({FOLDER: local.folder} if local.folder else {})
     try:
-        planned = Planned(name=name, schedules=schedules.declared(declared), declared=declared, text=text)
+        planned = Planned(
+            name=name, owner=local, schedules=schedules.declared(declared), declared=declared, text=text
+        )
         DeploymentConfig.model_validate(declared)
     except ValidationError as error:
         raise ValueError(f"{name}: {'; '.join(dict.fromkeys(_reasons(error)))}") from error

@@ -35,7 +35,7 @@ SERVER_S = 3600.0  # maximum wait for the server
 DELETED = "this run was deleted on the server"
 LATE = "its heartbeats were late or lost, but it is alive"
 TAG = "perennial"  # of every run of the project's flows
-PLACE = "repository "  # start of the tags that say where a run by hand works
+PLACE, INSIDE = "repository ", "folder "  # starts of the tags that say where a run by hand works
 PAGE = 200  # the server's maximum per request
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired"]
 
@@ -111,8 +111,9 @@ class Ours:
 
     def _is_own(self, run: FlowRun) -> bool:
         if run.deployment_id is None:
-            places = {tag.removeprefix(PLACE) for tag in run.tags if tag.startswith(PLACE)}
-            return not places or not places.isdisjoint(self.owner.places)
+            places, folders = (_tagged(run, mark) for mark in (PLACE, INSIDE))
+            same_folder = folders == ({self.owner.folder} if self.owner.folder else set())
+            return not places or (same_folder and not places.isdisjoint(self.owner.places))
         if run.deployment_id not in self._owners:
             try:
                 found = self._client.read_deployment(run.deployment_id)
@@ -124,7 +125,14 @@ class Ours:
 
 def tags_by_hand() -> list[str]:
     """The tags of a run that no deployment started."""
-    return [TAG, *(f"{PLACE}{place}" for place in sorted(of_checkout(Path.cwd(), None).places))]
+    local = of_checkout(Path.cwd(), None)
+    inside = [f"{INSIDE}{local.folder}"] if local.folder else []
+    return [TAG, *(f"{PLACE}{place}" for place in sorted(local.places)), *inside]
+
+
+def _tagged(run: FlowRun, mark: str) -> set[str]:
+    """What the tags of a run say that start with this mark."""
+    return {tag.removeprefix(mark) for tag in run.tags if tag.startswith(mark)}
 
 
 def in_states(*states: StateType) -> FlowRunFilter:

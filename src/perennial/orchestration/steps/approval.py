@@ -16,13 +16,14 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
+from perennial.base.project.layout import Project
 from perennial.operations.prefect_api.owner import clash, owner
 from perennial.orchestration.server.runs import Alert, Ours, Runs, alert, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import perennial
 from perennial.orchestration.work.failures import ExitCode, StageFailed
 
-DEPLOYMENT = "approve/person"
+FLOW, NAME = "approve", "person"  # of the deployment that waits for a person
 ALERTS: Mapping[str, Alert] = {"approved": "promoted", "rejected": "rejected", "expired": "approval-expired"}
 KEY = "answer"  # identifies the pause, so that a restarted run finds the answer
 
@@ -51,16 +52,17 @@ def ask_for_approval() -> None:
         "pipeline": runtime.flow_run.parameters["pipeline"],
         "publish_to": runtime.flow_run.parameters["publish_to"],
     }
+    deployment = f"{FLOW}/{Project.find().deployment(NAME)}"
     with get_client(sync_client=True) as client:
         try:
-            found = client.read_deployment_by_name(DEPLOYMENT)
+            found = client.read_deployment_by_name(deployment)
         except ObjectNotFound:
-            log.warning("the server has no deployment %s; `perennial approve %s` answers", DEPLOYMENT, run)
+            log.warning("the server has no deployment %s; `perennial approve %s` answers", deployment, run)
             return
         ours = Ours(client, str(runtime.flow_run.parameters["pipeline"]))
         whose = owner(found.job_variables, found.parameters)
         if not ours.owner.owns(whose):
-            log.warning("%s; `perennial approve %s` answers", clash(DEPLOYMENT, whose, ours.owner), run)
+            log.warning("%s; `perennial approve %s` answers", clash(deployment, whose, ours.owner), run)
             return
         made = client.create_flow_run_from_deployment(
             found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"
@@ -71,7 +73,7 @@ def ask_for_approval() -> None:
 
 def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
     """Wake the runs that wait for an answer about an older model of this pipeline, so that they end."""
-    flow = FlowFilter(name=FlowFilterName(any_=[DEPLOYMENT.partition("/")[0]]))
+    flow = FlowFilter(name=FlowFilterName(any_=[FLOW]))
     paused = in_states(StateType.PAUSED)
     for each in ours.among(client.read_flow_runs(flow_filter=flow, flow_run_filter=paused)):
         if pipeline_of(each) == ours.owner.pipeline and each.parameters.get("run") != run:

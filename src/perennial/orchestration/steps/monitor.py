@@ -18,6 +18,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
+from perennial.base.project.layout import Project
 from perennial.operations.prefect_api.owner import clash, normal, owner
 from perennial.orchestration.server.runs import Ours, alert, due_now, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
@@ -54,13 +55,14 @@ def look() -> dict[str, Any]:
     return {**seen, "code": done.exit_code}
 
 
-def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+def start(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run of a deployment, unless one was started for this change or a run of the pipeline is active.
 
     The key makes the server create only one run, however often this is called. While a run is active, the
     change waits for a later check, because that run may cover it. Returns the run's id and name, and which case
-    applied as `how`.
+    applied as `how`. Without `deployment`, it is the pipeline's `on-demand`.
     """
+    deployment = deployment or f"retrain/{Project.find().deployment('on-demand')}"
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name(deployment)
         ours = Ours(client, str(seen["pipeline"]))
