@@ -57,7 +57,11 @@ def test_the_models_are_listed(installed: Path, tmp_path: Path) -> None:
 def test_every_file_of_the_package_is_in_the_wheel(installed: Path) -> None:
     (package,) = (installed.parent / "lib").glob("python*/site-packages/perennial")
     names = [
-        {file.relative_to(folder) for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+        {
+            file.relative_to(folder)
+            for file in folder.rglob("*")
+            if file.is_file() and file.suffix != ".pyc" and "template" not in file.parts
+        }
         for folder in (ROOT / "src" / "perennial", package)
     ]
     assert names[0] == names[1]

@@ -263,6 +263,7 @@ def test_a_stage_reads_the_file_that_params_names(workspace):
 def test_the_code_of_another_checkout_is_refused(workspace, params):
     checkout = Path(params).parent
     (checkout / "src" / "perennial").mkdir(parents=True)
+    (checkout / "src" / "perennial" / "__init__.py").touch()
     Path(params).write_bytes(Path("params.yaml").read_bytes())
     shown = perennial("download", "--params", params)
     assert shown.returncode == 2

@@ -20,7 +20,7 @@ class Project:
     folder: Path
     packages: Path
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a module of Python in the project; its output and errors in one text."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
         return subprocess.run(
@@ -32,6 +32,7 @@ class Project:
                 "HOME": str(self.folder.parent),
                 "PYTHONPATH": str(self.packages),
                 "DO_NOT_TRACK": "1",
+                **variables,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -22,6 +22,7 @@ from perennial.cli import (
     rebuild,
     runs,
     serve,
+    upgrade,
     versions,
     why,
 )
@@ -165,5 +166,5 @@ for _name, _stage in STAGES.items():
     command(app, _name, _stage.about, settable=True, epilog=_epilog)(
         WITH_OPTIONS.get(_name) or _stage_command(_name)
     )
-for _module in (models, commands, objects, rebuild, why, lineage, serve, versions, runs):
+for _module in (models, commands, objects, rebuild, why, lineage, serve, versions, runs, upgrade):
     app.add_typer(_module.app)

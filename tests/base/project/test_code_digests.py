@@ -125,6 +125,7 @@ def test_source_in_the_project_and_a_missing_code_yaml_need_no_comparison(
 ) -> None:
     edit(project / code_digests.FILE, "perennial:", "nothing:")
     (project / "src" / "perennial").mkdir(parents=True)
+    (project / "src" / "perennial" / "__init__.py").touch()
     code_digests.require("train", project, tmp_path)
     code_digests.require("train", tmp_path / "empty", tmp_path)
 

@@ -282,6 +282,7 @@ def test_the_end_of_its_starter_is_no_second_signal_for_a_stage_in_native_code()
 
 def test_the_code_of_another_checkout_is_refused(tmp_path):
     (tmp_path / "src" / "perennial").mkdir(parents=True)
+    (tmp_path / "src" / "perennial" / "__init__.py").touch()
     with pytest.raises(ConfigError, match=f"PYTHONPATH={tmp_path}/src"):
         process.require_own_checkout(tmp_path / "runs" / "1")
 
@@ -293,6 +294,7 @@ def test_a_folder_of_this_checkout_or_of_none_is_accepted(tmp_path):
 
 def test_a_project_without_source_below_another_checkout_may_run(tmp_path: Path) -> None:
     (tmp_path / "src" / "perennial").mkdir(parents=True)
+    (tmp_path / "src" / "perennial" / "__init__.py").touch()
     below = tmp_path / "shop" / "pipelines" / "birds"
     below.mkdir(parents=True)
     with pytest.raises(ConfigError, match="has its own code"):

@@ -18,6 +18,7 @@ def path(python: str, checkout: Path) -> list[str]:
 
 def test_source_in_a_checkout_is_what_runs_there(tmp_path: Path) -> None:
     (tmp_path / "src" / "perennial").mkdir(parents=True)
+    (tmp_path / "src" / "perennial" / "__init__.py").touch()
     for python in (sys.executable, "/other/bin/python"):
         assert path(python, tmp_path) == [str(tmp_path), str(tmp_path / "src")]
 

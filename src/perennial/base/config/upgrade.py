@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,38 @@ def upgrade(text: str) -> Change:
         removed=tuple(removed),
         renamed=renamed,
     )
+
+
+def remove(text: str, keys: Iterable[str], like: str) -> Change:
+    """Remove keys with the comments above them, as far as the params.yaml `like` has the same ones.
+
+    Raises:
+        ConfigError: a key is not on a line of its own.
+    """
+    old, root, template, edits, removed = read(text), _compose(text), _compose(like), [], []
+    for key in keys:
+        path = tuple(key.split("."))
+        if not (found := _find(root, path)):
+            continue
+        lines, first = text.splitlines(keepends=True), found[0].start_mark.line
+        last = text.count("\n", 0, max(_end(found[1]) - 1, found[0].end_mark.index))
+        known = _find(template, path)
+        above = _comments(like.splitlines(), known[0].start_mark.line) if known else []
+        own = _comments([line.rstrip("\n") for line in lines], first)
+        while own and above and own.pop().strip() == above.pop().strip():
+            first -= 1
+        edits.append((sum(map(len, lines[:first])), sum(map(len, lines[: last + 1])), ""))
+        del _section(old, path)[path[-1]]
+        removed.append(key)
+    return Change(_edited(text, edits, old), removed=tuple(removed))
+
+
+def _comments(lines: list[str], end: int) -> list[str]:
+    """The comments directly above a line."""
+    start = end
+    while start and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    return lines[start:end]
 
 
 def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:

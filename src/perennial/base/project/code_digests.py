@@ -22,7 +22,6 @@ from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
 from perennial.base.project.stages import STAGES
 
 FILE = layout.CODE
-SOURCE = Path("src", PACKAGE.name)  # a project that has it lists the files themselves in dvc.yaml
 CACHE = "code.json"  # in paths.work: to parse all files takes half a second
 CACHED = 2000  # files; more are of many versions
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -85,11 +84,16 @@ def digests(
     return found
 
 
-def content(package: Path = PACKAGE) -> str:
+def content() -> str:
     """The text of code.yaml for the code that is installed."""
+    return written(installed(), digests())
+
+
+def written(perennial: str, found: Mapping[str, str]) -> str:
+    """The text of code.yaml for a version and the digests of stages."""
     # Quoted: 1e5 followed by digits would be a number.
-    lines = [f'  {stage}: "{digest}"' for stage, digest in digests(package=package).items()]
-    return f'{COMMENT}perennial: "{installed()}"\nstages:\n' + "\n".join(lines) + "\n"
+    lines = [f'  {stage}: "{digest}"' for stage, digest in found.items()]
+    return f'{COMMENT}perennial: "{perennial}"\nstages:\n' + "\n".join(lines) + "\n"
 
 
 def installed() -> str:
@@ -129,7 +133,7 @@ def require_all(root: Path, work: Path) -> None:
 
 def _require(stages: Mapping[str, object], root: Path, work: Path) -> dict[str, Any] | None:
     file = root / FILE
-    if (root / SOURCE).is_dir() or not file.is_file():
+    if layout.source(root) or not file.is_file():  # dvc.yaml lists the files of a source
         return None
     named = read(file)
     if missing := [stage for stage in stages if stage not in named["stages"]]:

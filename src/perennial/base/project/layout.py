@@ -86,6 +86,12 @@ class Project:
         return [Project(self.root, folder) for folder in folders if _is_pipeline(folder)]
 
 
+def source(root: Path) -> Path | None:
+    """The source of perennial in a project; None in one that has only its package installed."""
+    found = root / "src" / "perennial"
+    return found if (found / "__init__.py").is_file() else None  # a folder may be left with bytecode
+
+
 def _is_pipeline(folder: Path) -> bool:
     return (folder / PARAMS).is_file() and (folder / STAGES).is_file()
 

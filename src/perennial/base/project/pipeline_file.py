@@ -11,22 +11,22 @@ from perennial.base.project.code_digests import FILE
 HEADER = """\
 # The stages and their dependencies. Values and paths come from params.yaml, and commands are stages of
 # `perennial`. A stage runs again if what it depends on has changed: files, parameters, the versions of packages
-# in environment/, and the code of perennial, of which {code} has a digest for each stage.
+# in environment/, and the code of perennial, of which code.yaml has a digest for each stage.
 #
 # DVC removes the outputs of a stale stage before it starts the stage, also files that no stage made. `perennial
 # run` refuses such paths; after a change of `paths` in params.yaml, run `perennial config` before `dvc repro`.
 """
-SHARED = ("environment/", "components")  # what lies in the folder of all pipelines
+SHARED = (FILE, "environment/", "components")  # what lies in the folder of all pipelines
 SECTION = re.compile(r"^(\w[\w-]*):")
 STAGE = re.compile(r"^  (\w[\w-]*):")
 KEY = re.compile(r"^    (\w[\w-]*):")
-ITEM = re.compile(r"^(      - )(.+)$")
+ITEM = re.compile(r"^(      - )(.+\n?)$")
 
 
 def of_project(text: str, prefix: str = "") -> str:
     """The dvc.yaml of a project, from this repository's.
 
-    prefix: how the folder of dvc.yaml names the project's root, such as `../../`; empty if it is the root.
+    prefix: how the folder of dvc.yaml names the project's top folder, such as `../../`.
 
     Raises:
         PerennialError: this repository's has another form.
@@ -34,13 +34,19 @@ def of_project(text: str, prefix: str = "") -> str:
     head, found, rest = text.partition("\nstages:\n")
     if not found or not all(line.startswith("#") or not line for line in head.splitlines()):
         raise PerennialError("dvc.yaml does not begin with comments and `stages:`; a project's is made from it")
-    lines = [*HEADER.format(code=prefix + FILE).splitlines(), "", "stages:"]
+    lines = [*HEADER.splitlines(), "", "stages:"]
     for stage, block in _blocks(rest.splitlines()):
-        lines += _stage(stage, block, prefix) if stage else block
-    made = "\n".join(lines) + "\n"
+        lines += _stage(stage, block) if stage else block
+    made = with_prefix("\n".join(lines) + "\n", prefix)
     if "src/" in made:
         raise PerennialError("dvc.yaml names files of src/ outside of `deps`; a project has none")
     return made
+
+
+def with_prefix(text: str, prefix: str) -> str:
+    """The dvc.yaml of a pipeline in a folder of its own, from that of a project's top folder."""
+    lines = text.replace(f"of which {FILE} has", f"of which {prefix}{FILE} has").splitlines(keepends=True)
+    return "".join(_from_root(line, prefix) for line in lines)
 
 
 def _blocks(lines: list[str]) -> list[tuple[str, list[str]]]:
@@ -56,16 +62,16 @@ def _blocks(lines: list[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _stage(name: str, lines: list[str], prefix: str) -> list[str]:
+def _stage(name: str, lines: list[str]) -> list[str]:
     """The lines of a stage without the files of src/, and with its digest."""
     parts: list[list[str]] = [[]]  # each key of the stage with its lines
     for line in lines:
         if KEY.match(line):
             parts.append([])
-        if not re.match(r"\s+- src/", line):
-            parts[-1].append(_from_root(line, prefix))
+        if not re.match(r"\s+- (\.\./)*src/", line):
+            parts[-1].append(line)
     parts = [part for part in parts if part != ["    deps:"]]
-    code = [f"      - {prefix}{FILE}:", f"          - stages.{name}"]
+    code = [f"      - {FILE}:", f"          - stages.{name}"]
     place = next((part for part in parts if part[:1] == ["    params:"]), None)
     if place:
         place[1:1] = code

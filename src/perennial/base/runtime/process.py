@@ -14,7 +14,7 @@ from types import FrameType
 import psutil
 
 from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
-from perennial.base.project.layout import CODE
+from perennial.base.project import layout
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
 STARTED = time.monotonic()
@@ -165,8 +165,7 @@ def require_own_checkout(folder: Path) -> None:
     """
     here = Path(__file__).resolve().parents[2]
     for checkout in (folder.resolve(), *folder.resolve().parents):
-        theirs = checkout / "src" / "perennial"
-        if theirs.is_dir():
+        if theirs := layout.source(checkout):
             if theirs != here:
                 raise ConfigError(
                     f"{checkout} has its own code in {theirs}, but the code that runs is {here}; "
@@ -174,7 +173,7 @@ def require_own_checkout(folder: Path) -> None:
                     "`dvc exp run --temp` and `--queue`, set PYTHONPATH=src"
                 )
             return
-        if (checkout / CODE).is_file():  # a project without source, perhaps below a checkout
+        if (checkout / layout.CODE).is_file():  # a project without source, perhaps below a checkout
             return
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents
-from perennial.base.project import code_digests, dvc
+from perennial.base.project import dvc, layout
 from perennial.base.project.layout import Project
 from perennial.base.runtime import child
 from perennial.base.runtime.process import STARTED_BY
@@ -63,8 +63,8 @@ def python_path(python: Path, checkout: Path) -> str:
     Where it has none, perennial is a package of `python`; if that is this Python, it is the one that runs here.
     """
     root = Project.find(checkout).root
-    has_source, same = (root / code_digests.SOURCE).is_dir(), python == Path(sys.executable)
-    code = str(root / code_digests.SOURCE.parent) if has_source else child.source() if same else None
+    found, same = layout.source(root), python == Path(sys.executable)
+    code = str(found.parent) if found else child.source() if same else None
     return os.pathsep.join(filter(None, (str(root), code)))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.errors import PerennialError, redacted
-from perennial.base.project import code_digests, dvc
+from perennial.base.project import code_digests, dvc, layout
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process, processor, repro
@@ -186,7 +186,7 @@ def _other_code(checkout: Path) -> Iterator[str]:
     """Yield the stages whose code here is not that of the revision, if it has no source of its own."""
     project = Project.find(checkout)
     file = project.root / code_digests.FILE
-    if (project.root / code_digests.SOURCE).is_dir() or not file.is_file():
+    if layout.source(project.root) or not file.is_file():
         return
     named, here = code_digests.read(file), code_digests.digests()
     if other := [stage for stage, digest in named["stages"].items() if here.get(stage) != digest]:

@@ -1,0 +1,1 @@
+"""A project moves to another version of perennial, and keeps what its owner changed."""

@@ -1,0 +1,97 @@
+"""Merge the files of two versions of a template with those of a project, three-way as git does."""
+
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from perennial.base.errors import PerennialError
+
+What = Literal["added", "updated", "merged", "removed", "kept", "conflict"]
+MOST_CONFLICTS = 127  # exit codes of `git merge-file` up to here count conflicts
+Contents = Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What an upgrade does with a file of a project."""
+
+    path: str
+    what: What
+    content: bytes | None = None  # to be written; None: nothing is, or the file is removed
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what:<9} {self.path}{f': {self.why}' if self.why else ''}"
+
+
+def merged(base: Contents, ours: Contents, theirs: Contents, version: str) -> list[Change]:
+    """What becomes of each file that the two versions of a template differ in, or that a project has changed.
+
+    base: the files of the version that the project has. ours: its own. theirs: those of the new version.
+    """
+    found = []
+    for path in sorted(base.keys() | theirs.keys()):
+        change = _of_file(path, base.get(path), ours.get(path), theirs.get(path), version)
+        if change:
+            found.append(change)
+    return found
+
+
+def _of_file(
+    path: str, base: bytes | None, ours: bytes | None, theirs: bytes | None, version: str
+) -> Change | None:
+    if ours is None:
+        return _deleted(path, base, theirs, version)
+    if theirs is None:
+        return _dropped(path, base, ours, version)
+    if theirs in (ours, base):  # perhaps the owner changed it
+        return None
+    if base == ours:
+        return Change(path=path, what="updated", content=theirs)
+    content, conflicts = _marked(ours, base or b"", theirs, version)
+    if base is None:
+        why = f"it is new in {version}, and this project has a file of its own there"
+    elif conflicts:
+        why = f"{conflicts} place{'s' if conflicts > 1 else ''} that this project and {version} changed"
+    else:
+        return Change(path=path, what="merged", content=content)
+    return Change(path=path, what="conflict", content=content, why=why)
+
+
+def _deleted(path: str, base: bytes | None, theirs: bytes | None, version: str) -> Change | None:
+    if theirs is None:
+        return None
+    if base is None:
+        return Change(path=path, what="added", content=theirs)
+    if base == theirs:
+        return Change(path=path, what="kept", why=f"deleted here, and unchanged in {version}; it stays deleted")
+    why = f"deleted here, but changed in {version}; delete it again if you do not need the change"
+    return Change(path=path, what="added", content=theirs, why=why)
+
+
+def _dropped(path: str, base: bytes | None, ours: bytes, version: str) -> Change | None:
+    if base == ours:
+        return Change(path=path, what="removed", why=f"{version} has no such file")
+    return Change(path=path, what="kept", why=f"{version} has no such file; yours has changes of your own")
+
+
+def _marked(ours: bytes, base: bytes, theirs: bytes, version: str) -> tuple[bytes, int]:
+    """The merged content, with markers at conflicts, and their number."""
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        names = {"ours": ours, "base": base, "theirs": theirs}
+        for name, content in names.items():
+            Path(folder, name).write_bytes(content)
+        labels = ("-L", "this project", "-L", "the version before", "-L", f"perennial {version}")
+        done = subprocess.run(
+            ["git", "merge-file", "--diff3", "-p", *labels, *names],
+            cwd=folder, capture_output=True, check=False,
+        )  # fmt: skip
+    if not 0 <= done.returncode <= MOST_CONFLICTS:
+        message = done.stderr.decode(errors="replace").strip()
+        if b"\0" in ours + theirs:
+            return ours, 1  # a binary file
+        raise PerennialError(f"git merge-file: {message or done.returncode}; nothing was changed")
+    return done.stdout, done.returncode

@@ -1,0 +1,63 @@
+"""Run the upgrade of another version of perennial, which knows the files of that version."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.project import code_digests, layout
+from perennial.base.project.layout import Project
+from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
+
+LINES = 5  # of an installer's message
+WRONG = ("/", "\\", " ", "=", "<", ">", "@")  # in no version
+
+
+def is_other(version: str | None, start: Path) -> bool:
+    """Whether an upgrade to a version is that of another perennial than the one that runs.
+
+    Raises:
+        ConfigError: it is no version.
+    """
+    if version is None:
+        return False
+    if any(each in version for each in WRONG) or not version[:1].isdigit():
+        raise ConfigError(f"VERSION must be one, such as {code_digests.installed()}, got {version}")
+    source = layout.source(Project.find(start).root)
+    return (source is not None and source.resolve() == PACKAGE) or version != code_digests.installed()
+
+
+def run(version: str, options: Sequence[str]) -> int:
+    """Install a version beside the packages of this Python, and run its upgrade; returns its exit code.
+
+    Raises:
+        PerennialError: it cannot be installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        _install(f"{DISTRIBUTION}=={version}", folder)
+        environment = {**os.environ, "PYTHONPATH": folder}
+        command = [sys.executable, "-m", "perennial", "upgrade", *options]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _install(package: str, folder: str) -> None:
+    beside = Path(sys.executable).with_name("uv")
+    uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
+    wanted = ["--quiet", "--no-deps", "--target", folder, package]
+    commands = [[sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *wanted]]
+    if uv:  # mirrors are often set for pip alone
+        commands.insert(0, [uv, "pip", "install", "--python", sys.executable, *wanted])
+    message = ""
+    for command in commands:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if not done.returncode:
+            return
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        message = redacted(" ".join(lines[-LINES:]))
+    raise PerennialError(
+        f"{package} cannot be installed: {message}; nothing was changed: check the version and the index"
+    )

@@ -1,0 +1,269 @@
+"""Move a project to the perennial that runs: its lock, code.yaml, the keys of params.yaml, and its files."""
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perennial.base import documents, files
+from perennial.base.config import upgrade as params_file
+from perennial.base.config.error_messages import REMOVED, RENAMED
+from perennial.base.errors import ConfigError, PerennialError, listed
+from perennial.base.project import code_digests
+from perennial.base.project.git import Repository, repository
+from perennial.base.project.layout import PARAMS, STAGES, Project
+from perennial.base.project.pipeline_file import with_prefix
+from perennial.operations.new.template import BASE, GENERATED, read_base, template, write_base
+from perennial.operations.upgrade import stale
+from perennial.operations.upgrade.clone import Clone
+from perennial.operations.upgrade.merge import Change, What, merged
+
+SHOWN = 5
+OWN = (PARAMS, STAGES)  # files of each pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upgraded:
+    """What an upgrade did, or would do."""
+
+    before: str  # version of perennial
+    after: str
+    changes: Sequence[Change]
+    notes: Sequence[str]
+    run_again: Mapping[str, Sequence[str]]  # stages by pipeline, the one of the top folder with an empty name
+    written: bool
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything changes."""
+        return bool(self.written_paths) or bool(self.conflicts)
+
+    @property
+    def written_paths(self) -> list[str]:
+        """The files that are written or removed."""
+        return [each.path for each in self.changes if each.what != "kept"]
+
+    @property
+    def conflicts(self) -> list[str]:
+        """The files with conflicts."""
+        return [each.path for each in self.changes if each.what == "conflict"]
+
+
+@dataclass(kw_only=True)
+class _Plan:
+    """The files before and after an upgrade."""
+
+    root: Path
+    version: str
+    base: dict[str, bytes]
+    theirs: dict[str, bytes]
+    clone: Clone | None
+    changes: list[Change] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, changes: Iterable[Change]) -> None:
+        self.changes += changes
+
+    def before(self, path: str) -> bytes | None:
+        """A file of the project as it is; one of a clone as a project has it."""
+        return self.clone.read(path) if self.clone else self.here(path)
+
+    def here(self, path: str) -> bytes | None:
+        with suppress(OSError):
+            return (self.root / path).read_bytes()
+        return None
+
+    def after(self, path: str) -> bytes | None:
+        """A file as it is after the upgrade."""
+        for change in self.changes:
+            if change.path == path and change.what != "kept":
+                return change.content
+        return self.before(path)
+
+
+def upgrade(start: Path, *, check: bool = False, conflicts: bool = False, base: str | None = None) -> Upgraded:
+    """Move the project that holds a folder to the installed perennial.
+
+    check: change nothing. conflicts: also write files with conflicts, with git's markers. base: of a clone of
+    perennial's repository, the last commit that is not its owner's.
+
+    Raises:
+        ConfigError: there is no project here, it has no pristine copies of its files, or changes that git does
+            not have yet.
+        PerennialError: files have conflicts; nothing was changed.
+    """
+    root = Project.find(start).root
+    git = repository(root)
+    clone = Clone.find(root, git, base)
+    if clone is None and not (root / code_digests.FILE).is_file():
+        raise ConfigError(
+            f"{root} is no project of perennial: it has no {code_digests.FILE}; run this in the folder of one"
+        )
+    if not check:
+        _require_clean(git)
+    before = clone.version if clone else str(code_digests.read(root / code_digests.FILE)["perennial"])
+    pristine = clone.base() if clone else read_base(root)
+    if not pristine:
+        raise ConfigError(
+            f"{root / BASE} is missing, so your changes cannot be told from those of perennial {before}; "
+            f"nothing was changed: `git checkout REVISION -- {BASE}` restores it"
+        )
+    plan = _Plan(
+        root=root, version=code_digests.installed(), base=pristine, theirs=template(), clone=clone
+    )  # fmt: skip
+    _plan(plan)
+    done = Upgraded(
+        before=before, after=plan.version, changes=plan.changes, notes=plan.notes,
+        run_again={each.name: again for each in _pipelines(root) if (again := _stale(plan, each))},
+        written=not check,
+    )  # fmt: skip
+    if done.conflicts and not conflicts and not check:
+        lines = "".join(f"\n  {each}" for each in plan.changes if each.what == "conflict")
+        raise PerennialError(
+            f"these files cannot be merged, so nothing was changed:{lines}\n"
+            "`perennial upgrade --conflicts` writes them with git's markers, for you to edit"
+        )
+    if not check:
+        _write(plan)
+    return done
+
+
+def _require_clean(git: Repository) -> None:
+    """Check that there are no changes that an upgrade could mix with its own."""
+    changed, _ = git.changed()
+    if changed:
+        raise ConfigError(
+            f"{listed(changed, SHOWN)} changed since the last commit; nothing was upgraded: commit or restore "
+            "what you changed, so that `git diff` shows what the upgrade did"
+        )
+
+
+def _pipelines(root: Path) -> list[Project]:
+    return Project(root, root).pipelines()
+
+
+def _plan(plan: _Plan) -> None:
+    """Fill a plan with the changes of all files."""
+    shared = plan.base.keys() | plan.theirs.keys()
+    apart = {*OWN, *GENERATED}
+    names = shared - apart
+    plan.add(
+        merged(
+            {name: plan.base[name] for name in names & plan.base.keys()},
+            {name: content for name in names if (content := plan.here(name)) is not None},
+            {name: plan.theirs[name] for name in names & plan.theirs.keys()},
+            plan.version,
+        )
+    )
+    for name in GENERATED:
+        if (ours := plan.here(name)) != plan.theirs[name]:
+            what: What = "added" if ours is None else "updated"
+            plan.add([Change(path=name, what=what, content=plan.theirs[name])])
+    for pipeline in _pipelines(plan.root):
+        folder = pipeline.folder.relative_to(plan.root).as_posix()
+        prefix = "" if folder == "." else f"{posixpath.relpath('.', folder)}/"
+        plan.add(_pipeline_file(plan, posixpath.normpath(posixpath.join(folder, STAGES)), prefix))
+        plan.add(_params(plan, posixpath.normpath(posixpath.join(folder, PARAMS))))
+    if plan.clone:
+        plan.add(plan.clone.changes(plan.theirs))
+        plan.notes += plan.clone.notes()
+
+
+def _pipeline_file(plan: _Plan, path: str, prefix: str) -> list[Change]:
+    base, theirs = (with_prefix(each[STAGES].decode(), prefix).encode() for each in (plan.base, plan.theirs))
+    ours = plan.before(path)
+    found = merged({path: base}, {path: ours} if ours else {}, {path: theirs}, plan.version)
+    if not found and ours != plan.here(path):  # of a clone, which had files of src/ in it
+        return [Change(path=path, what="updated", content=ours)]
+    return found
+
+
+def _params(plan: _Plan, path: str) -> list[Change]:
+    """Add the keys of a new version to a params.yaml, and remove those that it no longer has."""
+    content = plan.here(path)
+    if content is None:
+        return []
+    base, theirs = plan.base.get(PARAMS, b"").decode(), plan.theirs[PARAMS].decode()
+    text = content.decode().replace("\r\n", "\n")
+    old, new, values = (documents.flattened(documents.yaml_object(each)) for each in (base, theirs, text))
+    known = {*REMOVED, *RENAMED}
+    gone = [key for key in _dropped(old, new) if key not in known and not key.startswith(tuple(known))]
+    plan.notes += _defaults(path, old, new, values)
+    try:
+        less = params_file.remove(text, gone, base)
+        more = params_file.upgrade(less.text)
+    except ConfigError as error:
+        return [Change(path=path, what="conflict", content=content, why=str(error))]
+    said = [f"removed {key}" for key in (*less.removed, *more.removed)]
+    said += [f"added {key}" for key in more.added] + [f"renamed {key}" for key in more.renamed]
+    if problems := more.problems():
+        why = f"not valid for {plan.version}: {'; '.join(problems)}"
+        return [Change(path=path, what="conflict", content=more.text.encode(), why=why)]
+    if more.text == text:
+        return []
+    line_end = "\r\n" if b"\r\n" in content else "\n"
+    written = more.text.replace("\n", line_end).encode()
+    return [Change(path=path, what="updated", content=written, why=", ".join(said))]
+
+
+def _dropped(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys, or whole sections, that a params.yaml has no longer."""
+    parts = {part for key in new for part in _above(key)}
+    return list(
+        dict.fromkeys(next(each for each in _above(key) if each not in parts) for key in old if key not in new)
+    )
+
+
+def _above(key: str) -> Iterator[str]:
+    """A key and the sections that hold it, the outermost first."""
+    names = key.split(".")
+    return (".".join(names[: end + 1]) for end in range(len(names)))
+
+
+def _defaults(
+    path: str, old: Mapping[str, Any], new: Mapping[str, Any], own: Mapping[str, Any]
+) -> Iterator[str]:
+    """Tell of values that a new version chooses otherwise; a project keeps its own."""
+    for key in old.keys() & new.keys() & own.keys():
+        if old[key] != new[key] and own[key] == old[key]:
+            yield f"{path}: the default of {key} is {new[key]} now; yours stays {own[key]}"
+
+
+def _stale(plan: _Plan, pipeline: Project) -> list[str]:
+    folder = pipeline.folder.relative_to(plan.root).as_posix()
+    return stale.run_again(plan.before, plan.after, "" if folder == "." else folder)
+
+
+def _write(plan: _Plan) -> None:
+    """Write all files; after an error the project is as it was."""
+    changes = [each for each in plan.changes if each.what != "kept"]
+    old = {each.path: plan.here(each.path) for each in changes}
+    pristine = read_base(plan.root)
+    try:
+        for each in changes:
+            _put(plan.root / each.path, each.content)
+        if pristine != {name: plan.theirs[name] for name in plan.theirs.keys() - set(GENERATED)}:
+            write_base(plan.root, plan.theirs)
+    except BaseException:
+        for path, content in old.items():
+            _put(plan.root / path, content)
+        write_base(plan.root, pristine)
+        raise
+
+
+def _put(file: Path, content: bytes | None) -> None:
+    if content is not None:
+        mode = file.stat().st_mode if file.exists() else None
+        files.write_bytes(file, content)
+        if mode is not None:
+            file.chmod(mode)
+    elif file.exists():
+        file.unlink()
+        bytecode = file.with_name("__pycache__")
+        for each in bytecode.glob(f"{file.stem}.*.pyc"):
+            each.unlink()
+        with suppress(OSError):  # there are other files
+            for folder in filter(Path.exists, (bytecode, *file.parents)):
+                folder.rmdir()

@@ -1,0 +1,196 @@
+"""A project moves from one version of perennial to another and back, with packages that are built here."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import versions
+from support.checkout import copy_project
+from support.installed import Project
+from support.parameters import change_params
+
+from perennial.base.project.pipeline_file import with_prefix
+
+pytestmark = pytest.mark.slow  # builds two wheels and trains
+NEWER = {
+    "pyproject.toml": ('version = "0.1.0"', 'version = "0.2.0"'),
+    "src/perennial/base/config/training.py": (
+        "epochs: Count | None = option(30,",
+        "epochs: Count | None = option(40,",
+    ),
+    "src/perennial/base/config/release.py": (
+        "    min_gain: float",
+        '    patience: int = option(3, "how often a model may be worse", ge=0)\n    min_gain: float',
+    ),
+    "src/perennial/stages/gate.py": ("MB = 1e6\n", "MB = 1e6\nKB = 1e3\n"),
+    "flows/retrain.py": ('"""Retrain the model. Stages', '"""Retrain the model, as 0.2.0 does. Stages'),
+    "tasks/policy.py": ("GATE_TRIES = 5 ", "GATE_TRIES = 6 "),
+    "infra/Caddyfile": ("{", "# of 0.2.0\n{"),
+}
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The packages of versions 0.1.0 and 0.2.0."""
+    folder = tmp_path_factory.mktemp("versions")
+    return versions.build(folder / "a", {}), versions.build(folder / "b", NEWER)
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def upgrade(project: Project, *options: str, code: int = 0) -> dict[str, Any]:
+    done = project.run("perennial", "upgrade", "--json", *options)
+    assert done.returncode == code, done.stdout
+    found: dict[str, Any] = json.loads(done.stdout[: done.stdout.rindex("}") + 1])
+    return found
+
+
+def stale(project: Project) -> set[str]:
+    return set(json.loads(project.must("dvc", "status", "--json")))
+
+
+def changed(project: Project) -> list[str]:
+    return versions.git(project, "status", "--porcelain").split()[1::2]
+
+
+def test_a_project_is_upgraded_with_its_edits_and_comes_back(
+    packages: tuple[Path, Path], tmp_path: Path
+) -> None:
+    project = versions.project(tmp_path / "shop", packages[0])
+    assert upgrade(project, "--check")["changes"] == []
+    folder = project.folder
+    change_params(folder / "params.yaml", {"train.epochs": 2, "gate.min_accuracy": 0.5})
+    project.must("dvc", "repro")
+    edit(folder / "flows" / "retrain.py", 'UNPUBLISHED = ("waiting"', 'OWN = 1\nUNPUBLISHED = ("waiting"')
+    edit(folder / "prefect.yaml", "name: perennial", "name: flowers")
+    edit(folder / "dvc.yaml", "desc: The SavedModel", "desc: Our SavedModel")
+    edit(folder / "tasks" / "stages.py", "6 * HOUR_S", "7 * HOUR_S")
+    (folder / "infra" / "compose.yaml").unlink()
+    versions.commit(project)
+    assert stale(project) == set()
+    newer = Project(folder, packages[1])
+
+    planned = upgrade(newer, "--check", code=4)
+    assert changed(project) == []
+    done = upgrade(newer)
+    assert done == {**planned, "written": True}
+    what = {each["path"]: each["what"] for each in done["changes"]}
+    assert what == {
+        "code.yaml": "updated", "requirements/perennial.txt": "updated", "params.yaml": "updated",
+        "flows/retrain.py": "merged", "tasks/policy.py": "updated", "infra/Caddyfile": "updated",
+        "infra/compose.yaml": "kept",
+    }  # fmt: skip
+    assert done["run_again"] == {".": ["gate"]}
+    assert done["notes"] == []  # the project has its own number of epochs
+    assert "OWN = 1" in (folder / "flows" / "retrain.py").read_text()
+    assert "as 0.2.0 does" in (folder / "flows" / "retrain.py").read_text()
+    assert "patience: 3" in (folder / "params.yaml").read_text()
+    newer.must("perennial", "config")
+    assert stale(newer) == {"gate"}
+    assert project.run("dvc", "repro").returncode != 0  # by the code of 0.1.0
+    newer.must("dvc", "repro")
+    versions.commit(newer)
+    assert {each["what"] for each in upgrade(newer, "--check")["changes"]} == {"kept"}
+
+    back = upgrade(project)
+    assert back["run_again"] == {".": ["gate"]}
+    versions.git(project, "diff", "--quiet", "HEAD~1", "--", ".", ":!dvc.lock", ":!.perennial")
+    project.must("dvc", "repro")
+    versions.git(project, "diff", "--quiet", "HEAD~1")
+
+
+def test_a_conflict_changes_nothing_unless_a_person_asks_for_it(
+    packages: tuple[Path, Path], tmp_path: Path
+) -> None:
+    project = versions.project(tmp_path / "shop", packages[0])
+    policy = project.folder / "tasks" / "policy.py"
+    edit(policy, "GATE_TRIES = 5 ", "GATE_TRIES = 9 ")
+    newer = Project(project.folder, packages[1])
+    refused = newer.run("perennial", "upgrade")
+    assert (refused.returncode, "tasks/policy.py changed since the last commit" in refused.stdout) == (2, True)
+    versions.commit(project)
+    assert upgrade(newer, "--check", code=4)["written"] is False
+    refused = newer.run("perennial", "upgrade")
+    assert (refused.returncode, "Traceback" in refused.stdout, changed(project)) == (1, False, [])
+    assert "tasks/policy.py: 1 place that this project and 0.2.0 changed" in refused.stdout
+    upgrade(newer, "--conflicts", code=1)
+    text = policy.read_text()
+    assert "<<<<<<< this project\nGATE_TRIES = 9 " in text
+    assert "=======\nGATE_TRIES = 6 " in text
+    assert "patience" in (project.folder / "params.yaml").read_text()
+
+
+def test_all_pipelines_of_a_project_are_upgraded(packages: tuple[Path, Path], tmp_path: Path) -> None:
+    project = versions.project(tmp_path / "shop", packages[0])
+    birds = project.folder / "pipelines" / "birds"
+    birds.mkdir(parents=True)
+    shutil.copy(project.folder / "params.yaml", birds)
+    text = with_prefix((project.folder / "dvc.yaml").read_text(), "../../")
+    (birds / "dvc.yaml").write_text(text.replace("desc: The", "desc: Its"))
+    versions.commit(project)
+    newer = Project(project.folder, packages[1])
+    done = upgrade(newer)
+    assert done["run_again"] == {".": ["gate"], "birds": ["gate"]}
+    assert done["notes"] == [
+        f"{file}: the default of train.epochs is 40 now; yours stays 30"
+        for file in ("params.yaml", "pipelines/birds/params.yaml")
+    ]
+    assert (birds / "params.yaml").read_text() == (project.folder / "params.yaml").read_text()
+    assert (birds / "dvc.yaml").read_text() == text.replace("desc: The", "desc: Its")
+
+
+def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Path], tmp_path: Path) -> None:
+    project = versions.project(tmp_path / "shop", packages[0])
+    index = {f"{tool}_{name}": str(packages[1].parent) for tool in ("UV", "PIP") for name in ("FIND_LINKS",)}
+    index |= {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
+    missing = project.run("perennial", "upgrade", "0.3.0", **index)
+    assert (missing.returncode, "Traceback" in missing.stdout, changed(project)) == (1, False, [])
+    assert "perennial-ml==0.3.0 cannot be installed" in missing.stdout
+    wrong = project.run("perennial", "upgrade", "latest", **index)
+    assert (wrong.returncode, "VERSION must be one" in wrong.stdout) == (2, True)
+    done = project.run("perennial", "upgrade", "0.2.0", **index)
+    assert (done.returncode, "perennial 0.1.0 -> 0.2.0" in done.stdout) == (0, True), done.stdout
+    assert 'perennial: "0.2.0"' in (project.folder / "code.yaml").read_text()
+    assert "perennial-ml==0.2.0" in (project.folder / "requirements" / "perennial.txt").read_text()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Project:
+    """A clone of perennial's repository in which its owner changed files and ran the pipeline."""
+    folder = tmp_path / "clone"
+    copy_project(folder, ("benchmarks",))
+    shutil.rmtree(folder / "tests" / "data", ignore_errors=True)
+    (folder / "dvc.lock").unlink()
+    project = Project(folder, folder / "src")
+    versions.git(project, "init", "-q", "-b", "main")
+    versions.commit(project)
+    change_params(folder / "params.yaml", {"train.epochs": 1, "gate.min_accuracy": 0.1})
+    edit(folder / "flows" / "retrain.py", 'UNPUBLISHED = ("waiting"', 'OWN = 1\nUNPUBLISHED = ("waiting"')
+    edit(folder / "tests" / "test_docs.py", '"""', '"""Ours: ')
+    project.must("dvc", "repro")
+    versions.commit(project)
+    return project
+
+
+def test_a_clone_becomes_a_project_and_keeps_what_it_made(clone: Project, packages: tuple[Path, Path]) -> None:
+    old = versions.git(clone, "rev-parse", "HEAD").strip()
+    refused = clone.run("perennial", "upgrade")
+    assert (refused.returncode, "holds the source that runs" in refused.stdout) == (2, True)
+    newer = Project(clone.folder, packages[1])
+    done = upgrade(newer)
+    assert (done["before"], done["after"]) == ("0.1.0", "0.2.0")
+    assert done["run_again"] == {".": ["gate"]}
+    assert not (clone.folder / "src").exists()
+    assert {file.name for file in (clone.folder / "tests").rglob("*") if file.is_file()} == {"test_docs.py"}
+    assert "OWN = 1" in (clone.folder / "flows" / "retrain.py").read_text()
+    assert stale(newer) == {"gate"}
+    newer.must("dvc", "repro")
+    versions.commit(newer)
+    said = newer.must("perennial", "rebuild", old, "--json")
+    assert json.loads(said[said.index("{\n") :])["equal"] is True
