@@ -238,7 +238,7 @@ def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> It
     if work_pool["is_paused"]:
         yield f"pool {pool} is paused; `prefect work-pool resume {pool}` lets its runs start"
     elif work_pool["concurrency_limit"] == 0:
-        yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it to 1"
+        yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it again"
     work_queue = existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
     if work_queue is None:
         yield f"pool {pool} has no queue {queue}; `make deploy` puts the deployment into one that exists"

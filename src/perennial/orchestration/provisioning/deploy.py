@@ -48,7 +48,6 @@ from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
 
 TAG = "perennial"  # of every deployment here
 POOLS = ("cpu", "gpu")
-RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
 PAGE = 200  # the server's maximum per request
 DEPLOYED = ("perennial.repository", "perennial.folder")  # git's settings in a checkout that deployed
 
@@ -102,7 +101,8 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
         sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags})
     )
     for pool in POOLS:
-        _set_up_pool(client, pool, shared=any(deployment.pool == pool for deployment in others))
+        # The limit is the pool's: a deployment's is a lease, which can end a healthy run.
+        _set_up_pool(client, pool, len(ours), shared=any(deployment.pool == pool for deployment in others))
     automations.install(client, ours_elsewhere)
     _bring(client, plan)
     _remove_others(client, ours, there, [planned.name for planned in plan])
@@ -201,19 +201,19 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | No
         return None
 
 
-def _set_up_pool(client: SyncPrefectClient, name: str, *, shared: bool) -> None:
+def _set_up_pool(client: SyncPrefectClient, name: str, limit: int, *, shared: bool) -> None:
     """Create a work pool if there is none, and set its limit unless others' deployments use it, too."""
     try:
         work_pool = client.read_work_pool(name)
     except ObjectNotFound:
         template = ProcessWorker.get_default_base_job_template()
         client.create_work_pool(WorkPoolCreate(name=name, type=KIND, base_job_template=template))
-        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=limit))
         return
-    if work_pool.type == KIND and not shared and work_pool.concurrency_limit != RUNS_AT_ONCE:
-        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+    if work_pool.type == KIND and not shared and work_pool.concurrency_limit != limit:
+        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=limit))
         was = "not set" if work_pool.concurrency_limit is None else work_pool.concurrency_limit
-        sys.stdout.write(f"work pool {name}: concurrency_limit is now {RUNS_AT_ONCE}, was {was}\n")
+        sys.stdout.write(f"work pool {name}: concurrency_limit is now {limit}, was {was}\n")
 
 
 def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:

@@ -89,7 +89,8 @@ def main(project: Path) -> None:
     signals: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, _frame: signals.append(number))
-    start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
+    # Runs of several pipelines go to several workers; one that has none waits.
+    start = [sys.executable, "-m", "prefect", "worker", "start", "--limit", "1", "--pool"]
     dead_runs = SupervisedProcess([sys.executable, "-m", "perennial.orchestration.server.dead_runs", *pools])
     workers = [dead_runs, *(SupervisedProcess([*start, pool]) for pool in pools)]
     explaining = Thread()
