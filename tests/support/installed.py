@@ -10,7 +10,7 @@ from pathlib import Path
 from perennial.base.project.pipeline_file import of_project
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("params.yaml", "environment", "pins", ".dvcignore")
+COPIED = ("params.yaml", "components", "environment", "pins", ".dvcignore")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import typer
 from perennial.base import config, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
-from perennial.base.project import code_digests, outputs, source_code
+from perennial.base.project import code_digests, components, outputs, source_code
 from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.runtime import (
@@ -267,7 +267,8 @@ def _run(
     if stage in SAYING_INPUTS and noted.params:
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
-    result = getattr(imported, stage)(own, **options)
+    with components.checked(stage, noted.code if noted.listed else None):
+        result = getattr(imported, stage)(own, **options)
     took = time.monotonic() - began
     # Python imports some modules late, perhaps of other versions. An edit of environment/ is named as an edit.
     if not noted.changes():

@@ -23,8 +23,8 @@ from perennial.base.errors import DataError, listed
 from perennial.base.project import outputs
 from perennial.base.project.exclusions import Exclusions
 from perennial.base.runtime import parallel
+from perennial.data import datasets
 from perennial.data.archives import unpack
-from perennial.data.datasets import DATASETS
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
@@ -58,7 +58,7 @@ def convert(config: Config) -> None:
     digests = parallel.start(partial(files.digests, config.paths.raw))
     # Sending raw pixels to another process takes longer than encoding them here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
-    small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
+    small = not datasets.named(config.dataset.name).decoded or raw_bytes < SMALL_BYTES
     if not small:
         parallel.prepare(config.compute, sharding.encode)
     with _scratch(config.paths.work / "convert") as scratch:
@@ -90,7 +90,7 @@ def convert(config: Config) -> None:
 
 def _source(config: Config, scratch: Path) -> Source:
     """Unpack and read the raw files."""
-    dataset, raw = DATASETS[config.dataset.name], config.paths.raw
+    dataset, raw = datasets.named(config.dataset.name), config.paths.raw
     for path in raw.glob("*"):
         files.require_utf8(path)
     there = {path.name for path in raw.glob("*")}

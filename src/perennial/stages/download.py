@@ -9,7 +9,7 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.base.project import outputs
-from perennial.data.datasets import DATASETS
+from perennial.data import datasets
 from perennial.data.datasets.dataset import Dataset
 from perennial.data.downloads.connection import credentials_for
 from perennial.data.downloads.fetch import Fetcher
@@ -38,7 +38,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
         PerennialError: no mirror is reachable, dataset.url differs from its pin (a retry may succeed), or a
             file cannot be written.
     """
-    dataset = DATASETS[config.dataset.name]
+    dataset = datasets.named(config.dataset.name)
     if config.dataset.url is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             collect(config, raw, limits)

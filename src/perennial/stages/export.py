@@ -26,7 +26,6 @@ from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.export import formats, model_card, parity, saved_model
-from perennial.model.export.formats import FORMATS
 from perennial.model.export.parity import FormatReport, Job
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
@@ -165,7 +164,8 @@ def _write(
         saved_model.save(folder, model, description, (labels_file, card_file))
     formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
     others = [
-        (name, FORMATS[name].takes, export_layout.EXTRA / FORMATS[name].file) for name in config.export.formats
+        (name, formats.named(name).takes, export_layout.EXTRA / formats.named(name).file)
+        for name in config.export.formats
     ]
     listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]
     (folder / export_layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")

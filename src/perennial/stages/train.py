@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from perennial.base import documents, files
 from perennial.base.config import Config, advice
-from perennial.base.config.networks import NETWORKS, is_slim
+from perennial.base.config.networks import facts, is_slim
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.runtime import cluster
 from perennial.base.runtime.cluster import Worker
@@ -24,9 +24,10 @@ from perennial.data.records import manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
+from perennial.model import models
 from perennial.model.evaluation import inference, scoring
 from perennial.model.evaluation.scoring import ExampleScores
-from perennial.model.models import MODELS, model_folder
+from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
 from perennial.model.training import distributed, frozen_features, losses, run_directory, triggers, warm_start
 from perennial.model.training import uploader as uploads
@@ -144,7 +145,7 @@ def _image_spec(config: Config) -> ImageSpec:
     )
     spec = preprocessing.fitted(
         config.preprocessing,
-        published=MODELS[config.model.name].preprocessing,
+        published=models.named(config.model.name).preprocessing,
         is_slim=is_slim(config.model.name),
         heights=(low, high),
         widths=(left, right),
@@ -161,8 +162,8 @@ def _image_spec(config: Config) -> ImageSpec:
 
 def _log_input_size(config: Config, spec: ImageSpec) -> None:
     """Log the input size if the images have another size than the network was published for."""
-    own, (height, width, _) = NETWORKS[config.model.name].image_size, spec.model_shape
-    if config.preprocessing.image_size is None and (height, width) != (own, own):
+    own, (height, width, _) = facts(config.model.name).image_size, spec.model_shape
+    if own and config.preprocessing.image_size is None and (height, width) != (own, own):
         log.info(
             "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "
             "for %dx%d (image_size: network)", config.model.name, height, width, own, own,
@@ -191,7 +192,8 @@ def _trainer(
     length: Length,
     start: StartWeights | None,
 ) -> Trainer:
-    architecture, per_class = MODELS[config.model.name], LabelMap.of(config.model).per_class(data, "train")
+    architecture = models.named(config.model.name)
+    per_class = LabelMap.of(config.model).per_class(data, "train")
     spec, prepare = source.pixels, architecture.prepare
 
     def build() -> keras.Model:
@@ -267,7 +269,7 @@ def _recorder(
             config.train.class_weights, LabelMap.of(config.model).per_class(data, "train")
         )
         model = description.build()
-        return model, Objective(model, MODELS[config.model.name], config.train, weights)
+        return model, Objective(model, models.named(config.model.name), config.train, weights)
 
     return Recorder(
         history=History(folder, config.paths.curves, steps=when.length.steps),

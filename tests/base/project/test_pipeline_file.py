@@ -22,7 +22,9 @@ def test_digests_stand_in_place_of_the_files_of_src_and_all_else_is_kept(prefix:
     assert made == ours
     for name in STAGES:
         stage, was = stages[name], before[name]
-        assert stage.get("deps", []) == [each for each in was["deps"] if not each.startswith("src/")]
+        kept = [each for each in was["deps"] if not each.startswith("src/")]
+        shared = [f"{prefix}{each}" if each.startswith("components") else each for each in kept]
+        assert stage.get("deps", []) == shared
         assert stage["params"][0] == {f"{prefix}code.yaml": [f"stages.{name}"]}
         shared = [each for each in stage["params"][1:] if isinstance(each, dict) and "environment" in str(each)]
         assert all(key.startswith(f"{prefix}environment/") for each in shared for key in each)

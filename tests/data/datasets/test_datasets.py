@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from perennial.base.config import DatasetConfig
+from perennial.base import choices
 from perennial.data.datasets import DATASETS
 
 every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
@@ -24,7 +24,7 @@ def digests(dataset):
 
 
 def test_the_choice_of_data_set_is_the_dict_of_data_sets():
-    assert get_args(DatasetConfig.model_fields["name"].annotation) == tuple(DATASETS)
+    assert get_args(choices.Dataset) == tuple(DATASETS)
 
 
 @every_dataset

@@ -1,11 +1,13 @@
 """The way of an image from the record to the model."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from perennial.base import choices
 from perennial.base.config import PreprocessingConfig
 from perennial.base.errors import ConfigError
 from perennial.data.preprocessing import PREPROCESSING, ImageSpec, fitted, keys
@@ -21,8 +23,7 @@ def chosen(**values: object) -> PreprocessingConfig:
 
 
 def test_the_configuration_knows_every_preprocessing() -> None:
-    choices = PreprocessingConfig.model_fields["name"].annotation.__args__
-    assert set(choices) == {"auto", *PREPROCESSING}
+    assert set(get_args(choices.Preprocessing)) == {"auto", *PREPROCESSING}
 
 
 def test_a_description_survives_being_saved(pixels: Describe) -> None:

@@ -14,8 +14,8 @@ from perennial.base.config.data import (
     PreprocessingConfig,
     ValidateConfig,
 )
-from perennial.base.config.fields import Section, refused_texts, shown, without_secrets
-from perennial.base.config.networks import NETWORKS, network_name
+from perennial.base.config.fields import Section, is_component, refused_texts, shown, without_secrets
+from perennial.base.config.networks import NETWORKS, facts, network_name
 from perennial.base.config.paths import PathsConfig, publish_target, require_own_data_apart
 from perennial.base.config.pretrained import BY_NAME, NETWORK_SIZE
 from perennial.base.config.release import (
@@ -60,6 +60,11 @@ class Config(Section):
             asked = pixels["image_size"] == NETWORK_SIZE and name in NETWORKS
         except (KeyError, TypeError):
             return values  # the sections' own rules report the error
+        if is_component(name) and pixels["image_size"] == NETWORK_SIZE:
+            raise ValueError(
+                f"preprocessing.image_size must be a number or null for model.name {name}, got network: the "
+                "size of your own network is not known"
+            )
         if not asked:
             return values
         return {**values, "preprocessing": {**pixels, "image_size": NETWORKS[name].image_size}}
@@ -93,7 +98,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _network_fits_images(self) -> Self:
-        size, least = self.preprocessing.image_size, NETWORKS[self.model.name].least_size
+        size, least = self.preprocessing.image_size, facts(self.model.name).least_size
         own = IMAGE_SIZES.get(self.dataset.name)
         if (size or own or least) < least:
             why = f"got {size}" if size else f"got null: images of {self.dataset.name} have {own} pixels a side"

@@ -18,8 +18,10 @@ from perennial.base.config.fields import (
     Seed,
     SourceUrl,
     Url,
+    is_component,
     kind,
     option,
+    or_component,
 )
 from perennial.base.config.networks import network_name
 from perennial.base.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
@@ -28,7 +30,9 @@ from perennial.base.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
 class DatasetConfig(Section):
     """The images, where they come from, and how they are split."""
 
-    name: choices.Dataset = option("digits", "data set")
+    name: Annotated[choices.Dataset | str, or_component(choices.Dataset)] = option(
+        "digits", "data set; or components.data.MODULE:NAME, one of your own"
+    )
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(
@@ -116,8 +120,9 @@ class ComputeConfig(Section):
 class PreprocessingConfig(Section):
     """Conversion of a record's pixels to the input of the network."""
 
-    name: choices.Preprocessing = option(
-        "rescale", "preprocessing; auto: the one that the network was published with"
+    name: Annotated[choices.Preprocessing | str, or_component(choices.Preprocessing)] = option(
+        "rescale",
+        "preprocessing; auto: the one that the network was published with; or components.MODULE:NAME",
     )
     image_size: Annotated[int | None, kind("whole number from 1 to 4096, network or null")] = option(
         None,
@@ -139,8 +144,11 @@ class ModelConfig(Section):
     """The network."""
 
     name: Annotated[
-        choices.Model, BeforeValidator(network_name), kind("a name that `perennial models` lists")
-    ] = option("mnist_cnn", "network; `perennial models` lists all")
+        choices.Model | str,
+        or_component(choices.Model),
+        BeforeValidator(network_name),
+        kind("a name that `perennial models` lists"),
+    ] = option("mnist_cnn", "network; `perennial models` lists all; or components.MODULE:NAME, one of your own")
     dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
     batch_norm_decay: float | None = option(
         None, "decay of the averages of batch normalization; null: the network's own", ge=0, lt=1
@@ -171,6 +179,10 @@ class ModelConfig(Section):
             raise ValueError(
                 f"model.weights must be imagenet, a file (.h5) or null, got {self.weights}; "
                 f"did you mean {near[0]}?"
+            )
+        if self.weights == BY_NAME and is_component(self.name):
+            raise ValueError(
+                f"model.weights: imagenet is not published for {self.name}; set model.weights to null"
             )
         if self.weights == BY_NAME and f"keras_{self.name}" in PRETRAINED:
             raise ValueError(

@@ -3,10 +3,19 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticKnownError
 
 INT32_MAX = 2**31 - 1  # TensorFlow's C++ code overflows above it
 FLOAT32 = (1.1754944e-38, 3.4028234e38)  # smallest normal and largest number
@@ -20,6 +29,7 @@ USER_IN_URL = re.compile(
 SECRET_IN_QUERY = re.compile(
     r":/\S*[?&;#][\w.-]*(?:token|key|secret|passw|pwd|auth|sig|credential)[\w.-]*=", re.IGNORECASE
 )
+COMPONENT = re.compile(r"components(?:\.[a-z_]\w*)+:[a-z_]\w*", re.IGNORECASE | re.ASCII)
 CREDENTIALS = (
     "must not hold a user name, password or token, because params.yaml is kept in git; put credentials into "
     "~/.netrc, the environment or a Prefect block"
@@ -45,6 +55,27 @@ class Section(BaseModel):
 def kind(text: str) -> WithJsonSchema:
     """Describe the type of a field for the reference, where its annotation alone does not show it."""
     return WithJsonSchema({"title": text})
+
+
+def is_component(value: object) -> bool:
+    """Whether a value names an object of the project's own components, such as components.nets:tiny."""
+    return isinstance(value, str) and COMPONENT.fullmatch(value) is not None
+
+
+def or_component(choices: Any) -> PlainValidator:
+    """Accept one of a list of names, or the name of a component."""
+    known: tuple[str, ...] = get_args(choices)
+
+    def check(value: object) -> object:
+        if (isinstance(value, str) and value in known) or is_component(value):
+            return value
+        if isinstance(value, str) and re.match(r"components\W|[^:]*:", value):
+            raise ValueError(
+                "must be components.MODULE:NAME for an object NAME in the file components/MODULE.py"
+            )
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
+
+    return PlainValidator(check, json_schema_input_type=choices)
 
 
 def option(default: Any, description: str, **limits: Any) -> Any:

@@ -7,6 +7,8 @@ github.com/tensorflow/models.
 
 from typing import Any, NamedTuple
 
+from perennial.base.config.fields import is_component
+
 
 class Network(NamedTuple):
     """The size of a network, and the settings it was published with."""
@@ -20,6 +22,7 @@ class Network(NamedTuple):
     keras: str | None = None  # its name in Keras Applications, accepted as a spelling of ours
 
 
+COMPONENT = Network(0, "", image_size=0, least_size=1)  # of a network of the project itself, 0: not known
 NETWORKS: dict[str, Network] = {
     "mnist_cnn": Network(3_274_634, "rescale", image_size=28, channels=1, least_size=1),
     "lenet": Network(3_274_634, "lenet", image_size=28, channels=1, least_size=4),
@@ -93,8 +96,13 @@ NETWORKS: dict[str, Network] = {
 SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
 
 
+def facts(name: str) -> Network:
+    """What is known of a network without building it."""
+    return COMPONENT if is_component(name) else NETWORKS[name]
+
+
 # Beginnings of names of networks that TF-Slim does not have.
-OTHERS = ("convnext", "deit", "efficientnet", "fast_cnn", "keras", "vit")
+OTHERS = ("components.", "convnext", "deit", "efficientnet", "fast_cnn", "keras", "vit")
 
 
 def is_slim(name: str) -> bool:

@@ -1,11 +1,11 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing and monitor."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
 from perennial.base import choices
-from perennial.base.config.fields import Count, Devices, Section, option
+from perennial.base.config.fields import Count, Devices, Section, option, or_component
 
 
 class EvaluateConfig(Section):
@@ -31,7 +31,9 @@ class CardConfig(Section):
 class ExportConfig(Section):
     """What is exported besides the SavedModel."""
 
-    formats: list[choices.Format] = option([], "further formats, in assets.extra of the export")
+    formats: list[Annotated[choices.Format | str, or_component(choices.Format)]] = option(
+        [], "further formats, in assets.extra of the export; also components.MODULE:NAME"
+    )
     representative_examples: Count = option(
         500, "tflite_int8: training examples that calibrate the quantization"
     )

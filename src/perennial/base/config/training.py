@@ -5,7 +5,17 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perennial.base import choices
-from perennial.base.config.fields import Count, CountOrZero, Devices, Positive, Section, Seed, option, shown
+from perennial.base.config.fields import (
+    Count,
+    CountOrZero,
+    Devices,
+    Positive,
+    Section,
+    Seed,
+    option,
+    or_component,
+    shown,
+)
 
 # Names are those of Keras. Where TF-Slim has the optimizer, formula and defaults are those of TensorFlow 1 and
 # TF-Slim.
@@ -95,7 +105,9 @@ class OptimizersConfig(Section):
 class ScheduleConfig(Section):
     """The learning rate over the steps."""
 
-    name: choices.Schedule = option("fixed", "shape of the decay")
+    name: Annotated[choices.Schedule | str, or_component(choices.Schedule)] = option(
+        "fixed", "shape of the decay; or components.MODULE:NAME"
+    )
     warmup_steps: CountOrZero = option(0, "steps over which the rate first rises linearly from 0")
     decay_steps: Count | None = option(
         None, "steps of one decay (exponential) or of the whole decay (others); null: epochs_per_decay decides"
@@ -213,7 +225,9 @@ class TrainConfig(Section):
         None, "end training after this many evaluations without a better stop_metric; null: never"
     )
     keep: Literal["last", "best"] = option("last", "which evaluated weights become the model")
-    optimizer: choices.Optimizer = option("adam", "optimizer")
+    optimizer: Annotated[choices.Optimizer | str, or_component(choices.Optimizer)] = option(
+        "adam", "optimizer; or components.MODULE:NAME"
+    )
     learning_rate: Positive = option(0.001, "learning rate before any decay")
     optimizers: OptimizersConfig = OptimizersConfig()
     schedule: ScheduleConfig = ScheduleConfig()

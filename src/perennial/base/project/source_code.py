@@ -11,17 +11,20 @@ from functools import cache
 from pathlib import Path
 
 from perennial.base.errors import InputsChanged, listed
+from perennial.base.project.layout import Project
 
 PACKAGE = Path(__file__).resolve().parents[2]
 DISTRIBUTION = "perennial-ml"  # its name on the package index, where `perennial` is another project
-OURS = (PACKAGE.name, "__main__")  # first parts of modules' names
+COMPONENTS = "components"  # folder in a project whose code its stages may load
+OURS = (PACKAGE.name, "__main__", COMPONENTS)  # first parts of modules' names
 SHOWN = 5  # files in a message
 AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/errors", "base/files", "base/retries",
-    "base/project/code_digests", "base/project/dvc", "base/project/dvc_lock", "base/project/layout",
-    "base/project/outputs", "base/project/source_code", "base/project/stages", "base/project/syntax",
+    "base/project/code_digests", "base/project/components", "base/project/dvc", "base/project/dvc_lock",
+    "base/project/layout", "base/project/outputs", "base/project/source_code", "base/project/stages",
+    "base/project/syntax",
     "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
     "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
     "base/runtime/progress_bar", "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers",
@@ -40,7 +43,7 @@ def signature(file: Path | str) -> tuple[int, ...] | None:
 
 def note_start() -> None:
     """Note the state of the code before the rest of it is loaded."""
-    for folder, _, names in os.walk(PACKAGE):
+    for folder, _, names in (*os.walk(PACKAGE), *os.walk(Project.find().root.resolve() / COMPONENTS)):
         AT_START.update({Path(folder, name): signature(Path(folder, name)) for name in names})
 
 
@@ -61,8 +64,14 @@ def require_unchanged(program: str | None = None) -> None:
     files = {Path(file).resolve() for file in loaded if file}
     if program and (file := _file(program, PACKAGE)):
         files |= closure(file)
+    root = Project.find().root.resolve()
     own = {file for file in files if file.is_relative_to(PACKAGE) and decides(file)}
-    changed = sorted(file.relative_to(PACKAGE.parent) for file in own if signature(file) != AT_START.get(file))
+    own |= {file for file in files if file.is_relative_to(root / COMPONENTS)}
+    changed = sorted(
+        file.relative_to(PACKAGE.parent if file.is_relative_to(PACKAGE) else root)
+        for file in own
+        if signature(file) != AT_START.get(file)
+    )
     if changed:
         raise InputsChanged(
             f"{listed(changed, SHOWN)} changed while this process loaded its code, which may be the old or the "

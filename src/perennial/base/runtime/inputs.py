@@ -14,12 +14,12 @@ from typing import Any
 from perennial.base import documents, files
 from perennial.base.config.fields import shown
 from perennial.base.errors import InputsChanged, listed
-from perennial.base.project import code_digests, dvc, dvc_lock, source_code
+from perennial.base.project import code_digests, components, dvc, dvc_lock, source_code
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 
-PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", "src/"
+PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", ("src/", components.FOLDER)
 BY_RUN = "inputs"  # folder in paths.work: what the stages of the last run read
 SHOWN = 5  # changes in a message
 REFERENCE = re.compile(r"\$\{\s*([^}]+?)\s*\}")  # to a parameter, in dvc.yaml
@@ -39,6 +39,11 @@ class Inputs:
     params: Params
     code: dict[str, dict[str, str]]  # MD5 of each file, by dependency
     data: dict[str, dict[str, Signature]]  # of each file, by dependency; hashing takes as long as reading them
+
+    @property
+    def listed(self) -> bool:
+        """Whether dvc.yaml has the stage."""
+        return bool(self.params or self.code or self.data)
 
     def document(self) -> dict[str, Any]:
         """Parameters and code in the form of dvc.lock, equal on every machine."""
@@ -79,9 +84,11 @@ def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
 
     Raises:
         InputsChanged: code changed since this process started, so that other code may run than is noted.
+        ConfigError: the parameters name a component that does not exist.
     """
     deps, params = _listed(stage, values)
     project = Project.find()
+    components.require(values, project.root)
     code = [path for path in deps if project.from_root(path).startswith(CODE)]
     noted = Inputs(
         stage=stage,

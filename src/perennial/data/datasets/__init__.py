@@ -1,5 +1,7 @@
 """The data sets: one file of facts and one reader each."""
 
+from perennial.base.config.fields import is_component
+from perennial.base.project import components
 from perennial.data.datasets.cifar10 import CIFAR10
 from perennial.data.datasets.dataset import Dataset
 from perennial.data.datasets.digits import DIGITS
@@ -20,3 +22,15 @@ DATASETS: dict[str, Dataset] = {
     "image_folder": IMAGE_FOLDER,
     "tfrecord": TFRECORD,
 }
+
+
+def named(name: str) -> Dataset:
+    """The data set that a name means, which may be a component of the project.
+
+    Raises:
+        ConfigError: the component cannot be imported, or is not a Dataset.
+    """
+    if not is_component(name):
+        return DATASETS[name]
+    found: Dataset = components.load(name, components.expect(Dataset))
+    return found

@@ -1,13 +1,20 @@
 """Preprocessing between record and model: with distortions in training, otherwise deterministic."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
 from perennial.base.config.data import PreprocessingConfig
+from perennial.base.config.fields import is_component
 from perennial.base.config.training import AugmentationConfig
 from perennial.base.errors import ConfigError
+from perennial.base.project import components
+from perennial.base.project.components import Component
+from perennial.base.project.layout import Project
 from perennial.data.preprocessing import rand_augment
 from perennial.data.preprocessing.basic import (
     CIFAR10_TUTORIAL,
@@ -37,6 +44,40 @@ PREPROCESSING: dict[str, Preprocessing] = {
 LARGEST_STACKED = 512 * 512  # pixels; a batch of larger images would fill a device's memory
 LARGEST_RESIZED = 128 * 128  # pixels; larger images are resized in less time one by one
 VERSION = 2  # of the pixels; since 2, photographs are distorted when they are decoded, and in whole numbers
+
+
+def named(name: str) -> Preprocessing:
+    """The preprocessing that a name means, which may be a component of the project.
+
+    Raises:
+        ConfigError: the component cannot be imported, or is neither a Preprocessing nor a function.
+    """
+    if not is_component(name):
+        return PREPROCESSING[name]
+    found = components.load(name, _wrong)
+    made = found if isinstance(found, Preprocessing) else Preprocessing(evaluation=found, resizes="always")
+    return replace(made, evaluation=partial(_evaluated, name, made.evaluation))
+
+
+def _wrong(found: object) -> str | None:
+    if isinstance(found, Preprocessing) or (callable(found) and not isinstance(found, type)):
+        return None
+    return f"is {components.described(found)}, expected a Preprocessing or a function of images and target"
+
+
+def _evaluated(
+    name: str, evaluation: Callable[[tf.Tensor, Target], tf.Tensor], images: tf.Tensor, target: Target
+) -> tf.Tensor:
+    """Call the function of a component, and check what it returns."""
+    root = Project.find().root
+    with components.naming(root):
+        found = evaluation(images, target)
+    shape = (None, target.height, target.width, target.channels)
+    if not tf.is_tensor(found) or found.dtype != tf.float32 or not found.shape.is_compatible_with(shape):
+        got = f"{found.dtype.name} {found.shape}" if tf.is_tensor(found) else components.described(found)
+        file = Component(name, root).file
+        raise ConfigError(f"preprocessing.name: {name} in {file} returned {got}, expected float32 {shape}")
+    return found
 
 
 class ImageSpec(BaseModel):
@@ -162,7 +203,7 @@ class ImageSpec(BaseModel):
 
     @property
     def _preprocessing(self) -> Preprocessing:
-        return PREPROCESSING[self.preprocessing]
+        return named(self.preprocessing)
 
     @property
     def distortion(self) -> Distortion | None:

@@ -15,8 +15,8 @@ from perennial.base.errors import listed as listed_names
 from perennial.base.project.pins import SourcePin
 from perennial.base.runtime import locks
 from perennial.base.storage import Changed, Missing, is_bucket
+from perennial.data import datasets
 from perennial.data.archives import leftover
-from perennial.data.datasets import DATASETS
 from perennial.data.downloads.spec import LIMITS, TransferLimits
 from perennial.data.sources.copies import Copies
 from perennial.data.sources.listing import Listing
@@ -56,7 +56,7 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
         SourceChanged: the source differs from its pin, or changed during the read.
         DataError, PerennialError: as `pin`.
     """
-    url, dataset = config.dataset.url or "", DATASETS[config.dataset.name]
+    url, dataset = config.dataset.url or "", datasets.named(config.dataset.name)
     pinned = SourcePin.read()
     with listed(config, limits) as (listing, origin):
         _require_pinned(listing, pinned)
@@ -129,7 +129,7 @@ def _is_local(url: str) -> bool:
 def _belongs(name: str, config: Config) -> bool:
     """Whether an object belongs to the data; DataError if its name is like one but not accepted."""
     try:
-        return DATASETS[config.dataset.name].belongs(name)
+        return datasets.named(config.dataset.name).belongs(name)
     except DataError as error:
         raise DataError(f"{config.dataset.url}: {error}; nothing was fetched") from None
 

@@ -14,7 +14,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
+from perennial.base.config.fields import is_component
 from perennial.base.errors import ConfigError
+from perennial.base.project import components
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.export import graphs, loading
 from perennial.model.export.graphs import IMAGE, OUTPUTS
@@ -46,15 +48,27 @@ class Format:
     packages: tuple[str, ...] = ()  # of the extra with its name
 
 
+def named(name: str) -> Format:
+    """The format that a name means, which may be a component of the project.
+
+    Raises:
+        ConfigError: the component cannot be imported, or is not a Format.
+    """
+    if not is_component(name):
+        return FORMATS[name]
+    found: Format = components.load(name, components.expect(Format))
+    return found
+
+
 def write(export: Path, names: Sequence[str], representative: Representative) -> None:
     """Convert the SavedModel of an export to these formats, into its assets.extra."""
     if names:
         loaded = loading.load(export)
         graph = graphs.whole(loaded)
         for name in names:
-            part = graphs.network(loaded, description(export).name) if FORMATS[name].network else graph
-            content = FORMATS[name].convert(part, representative)
-            (export / EXTRA / FORMATS[name].file).write_bytes(content)
+            part = graphs.network(loaded, description(export).name) if named(name).network else graph
+            content = named(name).convert(part, representative)
+            (export / EXTRA / named(name).file).write_bytes(content)
 
 
 def require(names: Sequence[str], pixels: ImageSpec) -> None:
@@ -65,11 +79,15 @@ def require(names: Sequence[str], pixels: ImageSpec) -> None:
     """
     operations = _operations(pixels) if names else set()
     for name in names:
-        chosen = FORMATS[name]
+        chosen = named(name)
         if missing := [package for package in chosen.packages if find_spec(package) is None]:
+            extra = "" if is_component(name) else f" of the extra `{name}`"
+            install = (
+                "" if is_component(name) else f"pip install --require-hashes -r requirements/{name}.txt, or "
+            )
             raise ConfigError(
-                f"export.formats: {name} needs {' and '.join(missing)} of the extra `{name}`; nothing was "
-                f"done; pip install --require-hashes -r requirements/{name}.txt, or leave it out"
+                f"export.formats: {name} needs {' and '.join(missing)}{extra}; nothing was done; "
+                f"{install}leave it out"
             )
         if not chosen.any_size and None in pixels.raw_shape:
             raise ConfigError(

@@ -13,8 +13,8 @@ from perennial.base.config.data import DatasetConfig
 from perennial.base.config.release import ExportConfig
 from perennial.base.config.training import TrainConfig
 from perennial.data.records.manifest import Manifest
+from perennial.model import models
 from perennial.model.evaluation.results import Metrics, TrainingRecord
-from perennial.model.models import MODELS
 from perennial.model.models.model_folder import Description
 
 TEMPLATE = "model_card.md.jinja"
@@ -55,7 +55,7 @@ def model_card(
         },
         "preprocessing": description.pixels.preprocessing,
         "pixels": {"version": description.pixels.version, "resize": description.pixels.resize},
-        "mirrored": MODELS[description.name].mirrored,
+        "mirrored": models.named(description.name).mirrored,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from perennial.base import documents
+from perennial.base.config.fields import is_component
 from perennial.base.errors import PerennialError, QualityError
 from perennial.base.runtime import child, devices
 from perennial.data.records import manifest, pipeline
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import loading, saved_model
-from perennial.model.export.formats import FORMATS
+from perennial.model.export.formats import FORMATS, named
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
 from perennial.model.export_layout import CARD, EXTRA, LABELS
 
@@ -142,7 +143,7 @@ def format_errors(name: str, action: str) -> Iterator[None]:
 
 
 def _verdict(name: str, problem: str) -> QualityError:
-    remedy = f"; {name} can be left out of export.formats" if name in FORMATS else ""
+    remedy = f"; {name} can be left out of export.formats" if name in FORMATS or is_component(name) else ""
     return QualityError(f"{name} {problem}{remedy}")
 
 
@@ -209,7 +210,8 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
         for name, signature in (("SavedModel", CLASSIFY), ("SavedModel, classify_bytes", CLASSIFY_BYTES))
     ]
     for name in formats:
-        chosen, file = FORMATS[name], export / EXTRA / FORMATS[name].file
+        chosen = named(name)
+        file = export / EXTRA / chosen.file
         with format_errors(name, "does not load"):
             predict = chosen.load(file)
         loaded_backends.append(

@@ -1,5 +1,7 @@
 """Model architectures by name."""
 
+from perennial.base.config.fields import is_component
+from perennial.base.project import components
 from perennial.model.models import (
     keras_applications,
     slim_inception,
@@ -12,7 +14,7 @@ from perennial.model.models.architecture import Architecture, auxiliary_logits, 
 from perennial.model.models.fast_cnn import FAST_CNN
 from perennial.model.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
 
-__all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits"]
+__all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits", "named"]
 
 MODELS: dict[str, Architecture] = {
     "mnist_cnn": MNIST_CNN,
@@ -27,3 +29,21 @@ MODELS: dict[str, Architecture] = {
     **keras_applications.ARCHITECTURES,
     **vision_transformers.ARCHITECTURES,
 }
+
+
+def named(name: str) -> Architecture:
+    """The architecture that a name means, which may be a component of the project.
+
+    Raises:
+        ConfigError: the component cannot be imported, or is neither an Architecture nor a function.
+    """
+    if not is_component(name):
+        return MODELS[name]
+    found = components.load(name, _wrong)
+    return found if isinstance(found, Architecture) else Architecture(network=found, preprocessing="rescale")
+
+
+def _wrong(found: object) -> str | None:
+    if isinstance(found, Architecture) or (callable(found) and not isinstance(found, type)):
+        return None
+    return f"is {components.described(found)}, expected an Architecture or a function that builds a model"

@@ -1,18 +1,27 @@
 """An architecture: the function that builds it, and its published settings; `config.networks` has its sizes."""
 
-from collections.abc import Callable
+import fnmatch
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common import global_state  # Keras has no public way to number layers anew
+from keras.src.models.functional import Functional
 from numpy.typing import NDArray
 
 from perennial.base.config.data import ModelConfig
-from perennial.base.config.networks import NETWORKS
+from perennial.base.config.fields import is_component
+from perennial.base.config.networks import facts
 from perennial.base.errors import ConfigError
+from perennial.base.project import components
+from perennial.base.project.components import Component
+from perennial.base.project.layout import Project
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"
+NUMBERS = "object_name_uids"  # Keras' global attribute: how many objects have each name
 Shape = tuple[int, int, int]  # height, width, channels
 
 
@@ -37,11 +46,11 @@ class Architecture:
         Raises:
             ConfigError: the images are too small, or an option is for another architecture.
         """
-        (height, width, _), facts = image, NETWORKS[options.name]
-        if min(height, width) < facts.least_size:
+        (height, width, _), known = image, facts(options.name)
+        if min(height, width) < known.least_size:
             raise ConfigError(
-                f"model.name: {options.name} needs images of at least {facts.least_size} pixels a side, got "
-                f"{height}x{width}; set preprocessing.image_size, published with {facts.image_size}"
+                f"model.name: {options.name} needs images of at least {known.least_size} pixels a side, got "
+                f"{height}x{width}; set preprocessing.image_size, published with {known.image_size}"
             )
         for option, network in {"conv_stddev": "cifar10_tutorial", "channels": "fast_cnn"}.items():
             given = getattr(options, option)
@@ -49,7 +58,60 @@ class Architecture:
                 raise ConfigError(
                     f"model.{option} must be null for {options.name}, got {given}: only {network} has it"
                 )
+        if is_component(options.name):
+            return self._built_by_component(image, classes, options)
         return self.network(image, classes, options)
+
+    def _built_by_component(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
+        """Build a network of the project itself, and check what all other code expects of a network."""
+        own, root = options.name.partition(":")[2], Project.find().root
+        with components.naming(root), _numbered_from_0():
+            model = self.network(image, classes, options.model_copy(update={"name": own}))
+            if isinstance(model, keras.Sequential | Functional) and len(model.inputs or ()) == 1:
+                model = _plain(model)
+        if wrong := self._wrong(model, image, classes):
+            raise ConfigError(f"model.name: {options.name} in {Component(options.name, root).file} {wrong}")
+        return model
+
+    def _wrong(self, model: object, image: Shape, classes: int) -> str | None:
+        """What is wrong with the model of a component, if anything is."""
+        if not isinstance(model, keras.Model):
+            return f"returned {components.described(model)}, expected a keras.Model"
+        if not isinstance(model, Functional):
+            return "returned a model without known shapes; begin it with keras.Input(image)"
+        outputs, names = model.output, [layer.name for layer in model.layers]
+        if len(model.inputs) != 1 or not isinstance(outputs, dict | keras.KerasTensor):
+            return "returned a model with several inputs or a list of outputs; several can be a dictionary"
+        taken, given = (
+            tuple(model.inputs[0].shape),
+            outputs.get(LOGITS) if isinstance(outputs, dict) else outputs,
+        )
+        if taken != (None, *image):
+            return f"takes images {taken}, expected {(None, *image)}"
+        if given is None or tuple(given.shape) != (None, classes):
+            found = f"a dictionary without {LOGITS}" if given is None else tuple(given.shape)
+            return f"returns {found}, expected {LOGITS} {(None, classes)}: a number for each class"
+        lacking = [pattern for pattern in self.head if not fnmatch.filter(names, pattern)]
+        return f"has no layer named {lacking[0]}; name its last layer {LOGITS}" if lacking else None
+
+
+def _plain(model: keras.Model) -> keras.Model:
+    """A model of layers with one input, and not a list of one, and the same for its output."""
+    outputs = getattr(model, "_outputs_struct", model.outputs)
+    if isinstance(outputs, list | tuple) and len(outputs) == 1:
+        outputs = outputs[0]
+    return keras.Model(model.inputs[0], outputs, name=model.name)
+
+
+@contextmanager
+def _numbered_from_0() -> Iterator[None]:
+    """Let Keras name unnamed layers as in a new process, so that equal networks have equal names."""
+    before = global_state.get_global_attribute(NUMBERS)
+    global_state.set_global_attribute(NUMBERS, None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(NUMBERS, before)
 
 
 def logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:

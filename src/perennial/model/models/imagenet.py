@@ -14,7 +14,8 @@ from keras import applications
 from perennial.base import files
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
-from perennial.model.models import MODELS, slim_nasnet, vision_transformers
+from perennial.model import models
+from perennial.model.models import slim_nasnet, vision_transformers
 from perennial.model.models.architecture import LOGITS
 from perennial.model.models.keras_applications import APPLICATIONS, layer_names
 from perennial.model.models.vision_transformers import TRANSFORMERS
@@ -66,7 +67,7 @@ def load(model: keras.Model, file: Path) -> None:
         )
     published, names = _published(model, require_file(file))
     layers = {layer.name: layer for layer in model.layers}
-    head = {name for name in layers for pattern in MODELS[model.name].head if fnmatchcase(name, pattern)}
+    head = {name for name in layers for pattern in models.named(model.name).head if fnmatchcase(name, pattern)}
     pairs = [
         (layers[names[layer.name]], layer)
         for layer in published.layers

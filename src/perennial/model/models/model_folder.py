@@ -14,8 +14,8 @@ from perennial.base.config.data import ModelConfig
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.project import outputs
 from perennial.data.preprocessing import ImageSpec
+from perennial.model import models
 from perennial.model.export_layout import DESCRIPTION
-from perennial.model.models import MODELS
 
 FILE = "model.json"
 WEIGHTS = "weights"
@@ -37,7 +37,7 @@ class Description(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    name: str  # in MODELS
+    name: str  # in MODELS, or a component
     options: ModelConfig  # that it was built with
     classes: list[str]  # in the order of the logits
     pixels: ImageSpec
@@ -47,7 +47,7 @@ class Description(BaseModel):
 
     def build(self) -> keras.Model:
         """Build the model with new weights."""
-        return MODELS[self.name].build(self.pixels.model_shape, len(self.classes), self.options)
+        return models.named(self.name).build(self.pixels.model_shape, len(self.classes), self.options)
 
 
 def save(folder: Path, model: keras.Model, description: Description) -> None:

@@ -6,8 +6,10 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from perennial.base import choices
+from perennial.base.config.fields import is_component
 from perennial.base.config.training import OptimizersConfig, TrainConfig
+from perennial.base.errors import ConfigError
+from perennial.base.project import components
 
 
 def build(
@@ -17,17 +19,34 @@ def build(
 
     With the default options, its formulas are those of TensorFlow 1, where it has the optimizer.
     """
-    kind = OPTIMIZERS[config.optimizer]
     fixed = config.loss_scale if config.precision == "float16" and config.loss_scale != "dynamic" else None
-    optimizer = kind(
-        learning_rate,
-        name=config.optimizer,  # Keras numbers unnamed ones per process, and checkpoints identify slots by name
-        loss_scale_factor=fixed,
-        **_options(config.optimizers, config.optimizer),
-    )
+    if is_component(config.optimizer):
+        optimizer = _component(config.optimizer, learning_rate)
+        optimizer.loss_scale_factor = fixed
+    else:
+        optimizer = OPTIMIZERS[config.optimizer](
+            learning_rate,
+            name=config.optimizer,  # Keras numbers unnamed ones, and checkpoints identify slots by name
+            loss_scale_factor=fixed,
+            **_options(config.optimizers, config.optimizer),
+        )
     if config.precision == "float16" and config.loss_scale == "dynamic":
         return keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
     return optimizer
+
+
+def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
+    """The optimizer of a component of the project: a class, or a function of the learning rate.
+
+    Raises:
+        ConfigError: the component cannot be imported or called, or makes no optimizer of Keras.
+    """
+    made, saying = components.made_by(name, "the learning rate", learning_rate)
+    if not isinstance(made, keras.optimizers.Optimizer):
+        raise ConfigError(f"{saying} {components.described(made)}, expected an optimizer of Keras")
+    made.name = name.partition(":")[2]
+    made.__class__ = _taking_sums(type(made))
+    return made
 
 
 def apply(
@@ -130,7 +149,7 @@ def _taking_sums(kind: type, *others: type) -> type:
     return type(kind.__name__, (_TakesSums, *others, kind), {})
 
 
-def _options(config: OptimizersConfig, name: choices.Optimizer) -> dict[str, Any]:
+def _options(config: OptimizersConfig, name: str) -> dict[str, Any]:
     """The parameters of an optimizer by their names in Keras."""
     if name == "sgd":
         return {}
@@ -139,7 +158,7 @@ def _options(config: OptimizersConfig, name: choices.Optimizer) -> dict[str, Any
 
 
 KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
-OPTIMIZERS: dict[choices.Optimizer, type] = {
+OPTIMIZERS: dict[str, type] = {
     "adadelta": _taking_sums(keras.optimizers.Adadelta),
     "adagrad": _taking_sums(keras.optimizers.Adagrad),
     "adam": _taking_sums(keras.optimizers.Adam, _InOneKernel),

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
-from perennial.base.project import source_code, syntax
+from perennial.base.project import components, source_code, syntax
+from perennial.base.project.layout import Project
 from perennial.model.training import checkpoints
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ def fingerprint(
         "code": {
             file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
             for file in sorted(source_code.of_stage(STAGE, package))
-        },
+        }
+        | _components(config),
         "data": manifest,
         "model": config.model.model_dump(mode="json", exclude={"weights", "weights_url"}),
         "packages": {name: version(name) for name in PACKAGES},
@@ -172,6 +174,19 @@ def _log_start(folder: Path, parts: Parts) -> None:
         " until this one finishes" if (other / FINISHED).exists() else " and stay there: it resumes from them "
         "once these are as they were",
     )  # fmt: skip
+
+
+def _components(config: Config) -> dict[str, str]:
+    """The digests of the project's components, by file, if this training names any."""
+    if not components.named(config.model_dump()):
+        return {}
+    root = Project.find().root
+    return {
+        file.relative_to(root).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
+        if file.suffix == ".py"
+        else files.sha256(file)
+        for file in components.files(root)
+    }
 
 
 @cache

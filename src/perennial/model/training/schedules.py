@@ -13,8 +13,13 @@ from keras.optimizers.schedules import (
     PolynomialDecay,
 )
 
-from perennial.base import choices
+from perennial.base.config.fields import is_component
 from perennial.base.config.training import ScheduleConfig, TrainConfig
+from perennial.base.errors import ConfigError
+from perennial.base.project import components
+from perennial.base.project.layout import Project
+
+Decay = Callable[[tf.Tensor], tf.Tensor]  # from the number of completed steps, float64, to the rate
 
 # These decay from one rate to another over a given length, so they start after the warm-up. The others change
 # at given steps, counted from the first.
@@ -25,13 +30,13 @@ BLOCK = 1024  # rates per call when computing them for the log
 class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no types
     """A linear warm-up from 0, then a decay; in float64, since float32 miscounts above 16,777,216 steps."""
 
-    def __init__(self, decay: LearningRateSchedule, *, warmup_steps: int, decay_from: int) -> None:
+    def __init__(self, decay: Decay, *, warmup_steps: int, decay_from: int) -> None:
         self._decay, self._warmup_steps, self._decay_from = decay, warmup_steps, decay_from
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of the step that follows `step` completed ones, float64 in the shape of `step`."""
         step = tf.cast(step, tf.float64)
-        rate = self._decay(tf.maximum(step - self._decay_from, 0.0))
+        rate = tf.cast(self._decay(tf.maximum(step - self._decay_from, 0.0)), tf.float64)
         if not self._warmup_steps:
             return rate
         return rate * tf.minimum(step / self._warmup_steps, 1.0)
@@ -59,10 +64,35 @@ def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) ->
         return config.learning_rate
     length = decay_steps(schedule, examples=examples, batch_size=batch_size, steps=steps)
     return Schedule(
-        SCHEDULES[schedule.name](np.float64(config.learning_rate), schedule, length),
+        _made(np.float64(config.learning_rate), schedule, length),
         warmup_steps=schedule.warmup_steps,
         decay_from=schedule.warmup_steps if schedule.name in AFTER_WARMUP else 0,
     )
+
+
+def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
+    """The decay of a schedule, which may be a component of the project.
+
+    Raises:
+        ConfigError: the component cannot be imported or called, or makes no function of the step.
+    """
+    if not is_component(schedule.name):
+        decay: Decay = SCHEDULES[schedule.name](rate, schedule, length)
+        return decay
+    made, saying = components.made_by(
+        schedule.name, "the learning rate, train.schedule and the steps", float(rate), schedule, length
+    )
+    if not callable(made):
+        raise ConfigError(f"{saying} {components.described(made)}, expected a function of the step")
+    with components.naming(Project.find().root):
+        first = made(tf.range(2, dtype=tf.float64))
+    if not tf.is_tensor(first) or first.shape != (2,):
+        raise ConfigError(
+            f"{saying} a function that returns {components.described(first)} for the steps [0, 1], expected a "
+            "tensor with a rate for each"
+        )
+    own: Decay = made
+    return own
 
 
 def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
@@ -87,7 +117,7 @@ def _piecewise(rate: np.float64, schedule: ScheduleConfig, length: int) -> Learn
 
 
 # Functions of rate, schedule and decay length that return the rate at each step, all in float64.
-SCHEDULES: dict[choices.Schedule, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
+SCHEDULES: dict[str, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
     "fixed": lambda rate, _, length: ExponentialDecay(rate, length, np.float64(1)),
     "exponential": lambda rate, schedule, length: ExponentialDecay(
         rate, length, np.float64(schedule.decay_factor), staircase=schedule.staircase

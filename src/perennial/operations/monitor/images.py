@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from perennial.base import choices, files
+from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, leftover
@@ -28,7 +28,7 @@ class LabelledImage(NamedTuple):
 
 
 def of_files(
-    dataset: choices.Dataset, found: Sequence[Named], scratch: Path, labels: Mapping[str, str] | None = None
+    dataset: str, found: Sequence[Named], scratch: Path, labels: Mapping[str, str] | None = None
 ) -> Iterator[LabelledImage]:
     """The images in files of a source, or in raw files of the download stage; `scratch` is an empty folder.
 
@@ -55,12 +55,12 @@ def is_document(name: str) -> bool:
     return documents.is_document(name) and not name.lower().endswith(ARCHIVES)
 
 
-def is_list_of_labels(dataset: choices.Dataset, name: str) -> bool:
+def is_list_of_labels(dataset: str, name: str) -> bool:
     """Whether a file of a source names the classes of its records."""
     return dataset == "tfrecord" and class_lists.is_class_list(name)
 
 
-def raw_name(dataset: choices.Dataset, name: str) -> str:
+def raw_name(dataset: str, name: str) -> str:
     """The name in the raw folder of a file of a source."""
     return (dataset == "tfrecord" and shards.raw_name(name)) or name
 

@@ -16,7 +16,7 @@ from perennial.base.project import dvc
 from perennial.base.project.dvc_lock import LockedStage, value_at
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import STAGES
-from perennial.data.datasets import DATASETS
+from perennial.data import datasets
 from perennial.data.sources.pin import listed
 from perennial.reproduce.rebuild.differences import ENVIRONMENT, Difference, from_top
 from perennial.reproduce.rebuild.history import PathHistory
@@ -124,7 +124,7 @@ def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
             own = workspace.folder / values.dataset.path
             if not own.exists():
                 return []
-            belongs = DATASETS[values.dataset.name].belongs
+            belongs = datasets.named(values.dataset.name).belongs
             found = {name: file for name, file in dvc.files_of(own).items() if belongs(name)}
             there = {name: (file.stat().st_size, dvc.digest(file)) for name, file in found.items()}
     except (PerennialError, OSError, ValueError, tarfile.TarError):

@@ -1,0 +1,337 @@
+"""Components of a project: modules in its folder `components`, whose objects params.yaml names.
+
+`components.nets:tiny` is the object `tiny` in components/nets.py. dvc.yaml lists `components` as a dependency
+of the stages that load it, and only `components/data` for those that read the original data, so that an edit of
+a network does not convert the images again.
+"""
+
+import ast
+import difflib
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perennial.base.config.fields import is_component
+from perennial.base.errors import ConfigError, PerennialError, listed
+from perennial.base.project import dvc, source_code
+from perennial.base.project.layout import Project
+
+FOLDER = source_code.COMPONENTS
+DATA = "components/data"  # all that the stages download and convert may load
+DATASET = "dataset.name"
+KEYS = (DATASET, "preprocessing.name", "model.name", "train.optimizer", "train.schedule.name", "export.formats")
+SHOWN = 5
+_keys: dict[str, str] = {}  # the parameter that named a component, for messages
+_running: list[tuple[str, tuple[str, ...]]] = []  # the stage of this process and its code, as dvc.yaml has it
+
+
+@dataclass(frozen=True)
+class Component:
+    """An object in a module of a project."""
+
+    name: str  # as in params.yaml
+    root: Path
+
+    @property
+    def module(self) -> str:
+        """The name of its module."""
+        return self.name.partition(":")[0]
+
+    @property
+    def attribute(self) -> str:
+        """The name of the object in its module."""
+        return self.name.partition(":")[2]
+
+    @property
+    def file(self) -> Path:
+        """The file of its module, relative to the project; a package's is its __init__.py."""
+        path = Path(*self.module.split("."))
+        return path / "__init__.py" if (self.root / path).is_dir() else path.with_suffix(".py")
+
+
+def named(values: Mapping[str, Any]) -> dict[str, str]:
+    """The components that the sections of a params.yaml name, by key."""
+    found = {}
+    for key in KEYS:
+        value: Any = values
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if is_component(each):
+                found[each] = key
+    return found
+
+
+def files_of(values: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """The file of each component that the sections of a params.yaml name, by key."""
+    return {key: Component(name, root).file.as_posix() for name, key in named(values).items()}
+
+
+def require(values: Mapping[str, Any], root: Path) -> None:
+    """Check, without running them, that the components which params.yaml names exist.
+
+    Raises:
+        ConfigError: names the key, the file, and the nearest one that there is.
+    """
+    found = named(values)
+    _keys.update(found)
+    for name, key in found.items():
+        component = Component(name, root)
+        if key == DATASET and not component.module.startswith(f"{DATA.replace('/', '.')}."):
+            raise ConfigError(
+                f"{key}: {name} must be in {DATA}/, on which the stages download and convert depend; move its "
+                f"file there, and write {key}: components.data.{component.module.split('.')[-1]}:"
+                f"{component.attribute}"
+            )
+        _require_file(component, key)
+        _require_attribute(component, key)
+
+
+def _require_file(component: Component, key: str) -> None:
+    if (component.root / component.file).is_file():
+        return
+    known = _modules(component.root)
+    near = difflib.get_close_matches(component.module, known, n=1)
+    there = f"the modules there are {listed(known, SHOWN)}" if known else f"{FOLDER}/ has no modules"
+    meant = f"did you mean {near[0]}:{component.attribute}?" if near else there
+    raise ConfigError(
+        f"{key}: {component.name} names {component.file}, which does not exist in {component.root}; {meant}"
+    )
+
+
+def _require_attribute(component: Component, key: str) -> None:
+    """Check that the module has the object, unless the text of the module does not tell."""
+    try:
+        body = ast.parse((component.root / component.file).read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{component.file}:{line}" if line else str(component.file)
+        raise ConfigError(
+            f"{key}: {where}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
+        ) from error
+    known = set(_defined(body))
+    if component.attribute in known or known & {"*", "__getattr__"}:
+        return
+    near = difflib.get_close_matches(component.attribute, known, n=1)
+    meant = f"did you mean {near[0]}?" if near else f"it has {listed(sorted(known), SHOWN) or 'no names'}"
+    raise ConfigError(f"{key}: {component.file} does not define {component.attribute}; {meant}")
+
+
+def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that a module may have, without running it."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            yield node.name
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                yield each.id
+        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        yield from _defined(inner)
+
+
+def load(name: str, check: Callable[[object], str | None]) -> Any:
+    """Import a component from the project that holds the working directory.
+
+    check: says what is wrong with the object, if anything is, such as "is an int, expected a Dataset".
+
+    Raises:
+        ConfigError: it cannot be imported, `check` refuses it, or it comes from another project.
+    """
+    component = Component(name, Project.find().root)
+    key = _keys.get(name, "")
+    where = f"{key}: {component.file}" if key else str(component.file)
+    _require_file(component, key or "component")
+    importable(component.root)
+    try:
+        module = importlib.import_module(component.module)
+        _require_own(module, component)
+        found = getattr(module, component.attribute)
+    except PerennialError:
+        raise
+    except Exception as error:
+        raise blamed(error, component.root, key) or ConfigError(f"{where}: {_text(error)}") from error
+    if (wrong := check(found)) is not None:
+        raise ConfigError(f"{where}: {component.attribute} {wrong}")
+    _require_listed()
+    return found
+
+
+def expect(kind: type) -> Callable[[object], str | None]:
+    """A check for `load` that an object is of a class."""
+    return lambda found: (
+        None if isinstance(found, kind) else f"is {described(found)}, expected an object of {kind.__name__}"
+    )
+
+
+def expect_function(of: str) -> Callable[[object], str | None]:
+    """A check for `load` that an object is a class or a function `of` these arguments."""
+    return lambda found: (
+        None if callable(found) else f"is {described(found)}, expected a class or function of {of}"
+    )
+
+
+def made_by(name: str, what: str, *arguments: Any) -> tuple[Any, str]:
+    """What a component makes of arguments, and words for an error about it.
+
+    Raises:
+        ConfigError: it is no function, or raises an error.
+    """
+    root = Project.find().root
+    function = load(name, expect_function(what))
+    with naming(root):
+        return function(
+            *arguments
+        ), f"{_keys.get(name, 'component')}: {name} in {Component(name, root).file} made"
+
+
+def described(found: object) -> str:
+    """What an object is, for a message: `a class` or `an object of type int`."""
+    return f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+
+
+def importable(root: Path) -> None:
+    """Let this process, and those that it starts, import the components of a project."""
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+
+
+def _require_own(module: ModuleType, component: Component) -> None:
+    expected = (component.root / component.file).resolve()
+    found = Path(module.__file__ or "").resolve()
+    if found != expected:
+        raise ConfigError(
+            f"{component.module} was imported from {found}, expected {expected}: another folder named "
+            f"{FOLDER} comes before it on PYTHONPATH; nothing was run; remove that one from it"
+        )
+
+
+def loaded() -> set[Path]:
+    """The files of components that this process has imported and that hold code."""
+    modules = [each for name, each in list(sys.modules.items()) if name.partition(".")[0] == FOLDER]
+    found = {Path(file).resolve() for each in modules if (file := getattr(each, "__file__", None))}
+    return {file for file in found if file.is_file() and _has_code(file)}
+
+
+def _has_code(file: Path) -> bool:
+    body = ast.parse(file.read_bytes()).body
+    return any(not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in body)
+
+
+def _require_listed() -> None:
+    """Check that dvc.yaml lists all components that the stage has loaded.
+
+    Raises:
+        ConfigError: an edit of one would not run the stage again.
+    """
+    if not _running:
+        return
+    stage, deps = _running[0]
+    root = Project.find().root.resolve()
+    folders = [Path(path).resolve() for path in deps]
+    other = [file for file in loaded() if not any(file.is_relative_to(folder) for folder in folders)]
+    if other:
+        mine = [folder.relative_to(root).as_posix() for folder in folders if folder.is_relative_to(root)]
+        own = [path for path in mine if path.startswith(FOLDER)]
+        where = listed([file.relative_to(root) for file in sorted(other)], SHOWN)
+        remedy = (
+            f"move it to {DATA}/" if own == [DATA] else f"add {FOLDER} to the `deps` of {stage} in dvc.yaml"
+        )
+        raise ConfigError(
+            f"{where} is not among the dependencies of {stage} in dvc.yaml, so an edit of it would not run "
+            f"{stage} again; nothing was recorded; {remedy}"
+        )
+
+
+def files(root: Path) -> list[Path]:
+    """All files of a project's components but those of its data sets, which end before a training starts."""
+    found = dvc.files_of(root / FOLDER) if (root / FOLDER).is_dir() else {}
+    return sorted(file for file in found.values() if not file.is_relative_to(root / DATA))
+
+
+def blamed(error: BaseException, root: Path, key: str = "") -> PerennialError | None:
+    """The error as one line with the component's file and line; None if no component took part in it."""
+    if isinstance(error, PerennialError):
+        return None
+    place = _place(error, root / FOLDER)
+    if place is None:
+        return None
+    file, line = place
+    where = f"{Path(file).relative_to(root).as_posix()}:{line}"
+    text = f"{key}: {where}: {_text(error)}" if key else f"{where}: {_text(error)}"
+    # What a file or a server refuses may work later.
+    return PerennialError(text) if isinstance(error, OSError) else ConfigError(text)
+
+
+def _place(error: BaseException, folder: Path) -> tuple[str, int] | None:
+    """The last line of a component that an error went through."""
+    inside = str(folder) + "/"
+    if isinstance(error, SyntaxError) and (error.filename or "").startswith(inside):
+        return str(error.filename), error.lineno or 1
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno or 1) for frame in frames if frame.filename.startswith(inside)]
+    # TensorFlow runs a translation of a function, and names the original in the message.
+    quoted = re.findall(rf'File "({re.escape(inside)}[^"]+)", line (\d+)', str(error))
+    places += [(file, int(line)) for file, line in quoted]
+    if places:
+        return places[-1]
+    cause = error.__cause__ or error.__context__
+    return _place(cause, folder) if cause is not None else None
+
+
+def _text(error: BaseException) -> str:
+    """The kind and the message of an error in one line, without the frames that TensorFlow adds."""
+    message = str(error)
+    if "in user code:" in message or "Traceback" in message:
+        last = [line.strip() for line in message.splitlines() if line.strip()]
+        found = [line for line in last if re.match(r"\w*(Error|Exception)\b", line)]
+        return found[0] if found else last[-1]
+    kind, short = type(error).__name__, " ".join(message.split())
+    return f"{kind}: {short}" if short else kind
+
+
+@contextmanager
+def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
+    """Let a stage use components, but only those that dvc.yaml lists, and name them in errors.
+
+    deps: the dependencies of the stage that are code, as dvc.yaml has them; None if it does not have the stage.
+
+    Raises:
+        ConfigError: an edit of a component would not run the stage again, and for errors of a component.
+    """
+    if deps is not None:
+        _running[:] = [(stage, tuple(deps))]
+    try:
+        with naming(Project.find().root):
+            yield
+        _require_listed()
+    finally:
+        _running.clear()
+
+
+@contextmanager
+def naming(root: Path) -> Iterator[None]:
+    """Name the file and the line of a component in errors of the block that come from one."""
+    try:
+        yield
+    except PerennialError:
+        raise
+    except Exception as error:
+        if (found := blamed(error, root)) is None:
+            raise
+        raise found from error
+
+
+def _modules(root: Path) -> list[str]:
+    """The names of all modules of components."""
+    found = sorted((root / FOLDER).rglob("*.py"))
+    return [".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for file in found]
