@@ -150,3 +150,25 @@ def test_the_defaults_and_the_reference_are_printed(run):
 def test_a_preset_that_is_unknown_is_refused(workspace):
     with pytest.raises(ConfigError, match="mnsit"):
         upgrade.apply_preset(options.defaults(), "mnsit")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "expected"),
+    [
+        ("a:\n  # About b.\n  b: 1 # one\n  c: 2\n", ["a.b"], "a:\n  c: 2\n"),
+        ("a:\n  # Mine.\n  # About b.\n  b: 1\n  c: 2\n", ["a.b"], "a:\n  # Mine.\n  c: 2\n"),
+        ("a:\n  # Mine.\n  b: 1\n  c: 2\n", ["a.b"], "a:\n  # Mine.\n  c: 2\n"),
+        ("a:\n  c: 2\n  # About b.\n  b:\n    - 1\n    - 2\nd: 1\n", ["a.b"], "a:\n  c: 2\nd: 1\n"),
+        ("a:\n  c: 2\n  b: |\n    text\nd: 1\n", ["a.b"], "a:\n  c: 2\nd: 1\n"),
+        ("a:\n  b: 1\nd: 1\n", ["a"], "d: 1\n"),
+        ("a:\n  c: 2\n", ["a.b", "x.y"], "a:\n  c: 2\n"),
+    ],
+)
+def test_a_key_is_removed_with_the_comment_of_the_template(text: str, keys: list[str], expected: str) -> None:
+    like = "a:\n  # About b.\n  b: 1\n  c: 2\nd: 1\n"
+    assert upgrade.remove(text, keys, like).text == expected
+
+
+def test_a_key_in_a_line_with_others_is_not_removed() -> None:
+    with pytest.raises(ConfigError, match="write each key on a line of its own"):
+        upgrade.remove("a: {b: 1, c: 2}\nd: 1\n", ["a.b"], "a:\n  b: 1\n")

@@ -161,3 +161,27 @@ def test_an_upgrade_that_fails_leaves_the_project_as_it_was(
         upgrade(root)
     monkeypatch.undo()
     assert Repository(root).run("status", "--porcelain") == ""
+
+
+def test_a_value_that_is_gone_is_named(root: Path) -> None:
+    older(root, "params.yaml", "  min_gain:", "  least_gain:")
+    edit(root / "params.yaml", "least_gain: 0.005", "least_gain: 0.25")
+    commit(root)
+    assert upgrade(root).notes == ["params.yaml: gate.least_gain is gone; yours was 0.25"]
+
+
+def test_a_params_yaml_that_cannot_be_read_is_a_conflict(root: Path) -> None:
+    (root / "params.yaml").write_text("train: [\n")
+    commit(root)
+    assert upgrade(root, check=True).conflicts == ["params.yaml"]
+    with pytest.raises(PerennialError, match=r"params\.yaml"):
+        upgrade(root)
+
+
+def test_unknown_keys_of_a_person_are_kept_and_told(root: Path) -> None:
+    with (root / "params.yaml").open("a") as file:
+        file.write("own: 1\n")
+    commit(root)
+    done = upgrade(root)
+    assert not done.needed
+    assert "own" in " ".join(done.notes)

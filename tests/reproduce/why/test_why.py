@@ -1,6 +1,7 @@
 """What differs between two revisions, its effect on the score, and what cannot be had of it."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from typer.main import get_command
 from perennial.base import config
 from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
+from perennial.reproduce.rebuild.workspace import Workspace
 from perennial.reproduce.why import chain, differences
 from perennial.reproduce.why.document import document
+from perennial.reproduce.why.mixtures import Mixtures
 from perennial.reproduce.why.revisions import Revisions
 from perennial.reproduce.why.why import why
 
@@ -283,3 +286,31 @@ def test_a_code_yaml_that_was_edited_after_the_run_makes_its_score_unknown(hand:
     hand.commit()
     (note,) = compare("HEAD~1", "HEAD")["notes"]
     assert "its dvc.lock is of other inputs (code of train)" in note
+
+
+def test_a_mixture_takes_packages_back_and_leaves_perennial_itself(hand: Hand) -> None:
+    def versions(perennial: str, numpy: str) -> None:
+        hand.without_source(perennial, train=perennial[-1])
+        (hand.folder / "requirements").mkdir(exist_ok=True)
+        hand.write("requirements/base.txt", f"numpy=={numpy}\n")
+        hand.write("requirements/perennial.txt", f"perennial-ml=={perennial}\n")
+        hand.write("environment/train.yaml", f"packages: {{numpy: '{numpy}'}}\n")
+
+    versions("0.0.1", "2")
+    hand.run(GOOD)
+    versions("0.0.2", "3")
+    hand.run(BAD)
+    opened = Revisions(config.load(Path("params.yaml")), hand.git)
+    states, steps = chain.chain(opened, opened.open("HEAD~1"), opened.open("HEAD"))
+    assert [step.kind for step in steps] == ["code", "packages"]
+    mixed = Mixtures(opened, Workspace(hand.folder, Path(sys.executable), {}))
+    mixed._lay_out(states[1])
+    found = {
+        name: (hand.folder / name).read_text() for name in ("requirements/base.txt", "environment/train.yaml")
+    }
+    assert found == {
+        "requirements/base.txt": "numpy==2\n",
+        "environment/train.yaml": "packages: {numpy: '2'}\n",
+    }
+    assert (hand.folder / "requirements/perennial.txt").read_text() == "perennial-ml==0.0.2\n"
+    assert 'perennial: "0.0.2"' in (hand.folder / "code.yaml").read_text()

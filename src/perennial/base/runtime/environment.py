@@ -20,6 +20,7 @@ from perennial.base.project.layout import Project
 
 FOLDER = Path("environment")  # in the project's top folder
 REQUIREMENTS = Path("requirements")
+OWN = REQUIREMENTS / "perennial.txt"  # the lock of perennial itself, in a project without its source
 # The other packages check, print, download, lock, or compute a standard such as CRC-32, equal in every version.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("numpy", "pillow", "protobuf", "scikit-learn"),

@@ -13,10 +13,11 @@ from perennial.base.project import code_digests
 from perennial.base.project.layout import PARAMS, STAGES
 from perennial.base.project.pipeline_file import of_project
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
+from perennial.base.runtime import environment
 
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")
-LOCK = "requirements/perennial.txt"
+LOCK = environment.OWN.as_posix()
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
     "flows/*.py", "tasks/*.py", "environment/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",

@@ -182,38 +182,37 @@ def _pipeline_file(plan: _Plan, path: str, prefix: str) -> list[Change]:
 
 def _params(plan: _Plan, path: str) -> list[Change]:
     """Add the keys of a new version to a params.yaml, and remove those that it no longer has."""
-    content = plan.here(path)
+    content, theirs = plan.here(path), plan.theirs[PARAMS].decode()
     if content is None:
         return []
-    base, theirs = plan.base.get(PARAMS, b"").decode(), plan.theirs[PARAMS].decode()
-    text = content.decode().replace("\r\n", "\n")
-    old, new, values = (documents.flattened(documents.yaml_object(each)) for each in (base, theirs, text))
-    known = {*REMOVED, *RENAMED}
-    gone = [key for key in _dropped(old, new) if key not in known and not key.startswith(tuple(known))]
-    plan.notes += _defaults(path, old, new, values)
+    base = plan.base.get(PARAMS, plan.theirs[PARAMS]).decode()
     try:
+        text = content.decode().replace("\r\n", "\n")
+        old, new, own = (documents.flattened(documents.yaml_object(each)) for each in (base, theirs, text))
+        gone = list(_dropped(old, new))
         less = params_file.remove(text, gone, base)
         more = params_file.upgrade(less.text)
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:
         return [Change(path=path, what="conflict", content=content, why=str(error))]
-    said = [f"removed {key}" for key in (*less.removed, *more.removed)]
-    said += [f"added {key}" for key in more.added] + [f"renamed {key}" for key in more.renamed]
-    if problems := more.problems():
-        why = f"not valid for {plan.version}: {'; '.join(problems)}"
-        return [Change(path=path, what="conflict", content=more.text.encode(), why=why)]
+    plan.notes += [f"{path}: {each}" for each in _notes(old, new, own, gone)]
+    plan.notes += [f"{path}: {problem}; correct this before the next run" for problem in more.problems()]
     if more.text == text:
         return []
+    said = [f"removed {key}" for key in (*less.removed, *more.removed)]
+    said += [f"added {key}" for key in more.added] + [f"renamed {key}" for key in more.renamed]
     line_end = "\r\n" if b"\r\n" in content else "\n"
     written = more.text.replace("\n", line_end).encode()
     return [Change(path=path, what="updated", content=written, why=", ".join(said))]
 
 
-def _dropped(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The keys, or whole sections, that a params.yaml has no longer."""
-    parts = {part for key in new for part in _above(key)}
-    return list(
-        dict.fromkeys(next(each for each in _above(key) if each not in parts) for key in old if key not in new)
-    )
+def _dropped(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """The keys, or whole sections, that a params.yaml has no longer, but for those with another name now."""
+    parts, found = {part for key in new for part in _above(key)}, set[str]()
+    for key in old.keys() - new.keys():
+        gone = next(each for each in _above(key) if each not in parts)
+        if not {*REMOVED, *RENAMED} & {*_above(key)} and gone not in found:
+            found.add(gone)
+            yield gone
 
 
 def _above(key: str) -> Iterator[str]:
@@ -222,13 +221,15 @@ def _above(key: str) -> Iterator[str]:
     return (".".join(names[: end + 1]) for end in range(len(names)))
 
 
-def _defaults(
-    path: str, old: Mapping[str, Any], new: Mapping[str, Any], own: Mapping[str, Any]
+def _notes(
+    old: Mapping[str, Any], new: Mapping[str, Any], own: Mapping[str, Any], gone: Sequence[str]
 ) -> Iterator[str]:
-    """Tell of values that a new version chooses otherwise; a project keeps its own."""
-    for key in old.keys() & new.keys() & own.keys():
-        if old[key] != new[key] and own[key] == old[key]:
-            yield f"{path}: the default of {key} is {new[key]} now; yours stays {own[key]}"
+    """Tell of values that a new version chooses otherwise, or has no longer; a project keeps its own."""
+    for key in sorted(old.keys() & own.keys()):
+        if key in new and old[key] != new[key] and own[key] == old[key]:
+            yield f"the default of {key} is {new[key]} now; yours stays {own[key]}"
+        elif own[key] != old[key] and {*gone} & {*_above(key)}:
+            yield f"{key} is gone; yours was {own[key]}"
 
 
 def _stale(plan: _Plan, pipeline: Project) -> list[str]:

@@ -15,7 +15,7 @@ from perennial.base.errors import PerennialError
 from perennial.base.project import code_digests, dvc_lock, exclusions, pins
 from perennial.base.project.git import Repository, repository
 from perennial.base.project.layout import Project
-from perennial.base.runtime.environment import EXTRAS
+from perennial.base.runtime.environment import EXTRAS, OWN
 from perennial.release.registry.versions import full_name, read
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
@@ -34,7 +34,7 @@ MATERIALS = (
 SHARED = (  # by the pipelines of a project
     Path(code_digests.FILE),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
-    *(Path("requirements", f"{name}.txt") for name in ("base", "perennial", "s3", "gpu", "ray", *EXTRAS)),
+    *(Path("requirements", f"{name}.txt") for name in ("base", OWN.stem, "s3", "gpu", "ray", *EXTRAS)),
 )
 Reader = Callable[[Path], bytes | None]
 

@@ -18,6 +18,8 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
+from perennial.base.project.layout import Project
+from perennial.base.runtime import environment
 from perennial.model.evaluation import predictions
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import PARAMS, differing_inputs
@@ -30,7 +32,6 @@ from perennial.reproduce.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 TRAIN, SEED = "train", "train.seed"
-PERENNIAL = "requirements/perennial.txt"  # the lock of perennial itself, in a project without its source
 
 
 class Mixtures:
@@ -84,8 +85,9 @@ class Mixtures:
             self._git.run("rm", "-r", "--quiet", "--force", "--ignore-unmatch", "--", path)
             if self._opened.history.digest(step.before.commit, path) is not None:
                 self._git.run("checkout", step.before.commit, "--", path)
-        if step.kind == "packages" and self._opened.history.digest(step.commit.commit, PERENNIAL) is not None:
-            self._git.run("checkout", step.commit.commit, "--", PERENNIAL)  # it is the code, not a package
+        own = Project.find().shared(environment.OWN).as_posix()
+        if step.kind == "packages" and self._opened.history.digest(step.commit.commit, own) is not None:
+            self._git.run("checkout", step.commit.commit, "--", own)  # it is the code, not a package
 
     def _freeze(self, stages: Sequence[str]) -> None:
         """Freeze stages, so that DVC accepts their outputs whatever code fetched them."""
