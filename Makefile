@@ -48,9 +48,9 @@ install-dev: install .venv/installed-dev
 	@mkdir -p .work; export HOME="$$PWD/.work"; $(RUN) .venv/bin/python -c "import tensorflow, keras" 2> /dev/null & $(RUN) .venv/bin/python -c "$(IMPORTED)"; wait
 	@sha256sum requirements/dev.txt > $@
 
-# SET="train.epochs=2 'model.name=lenet'" writes values into params.yaml first.
+# SET="train.epochs=2 'model.name=lenet'" writes values into params.yaml first. PIPELINE=birds: that in pipelines/birds.
 run: install
-	@$(RUN) .venv/bin/python -m flows.retrain $(if $(filter command,$(origin SET)),--set "$$SET")
+	@$(RUN) $(if $(PIPELINE),PYTHONPATH="$$PWD:$$PWD/src" env -C "pipelines/$(PIPELINE)" python,.venv/bin/python) -m flows.retrain $(if $(filter command,$(origin SET)),--set "$$SET")
 
 # Tests of a file share slow fixtures, so each file stays in one process. Files keep their order, in which slow ones
 # come early: sorted by their number of tests, slow files would run last, in one process. One process more than there
