@@ -19,6 +19,7 @@ from perennial.cli import (
     lineage,
     models,
     objects,
+    project,
     rebuild,
     runs,
     serve,
@@ -44,7 +45,7 @@ from perennial.cli.runner import (
 log = logging.getLogger(__name__)
 app = typer.Typer(
     help="Retrain image classifiers. The stages of the pipeline come first, in their order.",
-    epilog="Example: `perennial start own`, `make run`, `perennial predict photo.jpg`. README.md and docs/ "
+    epilog="Example: `perennial new shop`, `perennial run`, `perennial predict photo.jpg`. README.md and docs/ "
     "of the project describe each command. Exit codes: 0 done, 2 wrong parameters, 3 wrong data, 4 a model "
     "that is not good enough, 75 interrupted, 1 anything else.",
     no_args_is_help=True,
@@ -159,12 +160,12 @@ def _evaluate(  # noqa: PLR0913 - each option is one
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _name, _stage in STAGES.items():
     _epilog = (
-        "It reads params.yaml and always runs, while `make run` and `dvc repro` run only the stages whose "
+        "It reads params.yaml and always runs, while `perennial run` and `dvc repro` run only the stages whose "
         f"inputs have changed. Example: `perennial {_name} --set {_stage.example}`. "
         f"See docs/how-to/{_stage.page}.md."
     )
     command(app, _name, _stage.about, settable=True, epilog=_epilog)(
         WITH_OPTIONS.get(_name) or _stage_command(_name)
     )
-for _module in (models, commands, objects, rebuild, why, lineage, serve, versions, runs, upgrade):
+for _module in (project, models, commands, objects, rebuild, why, lineage, serve, versions, runs, upgrade):
     app.add_typer(_module.app)

@@ -2,11 +2,6 @@
 
 import dataclasses
 import importlib
-import math
-import shutil
-import sys
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,7 +24,7 @@ from perennial.cli.runner import (
 from perennial.release.registry import runs
 
 if TYPE_CHECKING:
-    from perennial.operations.start.start import Started
+    pass
 
 app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
@@ -209,48 +204,3 @@ def _show(
         module.show_in_file(shard, number, save=save, as_json=as_json)
     else:
         module.show(config.load(params), number, split=split, save=save, as_json=as_json)
-
-
-@command(app, "start", "Write params.yaml for your images, with reasons.")
-def _start(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
-    ],
-    params: ParamsOption = PARAMS,
-    *,
-    assign: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; a copy is kept.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    values = dict(map(assignment, assign or ()))
-    with process.interruptible():
-        module = importlib.import_module("perennial.operations.start.start")
-        done = module.start(folder, params, values, force=force)
-    output(done.as_json(), _started(done), as_json=as_json)
-
-
-def _started(done: "Started") -> Iterator[str]:
-    options = importlib.import_module("perennial.base.config.options")
-    yield f"{done.images.path}: {done.images.described()}"
-    yield f"this machine: {done.machine.described()}\n"
-    # Wrap here: a terminal would break long lines within words.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    wrap = textwrap.TextWrapper(
-        width, subsequent_indent="    # ", break_long_words=False, break_on_hyphens=False
-    )
-    for each in done.choices:
-        # Print text unescaped; only params.yaml escapes non-ASCII characters.
-        value = each.value if isinstance(each.value, str) else options.scalar(each.value)
-        yield wrap.fill(f"{each.key}: {value}  # {each.reason}")
-    yield from (f"{key}: {options.scalar(value)}  # yours" for key, value in done.values.items())
-    yield ""
-    if missing := done.weights_missing:
-        yield f"ImageNet weights would make a better model, but could not be fetched: {missing}\n"
-    yield f"wrote {done.file}" + (f"; the old file is {done.kept}" if done.kept else "")
-    time = "a minute" if done.minutes <= 1 else f"{math.ceil(done.minutes)} minutes"
-    yield f"next: make run (the training takes about {time} here)"

@@ -84,7 +84,7 @@ def _forget(
         for each in absent
     ]
     if new:
-        lines.append("`make run` trains without them; sources, earlier versions and their data keep them")
+        lines.append("`perennial run` trains without them; sources, earlier versions and their data keep them")
     document = {"file": file, "added": new, "excluded": len(excluded.digests), "not_in_records": absent}
     output(document, lines, as_json=as_json)
 

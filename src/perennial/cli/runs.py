@@ -3,9 +3,11 @@
 import dataclasses
 import importlib
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import chdir
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -124,9 +126,12 @@ def _outcome(record: dict[str, Any]) -> str:
     return f"not ended, {'after' if last['exit_code'] == 0 else 'in'} {last['stage']}"
 
 
-@command(app, "run", "Start a run of a deployment.")
+@command(app, "run", "Run all stages here, or start a run of a deployment.")
 def _run(  # noqa: PLR0913 - each option is one
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Deployment, such as nightly, or FLOW/NAME.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Deployment, such as nightly, or FLOW/NAME. [default: run here]"),
+    ] = None,
     assign: Annotated[
         list[str] | None,
         typer.Option(
@@ -155,26 +160,45 @@ def _run(  # noqa: PLR0913 - each option is one
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
+    parameters: dict[str, object] = {
+        "rev": rev, "push": push, "publish_to": publish_to, "reason": reason, "when_busy": when_busy,
+    }  # fmt: skip
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if name is None:
+        _run_here(assign or [], alone=not (given or watch or as_json))
     start = importlib.import_module("perennial.operations.remote_runs.start")
-    overrides = dict(map(assignment, assign or ()))
+    if overrides := dict(map(assignment, assign or ())):
+        given["overrides"] = overrides
     if rev is None:  # another revision may have other keys
         start.require_options(overrides)
-    parameters = {
-        "overrides": overrides or None,
-        "rev": rev,
-        "push": push,
-        "publish_to": publish_to,
-        "reason": reason,
-        "when_busy": when_busy,
-    }
     server = start.connect(pauses=TERMINAL_PAUSES_S)
-    given = {key: value for key, value in parameters.items() if value is not None}
     run = start.start(server, *_deployment(name, given))
     if watch:
         run = _watched(server, run)
+    _end_as(run, as_json=as_json)
+
+
+def _end_as(run: Any, *, as_json: bool) -> NoReturn:
+    """Print a run, and end with its exit code."""
     text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
     output(dataclasses.asdict(run), text, as_json=as_json)
     sys.exit(run.exit_code)
+
+
+def _run_here(assign: Sequence[str], *, alone: bool) -> NoReturn:
+    """Become the flow of the project, in its environment; `alone`: without other options.
+
+    Raises:
+        ConfigError: with options that only a run of a deployment has.
+    """
+    if not alone:
+        raise ConfigError(
+            "without a deployment's NAME, `perennial run` runs here and takes only --set; name one, such as "
+            "nightly"
+        )
+    values = [part for each in assign for part in ("--set", shlex.quote(each))]
+    importlib.import_module("perennial.operations.run_setup.programs").become("flows.retrain", values)
+    raise AssertionError
 
 
 def _watched(server: Any, run: Any) -> Any:

@@ -98,7 +98,7 @@ def repository(workspace: Path) -> Path:
         ({"runs": [run(RUNNING, -5)]}, "has created no run for it yet"),
         ({"runs": [run(SUSPENDED, -90)]}, "waits for a person's answer"),
         ({"/api/work_pools/cpu/workers/filter": []}, "pool cpu has no worker online"),
-        ({"/api/deployments/filter": []}, "`make deploy` registers them"),
+        ({"/api/deployments/filter": []}, "`perennial deploy` registers them"),
     ],
 )
 def test_what_needs_a_look_is_a_problem(
@@ -142,5 +142,5 @@ def test_a_deployment_of_no_pool_needs_no_worker(answers: dict[str, Any], url: s
     answers["/api/work_pools/cpu/workers/filter"] = []
     found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
     assert [each for each in found["problems"] if "no worker online" in each] == [
-        "pool cpu has no worker online; `python -m tasks.worker --pool cpu` starts one"
+        "pool cpu has no worker online; `perennial worker --pool cpu` starts one"
     ]

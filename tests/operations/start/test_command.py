@@ -42,7 +42,7 @@ def test_without_the_weights_a_small_network_is_chosen_and_the_remedy_shown(run)
     assert "18 images in 3 classes, 6 in each" in done.stdout
     assert "into " + str(Path(".work/downloads/weights").absolute()) in done.stdout
     assert "set model.weights" not in done.stdout  # it has done so
-    assert "next: make run" in done.stdout
+    assert "next: perennial new NAME --photos own, which makes a project; this folder is none" in done.stdout
 
 
 def test_who_wants_no_weights_gets_what_suits_random_ones(run) -> None:

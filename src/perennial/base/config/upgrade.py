@@ -15,7 +15,9 @@ from perennial.base.config import Config, check, options, read
 from perennial.base.config.error_messages import REMOVED, RENAMED, by_key, inner_section, missing
 from perennial.base.errors import ConfigError
 
-PRESETS = Path("params")  # in the project
+PRESETS = Path("params")  # folder in the project
+# For projects without such a folder: those of the wheel, or of the repository that this file belongs to.
+OF_PACKAGE = (Path(__file__).parents[2] / "template" / PRESETS, Path(__file__).parents[4] / PRESETS)
 Key = tuple[str, ...]
 
 
@@ -145,6 +147,12 @@ def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:
     return _edited(text, edits, old), tuple(done)
 
 
+def presets(folder: Path = PRESETS) -> dict[str, Path]:
+    """The files of the presets, by name."""
+    found = (sorted(place.glob("*.yaml")) for place in (folder, *OF_PACKAGE))
+    return {file.stem: file for file in next(filter(None, found), [])}
+
+
 def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     """Set the keys of a preset; those that only other presets set get their defaults.
 
@@ -153,12 +161,12 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     Raises:
         ConfigError: there is no such preset, or it sets a key that is missing in the text.
     """
-    presets = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
-    if name not in presets:
-        near = difflib.get_close_matches(name, presets, n=1)
-        known = f"known: {', '.join(presets) or f'none, {folder} has no files'}"
+    there = presets(folder)
+    if name not in there:
+        near = difflib.get_close_matches(name, there, n=1)
+        known = f"known: {', '.join(there) or f'none, {folder} has no files'}"
         raise ConfigError(f"preset {name} does not exist; {f'did you mean {near[0]}?' if near else known}")
-    leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in presets.items()}
+    leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in there.items()}
     chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}
     chosen |= leaves[name]
     return _with_values(text, {path: (read(f"x: {each}")["x"], each) for path, each in chosen.items()})
@@ -166,7 +174,7 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
 
 def preset_keys() -> set[Key]:
     """The keys that any preset sets."""
-    return {path for file in PRESETS.glob("*.yaml") for path, _ in _leaves(file.read_text(encoding="utf-8"))}
+    return {path for file in presets().values() for path, _ in _leaves(file.read_text(encoding="utf-8"))}
 
 
 def set_values(text: str, values: Mapping[str, object]) -> Change:

@@ -292,11 +292,16 @@ def repository(folder: Path, name: str | None = None, email: str | None = None) 
             raise ConfigError(f"{folder.resolve()} is in no git repository; `git init` makes one") from error
         raise ConfigError(f"the git repository of {folder.resolve()} cannot be read: {error}") from error
     require_commit(found)
-    if any(found.ask("-c", "user.useConfigOnly=true", "var", f"GIT_{who}_IDENT") is None for who in ROLES):
-        own = {**_identity("NAME", NOBODY[0]), **_identity("EMAIL", NOBODY[1])}
-        set_here = {key: os.environ[key] for key in own if os.environ.get(key)}
-        found = Repository(folder, {**own, **set_here, **given})
-    return found
+    return identified(found)
+
+
+def identified(found: Repository) -> Repository:
+    """The same repository with an author, `perennial`, for what neither it nor git's settings name."""
+    if all(found.ask("-c", "user.useConfigOnly=true", "var", f"GIT_{who}_IDENT") for who in ROLES):
+        return found
+    own = {**_identity("NAME", NOBODY[0]), **_identity("EMAIL", NOBODY[1])}
+    set_here = {key: os.environ[key] for key in own if os.environ.get(key)}
+    return replace(found, identity={**own, **set_here, **found.identity})
 
 
 ROLES = ("AUTHOR", "COMMITTER")

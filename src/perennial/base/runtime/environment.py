@@ -55,9 +55,9 @@ def require(stage: str, folder: Path | None = None, outcome: str = "nothing was 
     if wrong:
         found = "; ".join(f"{', '.join(each)} in {file}" for file, each in wrong.items())
         raise ConfigError(
-            f"other packages are installed than this revision names: {found}; {outcome}; install "
-            f"these versions with `make install`, or write yours into {' and '.join(wrong)} and commit that: "
-            "the stages that depend on it then run again"
+            f"other packages are installed than this revision names: {found}; {outcome}; `perennial run` "
+            f"works with these versions, or write yours into {' and '.join(wrong)} and commit that: the stages "
+            "that depend on it then run again"
         )
 
 

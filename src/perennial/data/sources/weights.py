@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
 SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
 INITIALIZE = (
-    "`perennial pin weights` and then `perennial initialize` take over the new ones; `make run` does both, and "
-    "`perennial train --set OPTION=PATH` needs neither"
+    "`perennial pin weights` and then `perennial initialize` take over the new ones; `perennial run` does "
+    "both, and `perennial train --set OPTION=PATH` needs neither"
 )
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 SLIM_CHECKPOINT = "slim.ckpt"  # name of its copy
@@ -120,7 +120,7 @@ def located(config: Config) -> Mapping[str, Path]:
         if not contents or (pinned.file is None and _digest(contents) != pinned.sha256):
             raise DataError(
                 f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
-                "`perennial initialize` creates it; `make run` and `dvc repro` do so by themselves"
+                "`perennial initialize` creates it; `perennial run` and `dvc repro` do so by themselves"
             )
         if pinned.file is not None:
             _require_recorded(config, next(iter(contents.values())))

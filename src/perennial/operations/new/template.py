@@ -21,11 +21,28 @@ LOCK = environment.OWN.as_posix()
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
     "flows/*.py", "tasks/*.py", "environment/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",
-    "own/README.md",
-    *(f"requirements/{name}.txt" for name in ("base", "gpu", "onnx", "pip", "ray", "uv")),
+    ".gitignore", ".dvc/.gitignore", ".dvc/config", ".dvc/plots.html", "components/__init__.py",
+    "components/data/__init__.py", "own/README.md",
+    *(f"requirements/{name}.txt" for name in ("base", "gpu", "keras-hub", "onnx", "pip", "ray", "uv")),
     "infra/Caddyfile", "infra/Dockerfile", "infra/Dockerfile.dockerignore", "infra/*.yaml", "infra/*/*.yaml",
     "infra/systemd/*",
 )  # fmt: skip
+# Only a project has these; its README, which its owner rewrites, is no part of an upgrade.
+PROJECT = Path(__file__).with_name("project")
+FILES = {".github/workflows/ci.yml": "ci.yml"}
+# What names our source, and what does so in a project.
+WITHOUT_SOURCE = {
+    "import sys\nfrom pathlib import Path\n\n"
+    "# The code beside these tasks, whichever checkout is installed.\n"
+    'sys.path.insert(0, str(Path(__file__).parents[1] / "src"))\n\n': "",
+    "RUN uv pip install -q --no-cache --offline --no-deps --no-build-isolation -e . && python -m compileall "
+    "-q src flows tasks": "RUN --mount=type=secret,id=uv,target=/etc/uv/uv.toml \\\n"
+    "    uv pip install -q --no-cache --no-deps -r requirements/perennial.txt \\\n"
+    "    && python -m compileall -q flows tasks",
+    "PYTHONPATH=/opt/perennial/src": "PYTHONPATH=/opt/perennial",
+    "/var/lib/perennial/project/src }": "/var/lib/perennial/project }",
+    "!src\n": "!code.yaml\n!components\n",
+}
 # Written anew for each version, whatever a project has.
 GENERATED = (code_digests.FILE, LOCK)
 
@@ -44,15 +61,27 @@ def template(root: Path | None = None) -> dict[str, bytes]:
             f"{root} does not hold the files of a project; install {DISTRIBUTION} again, from its package"
         )
     found = sorted(file for pattern in COPIED for file in root.glob(pattern) if file.is_file())
-    content = {file.relative_to(root).as_posix(): file.read_bytes() for file in found}
+    content = {file.relative_to(root).as_posix(): _without_source(file.read_bytes()) for file in found}
     pipeline = (root / STAGES).read_text(encoding="utf-8")
     return {
         **content,
+        **{path: (PROJECT / name).read_bytes() for path, name in FILES.items()},
         STAGES: of_project(pipeline).encode(),
         PARAMS: options.defaults().encode(),
         code_digests.FILE: code_digests.content().encode(),
         LOCK: f"{DISTRIBUTION}=={code_digests.installed()}\n".encode(),
     }
+
+
+def _without_source(content: bytes) -> bytes:
+    for ours, theirs in WITHOUT_SOURCE.items():
+        content = content.replace(ours.encode(), theirs.encode())
+    return content
+
+
+def readme(name: str) -> bytes:
+    """The README of a new project."""
+    return (PROJECT / "README.md").read_text(encoding="utf-8").replace("{name}", name).encode()
 
 
 def write_base(root: Path, content: dict[str, bytes]) -> None:

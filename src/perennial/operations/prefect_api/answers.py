@@ -29,7 +29,7 @@ class NoServer(ConfigError):
     def __init__(self) -> None:
         super().__init__(
             f"{URL} is not set; it names the server, such as {EXAMPLE}, in the environment or by "
-            f"`prefect config set {URL}=...`. Without a server, `make run` runs the pipeline, and "
+            f"`prefect config set {URL}=...`. Without a server, `perennial run` runs the pipeline, and "
             "`dvc exp run -S train.epochs=2` tries a value"
         )
 

@@ -1,4 +1,4 @@
-"""A test alert: the server calls the webhook that `make deploy` saved, and records what became of it."""
+"""A test alert: the server calls the webhook that `perennial deploy` saved, and records what became of it."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ ALERT = "This is a test. Alerts of perennial arrive here."
 POLL_S = 1.0
 WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
 REFUSED = 400  # status codes from here on
-INSTALL = "`PERENNIAL_NOTIFY_URL=https://... make deploy` installs alerts"
+INSTALL = "`PERENNIAL_NOTIFY_URL=https://... perennial deploy` installs alerts"
 
 
 def send_alert(server: PrefectServer, text: str) -> int:

@@ -92,7 +92,7 @@ def start(
     except ServerRefused as error:
         if error.status != 404:
             raise
-        known = ", ".join(_deployments(server, local)) or "none; `make deploy` registers them"
+        known = ", ".join(_deployments(server, local)) or "none; `perennial deploy` registers them"
         raise ConfigError(f"the server has no deployment {name} of this project; it has: {known}") from error
     whose = owner(found.get("job_variables"), found.get("parameters"))
     if local and not local.owns(whose):

@@ -233,21 +233,21 @@ def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> It
         return
     work_pool = existing(server, f"work_pools/{pool}")
     if work_pool is None:
-        yield f"the server has no pool {pool}; `make deploy` creates the pools"
+        yield f"the server has no pool {pool}; `perennial deploy` creates the pools"
         return
     if work_pool["is_paused"]:
         yield f"pool {pool} is paused; `prefect work-pool resume {pool}` lets its runs start"
     elif work_pool["concurrency_limit"] == 0:
-        yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it again"
+        yield f"pool {pool} has the concurrency limit 0, so no run starts; `perennial deploy` sets it again"
     work_queue = existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
     if work_queue is None:
-        yield f"pool {pool} has no queue {queue}; `make deploy` puts the deployment into one that exists"
+        yield f"pool {pool} has no queue {queue}; `perennial deploy` puts the deployment into one that exists"
     elif work_queue.get("is_paused"):
         yield f"queue {queue} of pool {pool} is paused; `prefect work-queue resume {queue} --pool {pool}`"
     elif work_queue.get("concurrency_limit") == 0:
         yield f"queue {queue} of pool {pool} has the concurrency limit 0, so no run starts"
     if all(worker["status"] != "ONLINE" for worker in _workers(server, {pool})):
-        yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
+        yield f"pool {pool} has no worker online; `perennial worker --pool {pool}` starts one"
 
 
 def existing(server: PrefectServer, path: str) -> Any:
@@ -267,7 +267,7 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
         yield server["error"]
     elif not deployments:
         others = f"; it has those of {', '.join(server['others'])}" if server["others"] else ""
-        yield f"the server has no deployment of this project{others}; `make deploy` registers them"
+        yield f"the server has no deployment of this project{others}; `perennial deploy` registers them"
     elif not any(deployment["active"] for deployment in deployments):
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
     yield from server["obstacles"]
@@ -280,7 +280,7 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
             yield f"the schedule of {name} is active, but the server has created no run for it yet"
         for run in deployment["at_work"]:
             if line := _held_up(run, deployment["name"], now):
-                no_pool = f"; {deployment['name']} has no work pool: `make deploy` gives it one"
+                no_pool = f"; {deployment['name']} has no work pool: `perennial deploy` gives it one"
                 yield line + (no_pool if deployment["pool"] is None and run["type"] == "SCHEDULED" else "")
 
 

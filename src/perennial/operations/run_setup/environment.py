@@ -3,20 +3,24 @@
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.layout import Project
 from perennial.base.runtime import locks
+from perennial.base.runtime.environment import pinned_versions
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
 S3 = "s3"  # the lock of older revisions with the packages for S3, which base.txt has now
 READY = "perennial-ready"  # written last
 INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
+PERENNIAL = "perennial.txt"  # beside the lock files of a project without source: the version of perennial
 LINES = 5  # of an installer's message
 
 
@@ -30,8 +34,9 @@ def python_for(
 ) -> Path:
     """Return a Python that has the packages of a checkout's lock files.
 
-    It is this process's own if `own` allows it and `make install` installed it from the same files; else that
-    of an environment in `home`, which the first run with a lock creates.
+    These include perennial, unless the checkout has its source. It is this process's own if `own` allows it and
+    `make install` installed it from the same files, or if its packages have the same versions; else that of an
+    environment in `home`, which the first run with a lock creates.
 
     Raises:
         ConfigError: the checkout has no such lock file.
@@ -39,8 +44,7 @@ def python_for(
     """
     files = _lock_files(checkout, variables.get(REQUIREMENTS) or S3)
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    installed = Path(sys.prefix, INSTALLED)
-    if own and installed.is_file() and digests <= set(installed.read_text(encoding="utf-8").split()):
+    if own and _is_own(files, digests):
         return Path(sys.executable)
     key = hashlib.sha256("\n".join([*sorted(digests), platform.python_version()]).encode()).hexdigest()[:16]
     folder = home / "environments" / key
@@ -61,11 +65,34 @@ def python_for(
     return folder / "bin" / "python"
 
 
+def _is_own(files: Sequence[Path], digests: set[str]) -> bool:
+    """Whether this Python has the packages of these files."""
+    if files[-1].name == PERENNIAL:
+        packages = {
+            re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each.version
+            for each in metadata.distributions()
+        }
+        named = [row for row in files[-1].read_text(encoding="utf-8").split() if "==" in row]
+        here = all(packages.get(name) == version for name, _, version in (row.partition("==") for row in named))
+        return here and not any(list(differing(file, packages)) for file in files[:-1])
+    installed = Path(sys.prefix, INSTALLED)
+    return installed.is_file() and digests <= set(installed.read_text(encoding="utf-8").split())
+
+
+def differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
+    for name, versions in pinned_versions(lock).items():
+        if name in packages and packages[name] not in versions:
+            yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
+
+
 def _lock_files(checkout: Path, names: str) -> list[Path]:
     folder, wanted = Project.find(checkout).root / "requirements", set(names.replace(",", " ").split())
     if S3 in wanted and not (folder / f"{S3}.txt").is_file():
         wanted = wanted - {S3} | {"base"}
     files = [folder / f"{name}.txt" for name in sorted(wanted)]
+    if (folder / PERENNIAL).is_file():
+        files.append(folder / PERENNIAL)
     if missing := [file.name for file in files if not file.is_file()]:
         raise ConfigError(
             f"requirements/{missing[0]} is not in this revision, so its packages are unknown; choose another "
@@ -81,13 +108,16 @@ def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
     the next run does not write into the folder of an installer whose parent was killed.
     """
     python = folder / "bin" / "python"
-    wanted = ["--require-hashes", *(f"--requirement={file}" for file in files)]
+    locked = [file for file in files if file.name != PERENNIAL]
+    wanted = [["--require-hashes", *(f"--requirement={file}" for file in locked)]]
+    wanted += [["--no-deps", f"--requirement={file}"] for file in files if file not in locked]
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], lock)
     beside = Path(sys.executable).with_name("uv")
     uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if uv:
         try:
-            _run([uv, "pip", "install", "--quiet", f"--python={python}", *wanted], lock)
+            for each in wanted:
+                _run([uv, "pip", "install", "--quiet", f"--python={python}", *each], lock)
         except PerennialError:
             pass
         else:
@@ -97,7 +127,8 @@ def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
     newer = files[0].with_name("pip.txt")
     if newer.is_file():  # Python 3.11's pip does not treat `prefect[x]==1` as a pin of `prefect`
         _run([*pip, "--require-hashes", f"--requirement={newer}"], lock)
-    _run([*pip, *wanted], lock)
+    for each in wanted:
+        _run([*pip, *each], lock)
 
 
 def _run(command: Sequence[str], lock: int) -> None:

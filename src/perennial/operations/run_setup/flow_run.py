@@ -130,7 +130,9 @@ def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]
     """Prepare a run; returns its Python and its checkout."""
     repository = os.environ.get(REPOSITORY)
     if not repository:
-        raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
+        raise ConfigError(
+            f"{REPOSITORY} is not set; `perennial deploy` sets it for the runs of its deployments"
+        )
     if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
         raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
     require_no_password(repository)

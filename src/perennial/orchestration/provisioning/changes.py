@@ -1,4 +1,4 @@
-"""What `make deploy` changed of what the server had: a person may have set it there."""
+"""What `perennial deploy` changed of what the server had: a person may have set it there."""
 
 import json
 from collections.abc import Iterator, Mapping

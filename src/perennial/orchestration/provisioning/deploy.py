@@ -113,7 +113,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     inside = f", folder{'s' if len(folders) > 1 else ''} {', '.join(folders)}" if folders else ""
     sys.stdout.write(
         f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
-        "python -m tasks.worker --pool cpu\n"
+        "perennial worker --pool cpu\n"
     )
 
 

@@ -145,7 +145,7 @@ def _require_kind(server: PrefectServer, pool: str) -> None:
     """
     found = existing(server, f"work_pools/{quote(pool, safe='')}")
     if found is None:
-        log.warning("the server has no pool %s; the worker makes one, and `make deploy` cpu and gpu", pool)
+        log.warning("the server has no pool %s; the worker makes one, and `perennial deploy` cpu and gpu", pool)
     elif found["type"] != KIND:
         raise ConfigError(
             f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, not {KIND}, so no "

@@ -36,7 +36,7 @@ STARTING = 4
 SIGNS = ["prefect.flow-run.heartbeat", "perennial.preparing"]
 CAUSES = (
     "look at the worker's log, and at `working_dir` and `command` among the job variables of the deployment "
-    "and of the pool; `make deploy` sets the deployment's again"
+    "and of the pool; `perennial deploy` sets the deployment's again"
 )
 # The last sign of life of each run, and how many checks in a row saw only it.
 Silent = dict[UUID, tuple[str, int]]

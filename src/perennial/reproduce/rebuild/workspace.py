@@ -19,9 +19,8 @@ from perennial.base.project import code_digests, dvc, layout
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process, processor, repro
-from perennial.base.runtime.environment import pinned_versions
 from perennial.operations.run_setup.checkout import prepare
-from perennial.operations.run_setup.environment import python_for
+from perennial.operations.run_setup.environment import differing, python_for
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
@@ -165,17 +164,17 @@ def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
     """Return this Python if it has exactly the packages of the revision's lock, else that of an environment."""
     base = Project.find(checkout).root / "requirements" / "base.txt"
     own = Path(sys.executable)
-    differing = [f"{base.name} is not in this revision"]
+    reasons = [f"{base.name} is not in this revision"]
     if base.is_file():
         packages = _packages(own)
-        differing = [*_differing(base, packages), *_other_code(checkout)]
-        if not differing:
+        reasons = [*differing(base, packages), *_other_code(checkout)]
+        if not reasons:
             return own, packages
-        log.info("this Python has other packages than the revision's lock: %s", "; ".join(differing[:5]))
+        log.info("this Python has other packages than the revision's lock: %s", "; ".join(reasons[:5]))
     try:
         python = python_for(files.home(), checkout, lambda line: log.info("%s", line), own=False)
     except PerennialError as error:
-        shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
+        shown = "; ".join(reasons[:10]) + ("; ..." if len(reasons) > 10 else "")
         raise type(error)(
             f"{error}; nothing was rebuilt; this Python differs from the lock: {shown}"
         ) from error
@@ -200,10 +199,3 @@ def _packages(python: Path) -> dict[str, str]:
         raise PerennialError(f"{python} does not run: {done.stderr.strip()[-200:]}; nothing was rebuilt")
     found: dict[str, str] = json.loads(done.stdout)
     return found
-
-
-def _differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
-    for name, versions in pinned_versions(lock).items():
-        if name in packages and packages[name] not in versions:
-            yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"

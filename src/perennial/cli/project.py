@@ -1,0 +1,123 @@
+"""Commands for a project of one's own: make it, deploy it, work for it, and try it."""
+
+import importlib
+import math
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perennial.base.project.layout import FLOWS, Project
+from perennial.base.runtime import process
+from perennial.cli.arguments import assignment
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+
+if TYPE_CHECKING:
+    from perennial.operations.start.start import Started
+
+app = typer.Typer()
+PoolOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Work pool; once for each. [default: cpu]")
+]
+
+
+@command(app, "new", "Make a project of your own.")
+def _new(
+    folder: Annotated[Path, typer.Argument(metavar="NAME", help="Folder of the new project.")],
+    *,
+    photos: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Your images: one folder per class, or an archive of them."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="digits, mnist, cifar10 or flowers. [default: digits]"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    module = importlib.import_module("perennial.operations.new.new")
+    with process.interruptible():
+        made = module.new(folder, photos=photos, data=data)
+    following = module.next_commands(made)
+    document = {
+        "folder": str(made.folder),
+        "committed": made.committed,
+        "started": made.started and made.started.as_json(),
+        "next": list(following),
+    }
+    lines = [] if made.started is None else [*_choices(made.started)]
+    lines += [f"made the project {made.folder}", f"next: {' && '.join(following)}"]
+    output(document, lines, as_json=as_json)
+
+
+@command(app, "start", "Write params.yaml for your images, with reasons.")
+def _start(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
+    ],
+    params: ParamsOption = PARAMS,
+    *,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; a copy is kept.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    values = dict(map(assignment, assign or ()))
+    with process.interruptible():
+        module = importlib.import_module("perennial.operations.start.start")
+        done = module.start(folder, params, values, force=force)
+    output(done.as_json(), _started(done), as_json=as_json)
+
+
+def _started(done: "Started") -> Iterator[str]:
+    yield from _choices(done)
+    yield f"wrote {done.file}" + (f"; the old file is {done.kept}" if done.kept else "")
+    time = "a minute" if done.minutes <= 1 else f"{math.ceil(done.minutes)} minutes"
+    if (Project.find().root / FLOWS).is_dir():
+        yield f"next: perennial run (the training takes about {time} here)"
+    else:
+        photos = shlex.quote(str(done.images.path))
+        yield f"next: perennial new NAME --photos {photos}, which makes a project; this folder is none"
+
+
+def _choices(done: "Started") -> Iterator[str]:
+    options = importlib.import_module("perennial.base.config.options")
+    yield f"{done.images.path}: {done.images.described()}"
+    yield f"this machine: {done.machine.described()}\n"
+    # Wrap here: a terminal would break long lines within words.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    wrap = textwrap.TextWrapper(
+        width, subsequent_indent="    # ", break_long_words=False, break_on_hyphens=False
+    )
+    for each in done.choices:
+        # Print text unescaped; only params.yaml escapes non-ASCII characters.
+        value = each.value if isinstance(each.value, str) else options.scalar(each.value)
+        yield wrap.fill(f"{each.key}: {value}  # {each.reason}")
+    yield from (f"{key}: {options.scalar(value)}  # yours" for key, value in done.values.items())
+    yield ""
+    if missing := done.weights_missing:
+        yield f"ImageNet weights would make a better model, but could not be fetched: {missing}\n"
+
+
+@command(app, "deploy", "Register the deployments on the Prefect server.")
+def _deploy() -> None:
+    _programs().become("tasks.deploy", at_top=True)
+
+
+@command(app, "worker", "Work for the deployments of this project.")
+def _worker(pool: PoolOption = None) -> None:
+    pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]
+    _programs().become("tasks.worker", pools, at_top=True)
+
+
+def _programs() -> Any:
+    return importlib.import_module("perennial.operations.run_setup.programs")

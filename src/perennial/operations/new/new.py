@@ -1,0 +1,177 @@
+"""Make a project from the installed package: its files, parameters, pins and first commit.
+
+It is built beside its place, and moved there when it is complete.
+"""
+
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.base import config, files
+from perennial.base.config.paths import PathsConfig
+from perennial.base.config.upgrade import apply_preset, set_values
+from perennial.base.errors import ConfigError, DataError, listed
+from perennial.base.project import exclusions
+from perennial.base.project.git import GIT_MISSING, GitError, Repository, identified
+from perennial.base.project.layout import PARAMS
+from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
+from perennial.data.sources import weights
+from perennial.data.validation.drift import Baseline
+from perennial.operations.new.template import readme, template, write_base
+from perennial.operations.start.start import Started, start
+
+log = logging.getLogger(__name__)
+# The data sets that can be had without an account, and the presets that suit them.
+DATA = {"digits": None, "mnist": "mnist", "cifar10": "fast_cifar10", "flowers": "inception_v3_flowers"}
+MESSAGE = "New project\n\nMade by `perennial new`."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A new project."""
+
+    folder: Path
+    committed: bool  # False in a repository of the user's, who commits it
+    started: Started | None  # of photographs
+
+
+def new(folder: Path, *, photos: Path | None = None, data: str | None = None) -> Made:
+    """Make a project in a new or empty folder, which may be an empty git repository.
+
+    photos: a folder or archive with a folder per class, which stays where it is. data: one of `DATA`.
+
+    Raises:
+        ConfigError: the folder is not empty, git is missing, or there is no such data set.
+        DataError: the photographs are missing, or not in folders.
+    """
+    target = folder.absolute()
+    _require_usable(target, photos, data)
+    source = None if photos is None else photos.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _beside(target) as made:
+        content = template()
+        for name, written in content.items():
+            files.write_bytes(made / name, written)
+        write_base(made, content)
+        files.write_bytes(made / "README.md", readme(target.name))
+        with _working_in(made):
+            for file, nothing in _pins().items():
+                files.write_json(file, nothing)
+            started = _choose(source, data)
+            weights.pin(config.load(Path(PARAMS)))
+        inside = _inside_repository(target)
+        _move(made, target)
+    return Made(folder=folder, committed=not inside and _commit(target), started=started)
+
+
+def _require_usable(target: Path, photos: Path | None, data: str | None) -> None:
+    if photos is not None and data is not None:
+        raise ConfigError("--photos and --data exclude each other; leave one out")
+    if data is not None and data not in DATA:
+        raise ConfigError(
+            f"--data must be {', '.join(DATA)}, got {data}; for others, set dataset.name in params.yaml later"
+        )
+    if photos is not None and not photos.exists():
+        raise DataError(f"--photos: {photos} does not exist; nothing was made")
+    if shutil.which("git") is None:
+        raise ConfigError(f"{GIT_MISSING}; nothing was made")
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ConfigError(f"{target} exists and is no folder; nothing was made; choose another name")
+    there = sorted(each.name for each in target.iterdir() if each.name != ".git") if target.is_dir() else []
+    if there:
+        raise ConfigError(
+            f"{target} is not empty: it holds {listed(there, 5)}; nothing was made; choose another name, or an "
+            "empty folder"
+        )
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """Make a folder beside the new one; it is removed at the end of the block."""
+    folder = tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Work in a folder during the block, since the paths of parameters are relative to it."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _choose(photos: Path | None, data: str | None) -> Started | None:
+    """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
+    file = Path(PARAMS)
+    if photos is not None:
+        return start(photos, file, {}, force=True)
+    if data is not None:
+        text, preset = file.read_text(encoding="utf-8"), DATA[data]
+        text = apply_preset(text, preset).text if preset else text
+        files.write_bytes(file, set_values(text, {"dataset.name": data}).text.encode())
+    return None
+
+
+def _pins() -> Mapping[Path, object]:
+    """The pins of a project whose runs have read nothing yet."""
+    return {
+        **{kind.FILE: kind().model_dump() for kind in (SourcePin, ChampionPin, WeightsPin)},
+        exclusions.FILE: exclusions.Exclusions().model_dump(),
+        PathsConfig().baseline: Baseline(dataset=None, statistics=None).model_dump(),
+    }
+
+
+def _inside_repository(target: Path) -> bool:
+    """Whether the new folder is to be a part of a larger git repository."""
+    there = next((each for each in (target, *target.parents) if each.is_dir()), target)
+    git = Repository(there)
+    return git.ask("rev-parse", "--git-dir") is not None and not (target / ".git").exists()
+
+
+def _move(made: Path, target: Path) -> None:
+    if not target.exists():
+        made.chmod(0o777 & ~_umask())  # `mkdtemp` makes it for its owner alone
+        made.rename(target)
+        return
+    for each in sorted(made.iterdir()):
+        each.rename(target / each.name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _commit(target: Path) -> bool:
+    """Commit all; False if git refuses, such as for a signature that needs a person."""
+    git = Repository(target)
+    if not (target / ".git").exists():
+        git.run("init", "--quiet", "--initial-branch", "main")
+    git.run("add", "--all")
+    try:
+        identified(git).run("commit", "--quiet", "--message", MESSAGE)
+    except GitError as error:
+        log.warning("%s; commit it yourself", error)
+        return False
+    return True
+
+
+def next_commands(made: Made) -> Sequence[str]:
+    """What to do next, as commands."""
+    place = made.folder.as_posix()
+    enter = [] if made.folder.absolute() == Path.cwd() else [f"cd {shlex.quote(place)}"]
+    commit = [] if made.committed else ["git add .", "git commit"]
+    return [*enter, *commit, "perennial run"]
