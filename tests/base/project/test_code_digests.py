@@ -192,3 +192,10 @@ def test_a_project_without_source_runs_again_exactly_what_other_code_makes(tmp_p
     assert "'download' didn't change" in said
     assert "Running stage 'convert'" in said
     project.must("perennial", "convert")
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "work" / code_digests.CACHE).mkdir(parents=True)
+    code_digests.require_all(project, tmp_path / "work")
+    (tmp_path / "file").touch()
+    code_digests.require("gate", project, tmp_path / "file")

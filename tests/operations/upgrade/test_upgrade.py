@@ -185,3 +185,11 @@ def test_unknown_keys_of_a_person_are_kept_and_told(root: Path) -> None:
     done = upgrade(root)
     assert not done.needed
     assert "own" in " ".join(done.notes)
+
+
+def test_a_damaged_code_yaml_is_written_again(root: Path) -> None:
+    (root / "code.yaml").write_text("<<<<<<< ours\n")
+    commit(root)
+    done = upgrade(root)
+    assert (done.before, what(done)) == ("of an unknown version", {"code.yaml": "updated"})
+    assert set(done.run_again[""]) == set(code_digests.read(root / "code.yaml")["stages"])

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -71,7 +72,8 @@ class _Known:
         if self.file and self.new:
             kept = {} if len(self.facts) > CACHED else self.facts
             lists = {key: [each.digest, list(each.modules), list(each.data)] for key, each in kept.items()}
-            files.write_json(self.file, {"by": self.by, "files": lists})
+            with suppress(OSError):  # only the next start takes longer
+                files.write_json(self.file, {"by": self.by, "files": lists})
 
 
 def digests(

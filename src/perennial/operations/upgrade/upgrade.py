@@ -103,7 +103,7 @@ def upgrade(start: Path, *, check: bool = False, conflicts: bool = False, base: 
         )
     if not check:
         _require_clean(git)
-    before = clone.version if clone else str(code_digests.read(root / code_digests.FILE)["perennial"])
+    before = clone.version if clone else _version(root)
     pristine = clone.base() if clone else read_base(root)
     if not pristine:
         raise ConfigError(
@@ -128,6 +128,14 @@ def upgrade(start: Path, *, check: bool = False, conflicts: bool = False, base: 
     if not check:
         _write(plan)
     return done
+
+
+def _version(root: Path) -> str:
+    """The version of perennial that a project has."""
+    try:
+        return str(code_digests.read(root / code_digests.FILE)["perennial"])
+    except ConfigError:  # damaged; it is written again
+        return "of an unknown version"
 
 
 def _require_clean(git: Repository) -> None:
