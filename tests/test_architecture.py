@@ -34,7 +34,8 @@ WINGS = (
     "reproduce",
     "cli",
 )
-PUBLIC = ("config.py", "datasets.py", "errors.py")  # names for programs that use the package; nothing here does
+# Names for programs that use the package; nothing here does.
+PUBLIC = ("components.py", "config.py", "datasets.py", "errors.py")
 WITHOUT_TENSORFLOW = (
     *(f"stages/{name}" for name, stage in STAGES.items() if not stage.tensorflow),
     "operations/monitor/look",

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.config import Config
+from perennial.base.config.fields import short_name
 from perennial.base.errors import DataError, listed
 from perennial.base.project import outputs
 from perennial.base.project.exclusions import Exclusions
@@ -135,10 +136,10 @@ def _shards(config: Config, source: Source, kept: Indices) -> list[PlannedShard]
     options = config.dataset
     left = selection.without(source, kept)
     if options.layout == "slim":
-        planned = sharding.plan_slim(options.name, left, fraction=options.validation_fraction)
+        planned = sharding.plan_slim(short_name(options.name), left, fraction=options.validation_fraction)
     else:
         planned = sharding.plan(
-            options.name,
+            short_name(options.name),
             left,
             shards=options.shards,
             fraction=options.validation_fraction,

@@ -24,6 +24,7 @@ from perennial.data.downloads.spec import (
 )
 from perennial.data.sources.pin import collect
 
+MADE = "made.txt"  # the only raw file of a data set without files: the records name their source
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +53,11 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
         raise ConfigError(
             "dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests"
         )
+    if not (dataset.files or dataset.alternatives):
+        with outputs.new_folder(config.paths.raw, "download") as raw:
+            (raw / MADE).write_text(f"{config.dataset.name} makes its images itself.\n", encoding="utf-8")
+        log.info("%s makes its images itself: there is nothing to download", config.dataset.name)
+        return
     found = _fetched(config, dataset, limits)
     with outputs.new_folder(config.paths.raw, "download") as raw:
         for file in found:

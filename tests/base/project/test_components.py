@@ -124,13 +124,13 @@ def test_an_error_of_a_component_names_the_last_line_of_components(root: Path) -
     small = components.load("components.nets:small", anything)
     with (
         pytest.raises(ConfigError, match=r"^components/parts\.py:2: ZeroDivisionError"),
-        components.naming(root),
+        components.naming(),
     ):
         small()
 
 
 def test_other_errors_stay_what_they_are(root: Path) -> None:
-    with pytest.raises(KeyError), components.naming(root):
+    with pytest.raises(KeyError), components.naming():
         raise KeyError("of perennial itself")
 
 
@@ -138,7 +138,7 @@ def test_a_refused_file_may_be_there_later(root: Path) -> None:
     (root / "components" / "nets.py").write_text("def read():\n    open('/no/such/file')\n")
     read = components.load("components.nets:read", anything)
     expected = pytest.raises(PerennialError, match=r"components/nets\.py:2: FileNotFoundError")
-    with expected as raised, components.naming(root):
+    with expected as raised, components.naming():
         read()
     assert raised.value.exit_code == 1
 

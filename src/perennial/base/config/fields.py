@@ -62,6 +62,11 @@ def is_component(value: object) -> bool:
     return isinstance(value, str) and COMPONENT.fullmatch(value) is not None
 
 
+def short_name(name: str) -> str:
+    """A name for files: that of a component without its module."""
+    return name.partition(":")[2].lower() if is_component(name) else name
+
+
 def or_component(choices: Any) -> PlainValidator:
     """Accept one of a list of names, or the name of a component."""
     known: tuple[str, ...] = get_args(choices)

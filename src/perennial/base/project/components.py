@@ -8,6 +8,7 @@ a network does not convert the images again.
 import ast
 import difflib
 import importlib
+import inspect
 import re
 import sys
 import traceback
@@ -158,7 +159,7 @@ def load(name: str, check: Callable[[object], str | None]) -> Any:
         found = getattr(module, component.attribute)
     except PerennialError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise blamed(error, component.root, key) or ConfigError(f"{where}: {_text(error)}") from error
     if (wrong := check(found)) is not None:
         raise ConfigError(f"{where}: {component.attribute} {wrong}")
@@ -180,23 +181,39 @@ def expect_function(of: str) -> Callable[[object], str | None]:
     )
 
 
-def made_by(name: str, what: str, *arguments: Any) -> tuple[Any, str]:
-    """What a component makes of arguments, and words for an error about it.
+def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of a component.
 
     Raises:
-        ConfigError: it is no function, or raises an error.
+        ConfigError: it takes other arguments, or raises an error.
     """
-    root = Project.find().root
-    function = load(name, expect_function(what))
-    with naming(root):
-        return function(
-            *arguments
-        ), f"{_keys.get(name, 'component')}: {name} in {Component(name, root).file} made"
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise refused(name, f"cannot take the {len(arguments)} arguments that it gets: {error}") from error
+    except ValueError:
+        pass  # Python does not know the arguments of some classes
+    with naming():
+        return function(*arguments)
+
+
+def refused(name: str, why: str) -> ConfigError:
+    """An error of a component in one line, such as `returned None, expected a keras.Model`."""
+    file = Component(name, _root()).file
+    return ConfigError(f"{_keys.get(name, 'component')}: {name} in {file} {why}")
 
 
 def described(found: object) -> str:
-    """What an object is, for a message: `a class` or `an object of type int`."""
-    return f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+    """What an object is, for a message: `the class A` or `an object of type int`."""
+    if found is None:
+        return "None"
+    return f"the class {found.__name__}" if isinstance(found, type) else f"an object of {type(found).__name__}"
+
+
+def _root() -> Path:
+    """The folder of the components that this process has imported; else that of the project."""
+    package = sys.modules.get(FOLDER)
+    return Path(next(iter(package.__path__))).parent if package else Project.find().root
 
 
 def importable(root: Path) -> None:
@@ -291,6 +308,8 @@ def _place(error: BaseException, folder: Path) -> tuple[str, int] | None:
 def _text(error: BaseException) -> str:
     """The kind and the message of an error in one line, without the frames that TensorFlow adds."""
     message = str(error)
+    if message.startswith("Graph execution error:"):
+        message = message.rpartition("\n\n")[2].partition("\t [[")[0]
     if "in user code:" in message or "Traceback" in message:
         last = [line.strip() for line in message.splitlines() if line.strip()]
         found = [line for line in last if re.match(r"\w*(Error|Exception)\b", line)]
@@ -311,7 +330,7 @@ def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
     if deps is not None:
         _running[:] = [(stage, tuple(deps))]
     try:
-        with naming(Project.find().root):
+        with naming():
             yield
         _require_listed()
     finally:
@@ -319,14 +338,14 @@ def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
 
 
 @contextmanager
-def naming(root: Path) -> Iterator[None]:
+def naming() -> Iterator[None]:
     """Name the file and the line of a component in errors of the block that come from one."""
     try:
         yield
     except PerennialError:
         raise
-    except Exception as error:
-        if (found := blamed(error, root)) is None:
+    except (Exception, SystemExit) as error:
+        if (found := blamed(error, _root())) is None:
             raise
         raise found from error
 

@@ -1,7 +1,7 @@
 """The data sets: one file of facts and one reader each."""
 
 from perennial.base.config.fields import is_component
-from perennial.base.project import components
+from perennial.data.datasets import component
 from perennial.data.datasets.cifar10 import CIFAR10
 from perennial.data.datasets.dataset import Dataset
 from perennial.data.datasets.digits import DIGITS
@@ -30,7 +30,4 @@ def named(name: str) -> Dataset:
     Raises:
         ConfigError: the component cannot be imported, or is not a Dataset.
     """
-    if not is_component(name):
-        return DATASETS[name]
-    found: Dataset = components.load(name, components.expect(Dataset))
-    return found
+    return component.load(name) if is_component(name) else DATASETS[name]

@@ -13,8 +13,6 @@ from perennial.base.config.fields import is_component
 from perennial.base.config.training import AugmentationConfig
 from perennial.base.errors import ConfigError
 from perennial.base.project import components
-from perennial.base.project.components import Component
-from perennial.base.project.layout import Project
 from perennial.data.preprocessing import rand_augment
 from perennial.data.preprocessing.basic import (
     CIFAR10_TUTORIAL,
@@ -69,14 +67,11 @@ def _evaluated(
     name: str, evaluation: Callable[[tf.Tensor, Target], tf.Tensor], images: tf.Tensor, target: Target
 ) -> tf.Tensor:
     """Call the function of a component, and check what it returns."""
-    root = Project.find().root
-    with components.naming(root):
-        found = evaluation(images, target)
+    found = components.call(name, evaluation, images, target)
     shape = (None, target.height, target.width, target.channels)
     if not tf.is_tensor(found) or found.dtype != tf.float32 or not found.shape.is_compatible_with(shape):
         got = f"{found.dtype.name} {found.shape}" if tf.is_tensor(found) else components.described(found)
-        file = Component(name, root).file
-        raise ConfigError(f"preprocessing.name: {name} in {file} returned {got}, expected float32 {shape}")
+        raise components.refused(name, f"returned {got}, expected float32 {shape}")
     return found
 
 

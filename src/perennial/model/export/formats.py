@@ -22,12 +22,13 @@ from perennial.model.export import graphs, loading
 from perennial.model.export.graphs import IMAGE, OUTPUTS
 from perennial.model.export.loading import suppressed
 from perennial.model.export.saved_model import Outputs, Predict, Representative
-from perennial.model.export_layout import DESCRIPTION, EXTRA
+from perennial.model.export_layout import DESCRIPTION, DIGESTS, EXTRA
 from perennial.model.models.model_folder import Description
 
 Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
 ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX supports
 STANDARDIZED = "per_image_standardization"  # tf.image's name scope
+OWN_FILES = {DESCRIPTION.name, DIGESTS.name}  # of an export
 OPSET = 18  # of ONNX 1.13 (2022), the newest in tf2onnx
 DEPRECATED = "From %s: %s (from %s) is deprecated"  # TensorFlow functions that tf2onnx calls
 
@@ -57,6 +58,8 @@ def named(name: str) -> Format:
     if not is_component(name):
         return FORMATS[name]
     found: Format = components.load(name, components.expect(Format))
+    if not isinstance(found.file, str) or Path(found.file).name != found.file or found.file in OWN_FILES:
+        raise components.refused(name, f"has the file {found.file!r}, expected the name of a new file")
     return found
 
 
@@ -68,6 +71,8 @@ def write(export: Path, names: Sequence[str], representative: Representative) ->
         for name in names:
             part = graphs.network(loaded, description(export).name) if named(name).network else graph
             content = named(name).convert(part, representative)
+            if is_component(name) and not isinstance(content, bytes):
+                raise components.refused(name, f"converted to {components.described(content)}, expected bytes")
             (export / EXTRA / named(name).file).write_bytes(content)
 
 

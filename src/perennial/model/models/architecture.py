@@ -13,12 +13,10 @@ from keras.src.models.functional import Functional
 from numpy.typing import NDArray
 
 from perennial.base.config.data import ModelConfig
-from perennial.base.config.fields import is_component
+from perennial.base.config.fields import is_component, short_name
 from perennial.base.config.networks import facts
 from perennial.base.errors import ConfigError
 from perennial.base.project import components
-from perennial.base.project.components import Component
-from perennial.base.project.layout import Project
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"
 NUMBERS = "object_name_uids"  # Keras' global attribute: how many objects have each name
@@ -64,13 +62,13 @@ class Architecture:
 
     def _built_by_component(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         """Build a network of the project itself, and check what all other code expects of a network."""
-        own, root = options.name.partition(":")[2], Project.find().root
-        with components.naming(root), _numbered_from_0():
-            model = self.network(image, classes, options.model_copy(update={"name": own}))
+        own = options.model_copy(update={"name": short_name(options.name)})
+        with _numbered_from_0():
+            model = components.call(options.name, self.network, image, classes, own)
             if isinstance(model, keras.Sequential | Functional) and len(model.inputs or ()) == 1:
                 model = _plain(model)
         if wrong := self._wrong(model, image, classes):
-            raise ConfigError(f"model.name: {options.name} in {Component(options.name, root).file} {wrong}")
+            raise components.refused(options.name, wrong)
         return model
 
     def _wrong(self, model: object, image: Shape, classes: int) -> str | None:

@@ -6,9 +6,8 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from perennial.base.config.fields import is_component
+from perennial.base.config.fields import is_component, short_name
 from perennial.base.config.training import OptimizersConfig, TrainConfig
-from perennial.base.errors import ConfigError
 from perennial.base.project import components
 
 
@@ -41,10 +40,10 @@ def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
     Raises:
         ConfigError: the component cannot be imported or called, or makes no optimizer of Keras.
     """
-    made, saying = components.made_by(name, "the learning rate", learning_rate)
+    made = components.call(name, components.load(name, components.expect_function("rate")), learning_rate)
     if not isinstance(made, keras.optimizers.Optimizer):
-        raise ConfigError(f"{saying} {components.described(made)}, expected an optimizer of Keras")
-    made.name = name.partition(":")[2]
+        raise components.refused(name, f"returned {components.described(made)}, expected a Keras optimizer")
+    made.name = short_name(name)
     made.__class__ = _taking_sums(type(made))
     return made
 

@@ -15,9 +15,7 @@ from keras.optimizers.schedules import (
 
 from perennial.base.config.fields import is_component
 from perennial.base.config.training import ScheduleConfig, TrainConfig
-from perennial.base.errors import ConfigError
 from perennial.base.project import components
-from perennial.base.project.layout import Project
 
 Decay = Callable[[tf.Tensor], tf.Tensor]  # from the number of completed steps, float64, to the rate
 
@@ -79,17 +77,17 @@ def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
     if not is_component(schedule.name):
         decay: Decay = SCHEDULES[schedule.name](rate, schedule, length)
         return decay
-    made, saying = components.made_by(
-        schedule.name, "the learning rate, train.schedule and the steps", float(rate), schedule, length
-    )
+    name = schedule.name
+    function = components.load(name, components.expect_function("rate, schedule and steps"))
+    made = components.call(name, function, float(rate), schedule, length)
     if not callable(made):
-        raise ConfigError(f"{saying} {components.described(made)}, expected a function of the step")
-    with components.naming(Project.find().root):
-        first = made(tf.range(2, dtype=tf.float64))
+        raise components.refused(
+            name, f"returned {components.described(made)}, expected a function of the step"
+        )
+    first = components.call(name, made, tf.range(2, dtype=tf.float64))
     if not tf.is_tensor(first) or first.shape != (2,):
-        raise ConfigError(
-            f"{saying} a function that returns {components.described(first)} for the steps [0, 1], expected a "
-            "tensor with a rate for each"
+        raise components.refused(
+            name, f"returned a function whose result for the steps [0, 1] is {first}, expected two rates"
         )
     own: Decay = made
     return own

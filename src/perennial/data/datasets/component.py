@@ -1,0 +1,102 @@
+"""Data sets of a project's own components: what they return is checked, and their errors name them."""
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from perennial.base.choices import SPLITS
+from perennial.base.project import components
+from perennial.data.datasets.dataset import Dataset, Examples, Source
+from perennial.data.images import BadImage, Image
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing."""
+
+    def write(self, content: object) -> int:
+        return len(memoryview(content))  # type: ignore[arg-type]  # bytes or a buffer
+
+
+def load(name: str) -> Dataset:
+    """The data set of a component.
+
+    Raises:
+        ConfigError: the component cannot be imported, or is not a Dataset.
+    """
+    found: Dataset = components.load(name, components.expect(Dataset))
+    return replace(found, read=partial(_read, name, found.read))
+
+
+def _read(name: str, read: Callable[[Path], Source], folder: Path) -> Source:
+    """Read the data set, and check the result.
+
+    Raises:
+        ConfigError: names what is wrong with it.
+    """
+    source: Source = components.call(name, read, folder)
+    if wrong := _wrong(source):
+        raise components.refused(name, wrong)
+    splits = {
+        split: replace(examples, images=partial(_images, name, examples.images))
+        for split, examples in source.splits.items()
+    }
+    return replace(source, splits=splits)
+
+
+def _wrong(source: object) -> str | None:
+    if not isinstance(source, Source):
+        return f"returned {components.described(source)}, expected a Source"
+    if not source.classes or not all(isinstance(each, str) for each in source.classes):
+        return f"returned the classes {source.classes!r}, expected a tuple of names"
+    if not isinstance(source.splits, Mapping) or not {"train"} <= set(source.splits) <= set(SPLITS):
+        found = ", ".join(map(str, source.splits))
+        return f"returned the splits {found}, expected train, and perhaps validation and test"
+    of_splits = ((split, _wrong_split(each, len(source.classes))) for split, each in source.splits.items())
+    return next((f"returned a split {split} {wrong}" for split, wrong in of_splits if wrong), None)
+
+
+def _wrong_split(examples: object, classes: int) -> str | None:
+    if not isinstance(examples, Examples):
+        return f"that is {components.described(examples)}, expected Examples"
+    for field in ("labels", "image_bytes"):
+        values = getattr(examples, field)
+        if not isinstance(values, np.ndarray) or values.ndim != 1:
+            return f"whose {field} are {components.described(values)}, expected a NumPy array [N]"
+    labels, count = examples.labels, len(examples.labels)
+    if count and not (labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < classes):
+        found = f"{labels.dtype} from {labels.min()} to {labels.max()}"
+        return f"with labels {found}, expected whole numbers from 0 to {classes - 1}"
+    if len(examples.image_bytes) != count or (len(examples.names) not in {0, count}):
+        return f"with {count} labels, {len(examples.image_bytes)} image_bytes and {len(examples.names)} names"
+    return _not_picklable(examples)
+
+
+def _not_picklable(examples: Examples) -> str | None:
+    try:
+        pickle.dump(examples, _Nowhere())
+    except Exception as error:  # noqa: BLE001 - pickling raises errors of many kinds
+        return (
+            f"that other processes cannot read: {error}; let `images` be a function of the module, with its "
+            "first arguments bound by functools.partial"
+        )
+    return None
+
+
+def _images(
+    name: str, images: Callable[..., Iterator[Image | BadImage]], indices: Sequence[int], **options: object
+) -> Iterator[Image | BadImage]:
+    """The images of a component, checked; called in other processes, too."""
+    count = 0
+    with components.naming():
+        for image in images(indices, **options):
+            if not isinstance(image, Image | BadImage):
+                raise components.refused(name, f"yielded {components.described(image)}, expected an Image")
+            yield image
+            count += 1
+    if count != len(indices):
+        raise components.refused(name, f"yielded {count} images, expected {len(indices)}")
