@@ -64,6 +64,32 @@ def test_an_unknown_pipeline_is_an_error_that_names_those_there_are(project):
     assert done.stderr.strip().endswith("it has: birds")
 
 
+def test_without_a_pipeline_in_the_top_folder_those_there_are_are_named(project):
+    (project / "params.yaml").unlink()
+    done = perennial(project, "train")
+    assert done.returncode == 2
+    assert "params.yaml does not exist; the project has pipelines: birds; `perennial --pipeline" in done.stderr
+
+
+def test_each_pipeline_has_a_line_in_the_status(project):
+    (project / "pipelines" / "ants").mkdir()
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copyfile(ROOT / name, project / "pipelines" / "ants" / name)
+    (project / "pipelines" / "ants" / "params.yaml").write_text("train: 3\n")
+    author = ("-c", "user.name=t", "-c", "user.email=t@t")
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "start"]):
+        subprocess.run(["git", *words], cwd=project, check=True)
+    done = perennial(project / "flows", "status", "--all")
+    assert done.returncode == 0, done.stderr
+    top, ants, problem, *_, birds = done.stdout.splitlines()
+    assert top == "classifier  no champion"
+    assert ants.startswith("ants")
+    assert "look at: " in problem
+    assert birds.startswith("birds")
+    listed = json.loads(perennial(project, "status", "--all", "--json").stdout)["pipelines"]
+    assert [each["name"] for each in listed] == ["", "ants", "birds"]
+
+
 def test_the_versions_of_packages_are_compared_in_the_top_folder(project):
     (project / "environment").mkdir()
     (project / "environment" / "data.yaml").write_text('packages:\n  numpy: "0.1"\n')

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perennial.base.errors import ConfigError
 from perennial.base.project.layout import FLOWS, Project
 from perennial.base.runtime import process
 from perennial.cli.arguments import assignment
@@ -26,10 +27,13 @@ PoolOption = Annotated[
 ]
 
 
-@command(app, "new", "Make a project of your own.")
+@command(app, "new", "Make a project of your own, or a further pipeline in one.")
 def _new(
-    folder: Annotated[Path, typer.Argument(metavar="NAME", help="Folder of the new project.")],
+    folder: Annotated[Path | None, typer.Argument(metavar="[NAME]", help="Folder of the new project.")] = None,
     *,
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make pipelines/NAME in this project instead.")
+    ] = None,
     photos: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Your images: one folder per class, or an archive of them."),
@@ -40,9 +44,13 @@ def _new(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
+    if (folder is None) == (pipeline is None):
+        raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
     module = importlib.import_module("perennial.operations.new.new")
+    add = importlib.import_module("perennial.operations.new.pipeline").add
     with process.interruptible():
-        made = module.new(folder, photos=photos, data=data)
+        make, name = (module.new, folder) if pipeline is None else (add, pipeline)
+        made = make(name, photos=photos, data=data)
     following = module.next_commands(made)
     document = {
         "folder": str(made.folder),
@@ -51,7 +59,8 @@ def _new(
         "next": list(following),
     }
     lines = [] if made.started is None else [*_choices(made.started)]
-    lines += [f"made the project {made.folder}", f"next: {' && '.join(following)}"]
+    what = "project" if pipeline is None else "pipeline"
+    lines += [f"made the {what} {made.folder}", f"next: {' && '.join(following)}"]
     output(document, lines, as_json=as_json)
 
 

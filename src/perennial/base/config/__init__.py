@@ -1,5 +1,6 @@
 """params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
 
+import importlib
 from pathlib import Path
 from typing import Any, Self
 
@@ -133,9 +134,12 @@ def load_with_values(file: Path) -> tuple[Config, dict[str, Any]]:
         values = read(file.read_text(encoding="utf-8"))
         return check(values), values
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"{file} does not exist; change to the folder of your project, or name a file with --params"
-        ) from error
+        layout = importlib.import_module("perennial.base.project.layout")  # which names no parameters
+        known = layout.Project.find(file.parent).pipelines()
+        names = ", ".join(each.name for each in known if each.name)
+        some = f"the project has pipelines: {names}; `perennial --pipeline NAME` works on one"
+        none = "change to the folder of your project, or name a file with --params"
+        raise ConfigError(f"{file} does not exist; {some if names else none}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     except ConfigError as error:

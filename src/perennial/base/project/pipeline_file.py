@@ -16,7 +16,7 @@ HEADER = """\
 # DVC removes the outputs of a stale stage before it starts the stage, also files that no stage made. `perennial
 # run` refuses such paths; after a change of `paths` in params.yaml, run `perennial config` before `dvc repro`.
 """
-SHARED = (FILE, "environment/", "components")  # what lies in the folder of all pipelines
+SHARED = (FILE, "environment/", "components", "src/")  # what lies in the folder of all pipelines
 SECTION = re.compile(r"^(\w[\w-]*):")
 STAGE = re.compile(r"^  (\w[\w-]*):")
 KEY = re.compile(r"^    (\w[\w-]*):")

@@ -51,26 +51,33 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
         DataError: the photographs are missing, or not in folders.
     """
     target = folder.absolute()
-    _require_usable(target, photos, data)
+    require_choice(photos, data)
+    _require_usable(target)
     source = None if photos is None else photos.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _beside(target) as made:
+    with beside(target) as made:
         content = template()
         for name, written in content.items():
             files.write_bytes(made / name, written)
         write_base(made, content)
         files.write_bytes(made / "README.md", readme(target.name))
-        with _working_in(made):
-            for file, nothing in _pins().items():
+        with working_in(made):
+            for file, nothing in pins().items():
                 files.write_json(file, nothing)
-            started = _choose(source, data)
+            started = choose(source, data)
             weights.pin(config.load(Path(PARAMS)))
         inside = _inside_repository(target)
-        _move(made, target)
+        place(made, target)
     return Made(folder=folder, committed=not inside and _commit(target), started=started)
 
 
-def _require_usable(target: Path, photos: Path | None, data: str | None) -> None:
+def require_choice(photos: Path | None, data: str | None) -> None:
+    """Check the photographs or the data set that a new pipeline is for.
+
+    Raises:
+        ConfigError: there is no such data set, or both are given.
+        DataError: the photographs are missing.
+    """
     if photos is not None and data is not None:
         raise ConfigError("--photos and --data exclude each other; leave one out")
     if data is not None and data not in DATA:
@@ -79,6 +86,9 @@ def _require_usable(target: Path, photos: Path | None, data: str | None) -> None
         )
     if photos is not None and not photos.exists():
         raise DataError(f"--photos: {photos} does not exist; nothing was made")
+
+
+def _require_usable(target: Path) -> None:
     if shutil.which("git") is None:
         raise ConfigError(f"{GIT_MISSING}; nothing was made")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -92,7 +102,7 @@ def _require_usable(target: Path, photos: Path | None, data: str | None) -> None
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
+def beside(target: Path) -> Iterator[Path]:
     """Make a folder beside the new one; it is removed at the end of the block."""
     folder = tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent)
     try:
@@ -102,7 +112,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
+def working_in(folder: Path) -> Iterator[None]:
     """Work in a folder during the block, since the paths of parameters are relative to it."""
     before = Path.cwd()
     os.chdir(folder)
@@ -112,7 +122,7 @@ def _working_in(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _choose(photos: Path | None, data: str | None) -> Started | None:
+def choose(photos: Path | None, data: str | None) -> Started | None:
     """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
     file = Path(PARAMS)
     if photos is not None:
@@ -124,7 +134,7 @@ def _choose(photos: Path | None, data: str | None) -> Started | None:
     return None
 
 
-def _pins() -> Mapping[Path, object]:
+def pins() -> Mapping[Path, object]:
     """The pins of a project whose runs have read nothing yet."""
     return {
         **{kind.FILE: kind().model_dump() for kind in (SourcePin, ChampionPin, WeightsPin)},
@@ -140,7 +150,8 @@ def _inside_repository(target: Path) -> bool:
     return git.ask("rev-parse", "--git-dir") is not None and not (target / ".git").exists()
 
 
-def _move(made: Path, target: Path) -> None:
+def place(made: Path, target: Path) -> None:
+    """Move a complete folder to its place."""
     if not target.exists():
         made.chmod(0o777 & ~_umask())  # `mkdtemp` makes it for its owner alone
         made.rename(target)
@@ -171,7 +182,7 @@ def _commit(target: Path) -> bool:
 
 def next_commands(made: Made) -> Sequence[str]:
     """What to do next, as commands."""
-    place = made.folder.as_posix()
-    enter = [] if made.folder.absolute() == Path.cwd() else [f"cd {shlex.quote(place)}"]
+    folder = Path(os.path.relpath(made.folder)) if made.folder.is_absolute() else made.folder
+    enter = [] if made.folder.absolute() == Path.cwd() else [f"cd {shlex.quote(folder.as_posix())}"]
     commit = [] if made.committed else ["git add .", "git commit"]
     return [*enter, *commit, "perennial run"]
