@@ -1,7 +1,6 @@
 """Two versions of perennial as packages, and a project of the first one."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,17 +11,6 @@ from support.installed import Project
 
 BIN = Path(sys.executable).parent
 LEFT_OUT = ("tests", "docs", "benchmarks", ".ci", ".github")
-MAKE = """\
-import sys
-from pathlib import Path
-from perennial.operations.new.template import template, write_base
-root = Path(sys.argv[1])
-for name, content in template().items():
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    (root / name).write_bytes(content)
-write_base(root, template())
-"""
-IGNORED = "/data/\n/models/\n/metrics/\n/runs/\n/.work/\n__pycache__/\n"
 
 
 def build(folder: Path, edits: Mapping[str, tuple[str, str]]) -> Path:
@@ -45,15 +33,8 @@ def build(folder: Path, edits: Mapping[str, tuple[str, str]]) -> Path:
 
 def project(folder: Path, packages: Path) -> Project:
     """A project of a version, committed."""
-    made = Project(folder, packages)
-    folder.mkdir()
-    _run(sys.executable, "-c", MAKE, folder, folder=folder, PYTHONPATH=str(packages))
-    shutil.copytree(Path(__file__).parents[2] / "pins", folder / "pins")
-    (folder / ".gitignore").write_text(IGNORED)
-    git(made, "init", "-q", "-b", "main")
-    made.must("dvc", "init", "-q")
-    commit(made)
-    return made
+    Project(folder.parent, packages).must("perennial", "new", folder.name)
+    return Project(folder, packages)
 
 
 def git(made: Project, *arguments: str) -> str:

@@ -78,4 +78,4 @@ def _lines(done: "Upgraded") -> Iterator[str]:
     for name, stages in done.run_again.items():
         yield f"  {f'{name}: ' if name else ''}{', '.join(stages)}"
     if done.written:
-        yield "next: look at `git diff`, commit, and install the packages of requirements/"
+        yield "next: look at `git diff`, commit, then `perennial run`, which installs the new lock"

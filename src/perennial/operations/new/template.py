@@ -47,30 +47,36 @@ WITHOUT_SOURCE = {
 GENERATED = (code_digests.FILE, LOCK)
 
 
-def template(root: Path | None = None) -> dict[str, bytes]:
+def template() -> dict[str, bytes]:
     """The content of each file of a new project with one pipeline, by its path.
 
-    root: a folder with this repository's files; by default those of the perennial that runs.
+    Raises:
+        PerennialError: the files are not there.
+    """
+    content = {name: _without_source(written) for name, written in of_repository().items()}
+    return {
+        **content,
+        **{path: (PROJECT / name).read_bytes() for path, name in FILES.items()},
+        STAGES: of_project(content[STAGES].decode()).encode(),
+        code_digests.FILE: code_digests.content().encode(),
+        LOCK: f"{DISTRIBUTION}=={code_digests.installed()}\n".encode(),
+    }
+
+
+def of_repository() -> dict[str, bytes]:
+    """Those of these files that this repository has, as it has them.
 
     Raises:
         PerennialError: they are not there.
     """
-    root = root or (IN_WHEEL if IN_WHEEL.is_dir() else PACKAGE.parents[1])
+    root = IN_WHEEL if IN_WHEEL.is_dir() else PACKAGE.parents[1]
     if not (root / STAGES).is_file():
         raise PerennialError(
             f"{root} does not hold the files of a project; install {DISTRIBUTION} again, from its package"
         )
     found = sorted(file for pattern in COPIED for file in root.glob(pattern) if file.is_file())
-    content = {file.relative_to(root).as_posix(): _without_source(file.read_bytes()) for file in found}
-    pipeline = (root / STAGES).read_text(encoding="utf-8")
-    return {
-        **content,
-        **{path: (PROJECT / name).read_bytes() for path, name in FILES.items()},
-        STAGES: of_project(pipeline).encode(),
-        PARAMS: options.defaults().encode(),
-        code_digests.FILE: code_digests.content().encode(),
-        LOCK: f"{DISTRIBUTION}=={code_digests.installed()}\n".encode(),
-    }
+    content = {file.relative_to(root).as_posix(): file.read_bytes() for file in (*found, root / STAGES)}
+    return {**content, PARAMS: options.defaults().encode()}
 
 
 def _without_source(content: bytes) -> bytes:

@@ -17,7 +17,7 @@ from perennial.base.project.git import Repository
 from perennial.base.project.layout import STAGES, Project
 from perennial.base.project.pipeline_file import of_project
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
-from perennial.operations.new.template import template
+from perennial.operations.new.template import of_repository, template
 from perennial.operations.upgrade.merge import Change
 
 SOURCE, LOCK = "src/perennial", "dvc.lock"
@@ -75,10 +75,10 @@ class Clone:
 
     def base(self) -> dict[str, bytes]:
         """The files of a project as perennial's own repository had them."""
-        if self.version == code_digests.installed() and self.digests == code_digests.digests():
-            return template()
         names = template().keys() & self.git.tree(self.commit).keys()
         found = {name: self.git.blob(f"{self.commit}:./{name}") or b"" for name in names}
+        if self.version == code_digests.installed() and self.digests == code_digests.digests():
+            found |= of_repository()  # known, whatever the history is
         return {**found, STAGES: of_project(found[STAGES].decode()).encode()}
 
     def notes(self) -> Iterator[str]:
