@@ -1,6 +1,7 @@
 """Three pipelines of one repository and another repository on one server: many runs at once, some killed.
 
-RUNS=30 and KILLS=10 make it a hunt; PREFECT_SERVER_DATABASE_CONNECTION_URL names another database than SQLite.
+RUNS=30, KILLS=10 and WORKERS=4 make it a hunt; PREFECT_SERVER_DATABASE_CONNECTION_URL names another
+database than SQLite.
 """
 
 import json
@@ -19,9 +20,9 @@ import pytest
 from support.checkout import Beside, Checkout, Server
 from support.fleets import add_pipeline
 
-RUNS = int(os.environ.get("RUNS", "8"))
-KILLS = int(os.environ.get("KILLS", "2"))
-WORKERS = int(os.environ.get("WORKERS", "4"))
+RUNS = int(os.environ.get("RUNS", "4"))
+KILLS = int(os.environ.get("KILLS", "1"))
+WORKERS = int(os.environ.get("WORKERS", "3"))
 FOLDERS = {"": "", "ants": "pipelines/ants", "birds": "pipelines/birds"}  # of one repository
 AUTHOR = ("-c", "user.name=t", "-c", "user.email=t@t")
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
@@ -170,4 +171,4 @@ def _status_is_true(fleet: Repository) -> None:
         deployments = {each["name"] for each in listed[name]["server"]["deployments"]}
         assert f"retrain/{f'{name}-' if name else ''}nightly" in deployments
         assert len(deployments) == 5
-        assert listed[name]["runs"][0]["state"].startswith("Completed")
+        assert {run["state"] for run in listed[name]["runs"]} <= {"promoted", "not promoted"}

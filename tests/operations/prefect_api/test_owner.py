@@ -75,6 +75,18 @@ def test_a_project_owns_what_has_its_repository_folder_and_pipeline(tmp_path: Pa
     assert not mine.owns(Owner(OTHERS[0]))
 
 
+def test_a_pipeline_is_known_by_its_folder_also_where_that_of_the_project_is_named(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    folder = tmp_path / "shop" / "pipelines" / "birds"
+    (tmp_path / "shop" / "flows").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    for name in ("params.yaml", "dvc.yaml"):
+        (folder / name).touch()
+    named = {REPOSITORY: SAME[0]}
+    for variables in ({}, named, {**named, FOLDER: "shop"}, {**named, FOLDER: "shop/pipelines/birds"}):
+        assert of_checkout(folder, "classifier", variables).folder == "shop/pipelines/birds"
+
+
 @pytest.mark.parametrize(
     "address", ["https://me:gh_secret@host/x", "https://gh_secret@host/x", "https://host/x?t=1"]
 )

@@ -135,3 +135,24 @@ def test_a_user_without_an_entry_in_etc_passwd_has_a_name(tmp_path: Path) -> Non
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout == "uid-23456\n", done.stderr
+
+
+def test_runs_of_two_pipelines_of_a_repository_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    places = []
+    for name in ("ants", "birds"):
+        folder = tmp_path / "pipelines" / name
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        places.append(repositories(deployed=False, server=True))
+    ants, birds = places
+    with (
+        fence(ants, "classifier", HOLDER),
+        fence(birds, "classifier", HOLDER),
+        pytest.raises(Held),
+        fence(birds, "classifier", HOLDER),
+    ):
+        pass

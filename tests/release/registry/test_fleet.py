@@ -1,5 +1,6 @@
 """Several pipelines in one repository: each has its versions, its champion and its records."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
@@ -143,3 +144,19 @@ def test_gc_in_one_pipeline_keeps_the_objects_of_all(fleet):
         project.must("perennial", "gc", "--days", "0", "--yes")
     assert sorted(fleet[""].cache.rglob("files/md5/*/*")) == before
     fleet[""].must("perennial", "audit")
+
+
+def test_a_project_in_a_subfolder_has_the_folder_in_its_tags_unless_it_has_plain_ones(tmp_path):
+    project = pipelines.make(tmp_path / "base")
+    top = tmp_path / "mono"
+    shutil.copytree(project.folder, top / "shop", ignore=shutil.ignore_patterns(".git"))
+    shop = Project(top / "shop", project.home)
+    shop.git("init", "-q", "-b", "main", str(top))
+    shop.git("add", ".")
+    shop.git("commit", "-qm", "Shop")
+    shop.perennial("record", "night")
+    assert set(shop.tags()) == {"shop=classifier@v0.0.1", "shop=classifier#champion#1"}
+    old = shop.git("rev-parse", "HEAD")
+    shop.git("tag", "-d", *shop.tags())
+    shop.git("tag", "-a", "-m", "old", "classifier@v0.0.1", old)
+    assert [each["version"] for each in shop.perennial("versions")] == ["v0.0.1"]
