@@ -16,8 +16,19 @@ RUN = [
     for number, match in enumerate(BLOCK.finditer(page.read_text(encoding="utf-8")))
     if not match["mark"]
 ]
+
+
+def write_network(folder: Path) -> None:
+    """Write the network of the page about components."""
+    text = (ROOT / "docs" / "how-to" / "components.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert block
+    (folder / "components" / "nets.py").write_text(block[1], encoding="utf-8")
+
+
 # What a block needs that its page describes in words, by its first command.
 PREPARED: dict[str, Callable[[Checkout], None]] = {
+    "perennial config --set model.name=components.nets:tiny": lambda checkout: write_network(checkout.folder),
     "perennial train": lambda checkout: checkout.set("train", stop_threshold=76.0),
 }
 REFUSED = {"perennial train": 2}  # blocks that show an error
@@ -39,6 +50,7 @@ def test_a_block_runs_as_printed(checkout: Checkout, text: str) -> None:
     PREPARED.get(commands[0], lambda _: None)(checkout)
     done = checkout.run("bash", "-euo", "pipefail", "-c", "\n".join(commands))
     checkout.must("git", "checkout", "-q", ".")
+    checkout.must("git", "clean", "-dfq", "components")
     assert done.returncode == REFUSED.get(commands[0], 0), done.stdout
     if commands[0] in REFUSED:
         assert lines[-1] in done.stdout

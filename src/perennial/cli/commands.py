@@ -9,7 +9,7 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError
-from perennial.base.project import code_digests, outputs
+from perennial.base.project import code_digests, components, outputs
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 from perennial.cli.arguments import assignment, json_object
@@ -72,6 +72,7 @@ def _config(  # noqa: PLR0913 - each option is one
                 checked, publish_to, "publish_to"
             )
         values = checked.model_dump(mode="json", by_alias=True)
+        components.require(values, Project.find().root)
         output(values, params.read_text(encoding="utf-8").removesuffix("\n"), as_json=as_json)
         for each in importlib.import_module("perennial.base.config.advice").of_data(checked):
             typer.echo(f"{params}: advice: {each}", err=True)

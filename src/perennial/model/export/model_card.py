@@ -12,6 +12,8 @@ from perennial.base import documents
 from perennial.base.config.data import DatasetConfig
 from perennial.base.config.release import ExportConfig
 from perennial.base.config.training import TrainConfig
+from perennial.base.project import components
+from perennial.base.project.layout import Project
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
 from perennial.model.evaluation.results import Metrics, TrainingRecord
@@ -65,8 +67,23 @@ def model_card(
             "parameters": _used(train),
         },
         "formats": export.formats,
+        "components": _components(description, data, train=train, export=export),
         "weights_sha256": description.weights_sha256,
     }
+
+
+def _components(
+    description: Description, data: Manifest, *, train: TrainConfig, export: ExportConfig
+) -> dict[str, str]:
+    """The files of what is no part of perennial, by key of params.yaml."""
+    values = {
+        "dataset": {"name": data.dataset},
+        "preprocessing": {"name": description.pixels.preprocessing},
+        "model": {"name": description.name},
+        "train": train.model_dump(),
+        "export": export.model_dump(),
+    }
+    return components.files_of(values, Project.find().root)
 
 
 def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int]]) -> str:

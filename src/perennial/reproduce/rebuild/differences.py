@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
-from perennial.base.project import code_digests
+from perennial.base.project import code_digests, components
 from perennial.base.project.dvc_lock import LockedStage, maker_of
 from perennial.base.project.pins import ChampionPin, WeightsPin, current_name
 from perennial.base.project.source_code import DISTRIBUTION
@@ -22,7 +22,7 @@ Kind = Literal[
     "code", "packages", "data", "parameters", "seed", "weights", "champion", "hardware", "remote", "source",
     "record", "failure", "unknown",
 ]  # fmt: skip
-PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", "src/"
+PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", ("src/", f"{components.FOLDER}/")
 CODE_OF = "code of "  # a stage, by its digest in code.yaml
 WEIGHTS = ("model.weights", "train.warm_start.path")
 RUNS = 200  # maximum records to check
