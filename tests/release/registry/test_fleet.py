@@ -115,6 +115,29 @@ def test_a_commit_to_shared_code_keeps_a_run_off_the_branch(fleet):
     assert "main has commits that this run does not have" in done["message"]
 
 
+def test_data_that_another_pipeline_shares_must_be_those_of_the_run(fleet):
+    birds, top = fleet["birds"], fleet[""]
+    (top.folder / "own").mkdir()
+    (top.folder / "own" / "names.txt").write_text("first\n")
+    stages = birds.folder / "dvc.yaml"
+    stages.write_text(stages.read_text().replace("deps: [data.txt,", "deps: [data.txt, ../../own/names.txt,"))
+    top.git("add", ".")
+    top.git("commit", "-qm", "Names")
+    top.git("push", "-q", "origin", "main")
+    birds.reproduce()
+    (top.folder / "own" / "names.txt").write_text("edited\n")
+    refused = birds.run("perennial", "record", "night")
+    assert refused.returncode == 1
+    assert "own/names.txt: not as in the commit" in refused.stderr
+    top.git("checkout", "-q", "own")
+    clone = top.clone("clone")
+    (clone.folder / "own" / "names.txt").write_text("second\n")
+    clone.git("commit", "-qam", "Other names")
+    clone.git("push", "-q", "origin", "main")
+    done = birds.perennial("record", "night")
+    assert (done["outcome"], done["branch"]) == ("promoted", "run/night")
+
+
 def test_runs_lists_those_of_the_pipeline(fleet):
     for name, project in fleet.items():
         project.must("perennial", "runs", "start", f"night-{name or 'top'}")

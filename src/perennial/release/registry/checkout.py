@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     project = Project.find()
     tracked, others = replace(repository, folder=project.root).changed()
     sources = [project.from_root(path) for path in dvc_lock.sources(dvc_lock.here())]
-    changed = set(tracked) - {project.from_root(file) for file in written} - set(project.of_others(tracked))
+    changed = set(tracked) - {project.from_root(file) for file in written} - of_siblings(tracked)
     changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
     if changed:
         raise PerennialError(
@@ -67,6 +67,16 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
         raise PerennialError(
             f"dvc.lock does not describe this checkout ({', '.join(found)}); nothing was recorded; `dvc repro`"
         )
+
+
+def of_siblings(names: Iterable[str]) -> set[str]:
+    """Those of the files, relative to the project's top folder, that are other pipelines' and not read here."""
+    project, stages = Project.find(), dvc_lock.here()
+    read = {file for entry in stages.values() for file, _ in entry.params}
+    inputs = [project.from_root(path) for path in (*dvc_lock.sources(stages), *read)]
+    return {
+        name for name in project.of_others(names) if not any(Path(name).is_relative_to(path) for path in inputs)
+    }
 
 
 def contents(written: Sequence[Path]) -> dict[Path, bytes | None]:

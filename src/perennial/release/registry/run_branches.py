@@ -12,7 +12,7 @@ from perennial.base.project.layout import Project
 from perennial.release.audit import dvc_remote
 from perennial.release.registry import waiting
 from perennial.release.registry.access import OpenRegistry
-from perennial.release.registry.checkout import recorded_files
+from perennial.release.registry.checkout import of_siblings, recorded_files
 from perennial.release.registry.push import push
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
         return branch, "HEAD", ""
     # What runs have pushed meanwhile, of this pipeline or of others, is no reason to stay behind.
     names = set(repository.differing("HEAD", tip))
-    own = names - set(of_siblings(repository, names))
+    own = names - _of_siblings(repository, names)
     prefix = repository.run("rev-parse", "--show-prefix")
     ours = {f"{prefix}{file.as_posix()}" for file in recorded_files(config)}
     between = repository.run("rev-list", f"HEAD..{tip}", "--", *(f":(top,literal){name}" for name in own))
@@ -60,12 +60,12 @@ def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
     return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
 
 
-def of_siblings(repository: Repository, names: Iterable[str]) -> list[str]:
+def _of_siblings(repository: Repository, names: Iterable[str]) -> set[str]:
     """Those of the files, by their paths from the repository's top, that belong to other pipelines."""
     project = Project.find(repository.folder)
     top = replace(repository, folder=project.root).run("rev-parse", "--show-prefix")
     inside = [name.removeprefix(top) for name in names if name.startswith(top)]
-    return [f"{top}{name}" for name in project.of_others(inside)]
+    return {f"{top}{name}" for name in of_siblings(inside)}
 
 
 def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
@@ -147,7 +147,7 @@ def follow(opened: OpenRegistry, commit: str) -> None:
     if branch and commit != head and git.is_ancestor(head, commit):
         names = git.differing(head, commit)
         top = replace(git, folder=Path(git.run("rev-parse", "--show-toplevel")))
-        siblings = set(of_siblings(git, names)) - set(top.changed()[0])
+        siblings = _of_siblings(git, names) - set(top.changed()[0])
         git.update({f"refs/heads/{branch}": commit})
         try:
             git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
