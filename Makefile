@@ -164,7 +164,9 @@ lock: install
 	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt
 	@$(LOCK) pyproject.toml --group build --extra onnx -c .work/all.txt -o requirements/onnx.txt
 	@$(LOCK) pyproject.toml --group build --extra keras-hub -c .work/all.txt -o requirements/keras-hub.txt
-	@$(LOCK) pyproject.toml --extra ray --extra onnx --extra keras-hub --group dev -c .work/all.txt -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --group build --extra mlflow -c .work/all.txt -o requirements/mlflow.txt
+	@$(LOCK) pyproject.toml --group build --extra wandb -c .work/all.txt -o requirements/wandb.txt
+	@$(LOCK) pyproject.toml --extra ray --extra onnx --extra keras-hub --extra mlflow --extra wandb --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) tests/model/models/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from perennial.base import config
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests, components, outputs
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process
@@ -110,6 +110,18 @@ def _report(
     lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
     document = {**facts, **summary.details(checked)}
     output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)
+
+
+@command(app, "log", "Send the last results to the programs of logging.sinks, such as MLflow.")
+def _log(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    if not config.load(params).logging.sinks:
+        raise ConfigError(f"{params}: logging.sinks is empty; name a program there, such as [mlflow]")
+    sender = importlib.import_module("perennial.operations.sinks.sender")
+    sent = sender.send(params)
+    lines = (f"{each.sink:<20} {each.place}" for each in sent if each.place)
+    output(list(map(dataclasses.asdict, sent)), lines, as_json=as_json)
+    if problems := list(sender.problems(sent)):
+        raise PerennialError("\n".join(problems))
 
 
 @command(app, "publish", "Publish an export that passed the gate, or roll back.")

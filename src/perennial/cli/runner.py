@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -267,13 +267,24 @@ def _run(
     if stage in SAYING_INPUTS and noted.params:
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
-    with components.checked(stage, noted.code if noted.listed else None):
+    with (
+        components.checked(stage, noted.code if noted.listed else None),
+        _followed(own, noted) if stage == "train" and not number else nullcontext(),
+    ):
         result = getattr(imported, stage)(own, **options)
-    took = time.monotonic() - began
+        took = time.monotonic() - began
     # Python imports some modules late, perhaps of other versions. An edit of environment/ is named as an edit.
     if not noted.changes():
         environment.require(stage, outcome=f"this changed while {stage} ran, so its result is not recorded")
     return result, took
+
+
+def _followed(own: Config, noted: Inputs) -> AbstractContextManager[None]:
+    """Send the curves of a training to `logging.sinks` while it runs."""
+    if not own.logging.sinks:
+        return nullcontext()
+    sender = importlib.import_module("perennial.operations.sinks.sender")
+    return sender.following(noted.file)  # type: ignore[no-any-return]
 
 
 @contextmanager

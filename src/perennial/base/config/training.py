@@ -310,3 +310,6 @@ class LoggingConfig(Section):
     profile_from_step: Count | None = option(None, "first step of a profile; null: no profile")
     profile_steps: Count = option(10, "steps in the profile")
     device_placement: bool = option(False, "print the device of every operation, as TensorFlow logs it")
+    sinks: list[choices.Sink] = option(
+        [], "other programs that also get parameters, scores and files of a training, such as [mlflow]"
+    )

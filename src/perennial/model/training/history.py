@@ -15,7 +15,8 @@ from pathlib import Path
 from perennial.base import files
 from perennial.model.training.triggers import StoppedBy
 
-STEPS_FILE = "steps.csv"
+FOLDER = "train"  # in paths.work, with a run folder for each training
+FINGERPRINT, FINISHED, STEPS_FILE = "fingerprint.json", "finished", "steps.csv"  # in a run folder
 TRAINING_CURVE, VALIDATION_CURVE = "training.csv", "validation.csv"
 POINTS = 1000  # maximum points of a curve, however long the training
 

@@ -25,7 +25,7 @@ from perennial.base.documents import JsonFile
 from perennial.base.errors import DataError
 from perennial.base.storage import Missing, Store, file_below, open_store
 from perennial.model.training import checkpoints, history
-from perennial.model.training.run_directory import FINISHED
+from perennial.model.training.history import FINISHED
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"

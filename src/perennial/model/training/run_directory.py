@@ -21,11 +21,9 @@ from perennial.base.errors import DataError
 from perennial.base.project import components, source_code, syntax
 from perennial.base.project.layout import Project
 from perennial.model.training import checkpoints
+from perennial.model.training.history import FINGERPRINT, FINISHED, FOLDER
 
 log = logging.getLogger(__name__)
-FOLDER = "train"  # in paths.work
-FINGERPRINT = "fingerprint.json"
-FINISHED = "finished"
 ROUNDING = ("devices", "all_reduce", "intra_op_threads", "inter_op_threads")  # change results by rounding
 # Options for where the work runs and what is cached, which the fingerprint leaves out.
 NEUTRAL: dict[str, Any] = dict.fromkeys((*ROUNDING, "cache"), True) | {

@@ -17,9 +17,9 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, Qualit
 from perennial.base.runtime import locks, process
 from perennial.model import export_layout
 from perennial.model.models import model_folder
-from perennial.model.training import checkpoints, run_directory
+from perennial.model.training import checkpoints
 from perennial.model.training.checkpoint_scorer import CheckpointScorer
-from perennial.model.training.history import STEPS_FILE
+from perennial.model.training.history import FINISHED, STEPS_FILE
 from perennial.model.training.tensorboard import EventWriter
 from perennial.model.training.triggers import StoppedBy
 
@@ -176,7 +176,7 @@ class _Sidecar:
     def run(self, *, once: bool, every_s: float) -> None:
         """Score new checkpoints until the training has ended."""
         while True:
-            ended = (self._training / run_directory.FINISHED).exists()  # before looking for the last checkpoint
+            ended = (self._training / FINISHED).exists()  # before looking for the last checkpoint
             scored = self._score_new()
             if once or (not scored and (ended or self._last_is_scored())):
                 break

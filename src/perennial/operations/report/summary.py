@@ -64,7 +64,7 @@ def advised(config: Config) -> list[Advice]:
 
 
 def details(config: Config) -> dict[str, Any]:
-    """Scores of each class, the picture files that exist, and advice."""
+    """Scores of each class, the picture files that exist, advice, and where the run is sent."""
     paths = config.paths
     pictures = {
         "curves": paths.work / CURVES,
@@ -76,4 +76,5 @@ def details(config: Config) -> dict[str, Any]:
         "per_class": {name: dict(scores) for name, scores in per_class.items()},
         "pictures": {name: str(file) for name, file in pictures.items() if file.is_file()},
         "advice": [asdict(each) for each in advised(config)],
+        "sinks": list(config.logging.sinks),
     }

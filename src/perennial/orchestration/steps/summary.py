@@ -15,7 +15,7 @@ from prefect.artifacts import (
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from perennial.orchestration.work.commands import perennial
+from perennial.orchestration.work.commands import call, perennial
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
@@ -32,7 +32,9 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     changed = {"ran", "restored"} & set(results.values())
     end = (f"--end={runtime.flow_run.id}", f"--results={json.dumps(dict(results))}")
     report = json.loads(perennial("report", "--json", *end, *([] if changed else ["--no-page"])))
-    per_class, pictures, advice = (report.pop(name) for name in ("per_class", "pictures", "advice"))
+    per_class, pictures, advice, sinks = (
+        report.pop(name) for name in ("per_class", "pictures", "advice", "sinks")
+    )
     facts = {name: str(value) for name, value in report.items()}
     if advice:
         facts["advice"] = "\n\n".join("{message}; {remedy}".format(**each) for each in advice)
@@ -42,6 +44,8 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
             facts[result] = ", ".join(stages)
     if "record" in results:
         facts["record"] = results["record"]
+    if sinks and changed:
+        facts |= _sent_to_sinks()
     create_markdown_artifact(markdown(facts, per_class), key="retrain", description="Summary of the run")
     for name, file in pictures.items():
         # Embed the data: the server may not reach this machine's files, and a later run replaces them.
@@ -49,6 +53,18 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         create_image_artifact(picture, key=f"retrain-{name}", description=file)
     get_run_logger().info("%s", facts["decision"])
     return facts
+
+
+def _sent_to_sinks() -> dict[str, str]:
+    """Send the results to `logging.sinks`; returns where they are shown. A sink that is away is a warning."""
+    done = call("log", "--json")
+    if done.exit_code:
+        get_run_logger().warning("%s", " ".join(done.log))
+    try:
+        sent = json.loads(done.output)
+    except ValueError:
+        return {}
+    return {each["sink"]: each["place"] for each in sent if each["place"]}
 
 
 def completed(facts: Mapping[str, str]) -> State[dict[str, str]]:

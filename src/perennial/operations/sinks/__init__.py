@@ -1,0 +1,1 @@
+"""Send trainings to other people's experiment trackers; none of them can delay or fail a run."""
