@@ -18,12 +18,13 @@ from perennial.base.runtime import environment
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")
 LOCK = environment.OWN.as_posix()
+LOCKS = ("base", "gpu", "keras-hub", "mlflow", "onnx", "pip", "ray", "uv", "wandb")
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
     "flows/*.py", "tasks/*.py", "environment/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",
     ".gitignore", ".dvc/.gitignore", ".dvc/config", ".dvc/plots.html", "components/__init__.py",
     "components/data/__init__.py", "own/README.md",
-    *(f"requirements/{name}.txt" for name in ("base", "gpu", "keras-hub", "onnx", "pip", "ray", "uv")),
+    *(f"requirements/{name}.txt" for name in LOCKS),
     "infra/Caddyfile", "infra/Dockerfile", "infra/Dockerfile.dockerignore", "infra/*.yaml", "infra/*/*.yaml",
     "infra/systemd/*",
 )  # fmt: skip
