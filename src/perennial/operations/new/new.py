@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base import config, files
@@ -65,6 +65,10 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
             for file, nothing in pins().items():
                 files.write_json(file, nothing)
             started = choose(source, data)
+            if started and started.weights_missing:  # it names the folder in which they may be put
+                started = replace(
+                    started, weights_missing=started.weights_missing.replace(str(made), str(target))
+                )
             weights.pin(config.load(Path(PARAMS)))
         inside = _inside_repository(target)
         place(made, target)

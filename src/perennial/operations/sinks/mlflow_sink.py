@@ -85,7 +85,7 @@ class MlflowSink:
         return f"{address}/#/experiments/{run.info.experiment_id}/runs/{name}" if shown else f"run {name}"
 
     def _set(self, name: str, status: str) -> None:
-        """Set the status of a run; one that has ended gets the time, from which MLflow shows how long it took."""
+        """Set the status; a run that has ended gets the time, for its duration."""
         if status == "RUNNING":
             self._client.update_run(name, status=status)
         else:
