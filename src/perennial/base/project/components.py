@@ -154,8 +154,8 @@ def load(name: str, check: Callable[[object], str | None]) -> Any:
     _require_file(component, key or "component")
     importable(component.root)
     try:
+        _require_own(importlib.import_module(FOLDER), component.root)
         module = importlib.import_module(component.module)
-        _require_own(module, component)
         found = getattr(module, component.attribute)
     except PerennialError:
         raise
@@ -222,13 +222,13 @@ def importable(root: Path) -> None:
         sys.path.insert(0, str(root))
 
 
-def _require_own(module: ModuleType, component: Component) -> None:
-    expected = (component.root / component.file).resolve()
-    found = Path(module.__file__ or "").resolve()
+def _require_own(package: ModuleType, root: Path) -> None:
+    expected = (root / FOLDER).resolve()
+    found = Path(next(iter(package.__path__))).resolve()
     if found != expected:
         raise ConfigError(
-            f"{component.module} was imported from {found}, expected {expected}: another folder named "
-            f"{FOLDER} comes before it on PYTHONPATH; nothing was run; remove that one from it"
+            f"{FOLDER} was imported from {found}, expected {expected}: nothing was run; remove the other "
+            f"folder from PYTHONPATH, and let {FOLDER}/__init__.py exist here"
         )
 
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
 from perennial.base.project import source_code
+from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 
 if TYPE_CHECKING:
@@ -241,9 +242,10 @@ def _connected() -> Any:
     if address not in {"local", "auto"}:
         _require_listening(address)
     try:
-        package = str(Path(__file__).parents[2])
+        own = Project.find().root / source_code.COMPONENTS
+        packages = [str(Path(__file__).parents[2]), *([str(own)] if own.is_dir() else [])]
         ray.init(
-            runtime_env={"py_modules": [package]},
+            runtime_env={"py_modules": packages},
             log_to_driver=False,
             include_dashboard=False,
             logging_level=logging.WARNING,
