@@ -109,8 +109,14 @@ def test_components_of_another_folder_are_refused(root: Path, tmp_path_factory: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("import no_such_package\n", r"components/nets\.py:1: ModuleNotFoundError: No module named 'no_such_p"),
-        ("from components.parts import off\n", r"components/nets\.py:1: ImportError: cannot import name 'off'"),
+        (
+            "import no_such_package\nTINY = 1\n",
+            r"components/nets\.py:1: ModuleNotFoundError: No module named 'no_such_p",
+        ),
+        (
+            "from components.parts import off\nTINY = 1\n",
+            r"components/nets\.py:1: ImportError: cannot import name 'off'",
+        ),
         ("\nTINY = 1 / 0\n", r"components/nets\.py:2: ZeroDivisionError: division by zero"),
     ],
 )

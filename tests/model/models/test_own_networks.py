@@ -76,7 +76,7 @@ def test_a_sequential_network_is_built_with_equal_names_each_time(write: Write) 
         ("def net(image):\n    pass\n", "cannot take the 3 arguments that it gets"),
         ("net = 3\n", "net is an object of int, expected an Architecture or a function"),
         ("def net(image, classes, options):\n    return 1 / 0\n", r"components/own\.py:2: ZeroDivisionError"),
-        ("import sys\nsys.exit(0)\n", r"components/own\.py:2: SystemExit: 0"),
+        ("import sys\nsys.exit(0)\nnet = 1\n", r"components/own\.py:2: SystemExit: 0"),
     ],
 )
 def test_a_network_that_is_none_is_refused_with_its_file(write: Write, text: str, message: str) -> None:

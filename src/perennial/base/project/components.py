@@ -152,6 +152,7 @@ def load(name: str, check: Callable[[object], str | None]) -> Any:
     key = _keys.get(name, "")
     where = f"{key}: {component.file}" if key else str(component.file)
     _require_file(component, key or "component")
+    _require_attribute(component, key or "component")
     importable(component.root)
     try:
         _require_own(importlib.import_module(FOLDER), component.root)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from perennial.base import files
 from perennial.base.config.data import ModelConfig
+from perennial.base.config.fields import is_component
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.project import outputs
 from perennial.data.preprocessing import ImageSpec
@@ -62,6 +63,7 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
 
     Raises:
         DataError: the folder is missing or damaged, or the digest of its weights differs from model.json.
+        ConfigError: the component that builds its network fails.
     """
     return _loaded(folder, folder / FILE, folder / WEIGHTS, _saved, made_by="train")
 
@@ -102,9 +104,13 @@ def _loaded(
         with files.plainly_named(weights.parent) as plain:
             status = tf.train.Checkpoint(**saved(model)).read(str(plain / weights.name))
             status.assert_existing_objects_matched().expect_partial()
+    except ConfigError as error:
+        if is_component(description.name):
+            raise  # its code is wrong, not the folder
+        raise DataError(f"{folder} does not hold a complete model: {error}") from error
     except FileNotFoundError as error:
         raise DataError(f"{file} does not exist; `dvc repro {made_by}` makes it") from error
-    except (ValueError, LookupError, AssertionError, ConfigError, tf.errors.OpError) as error:
+    except (ValueError, LookupError, AssertionError, tf.errors.OpError) as error:
         raise DataError(f"{folder} does not hold a complete model: {error}") from error
     found = weights_sha256(model)
     if found != description.weights_sha256:
