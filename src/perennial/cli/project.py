@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perennial.base import config
 from perennial.base.errors import ConfigError
 from perennial.base.project.layout import FLOWS, Project
 from perennial.base.runtime import process
@@ -126,6 +127,17 @@ def _deploy() -> None:
 def _worker(pool: PoolOption = None) -> None:
     pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]
     _programs().become("tasks.worker", pools, at_top=True)
+
+
+@command(app, "test", "Run all stages once on a small sample, elsewhere.")
+def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    checked = config.load(params)
+    process.require_own_checkout(Path.cwd())
+    module = importlib.import_module("perennial.operations.rehearsal.rehearse")
+    with process.interruptible():
+        took = module.run_once(checked)
+    lines = [*(f"{stage:<12} {seconds:6.1f} s" for stage, seconds in took.items()), "all stages passed"]
+    output({"seconds": took}, lines, as_json=as_json)
 
 
 def _programs() -> Any:

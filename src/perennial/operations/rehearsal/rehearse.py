@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project.stages import STAGES
 from perennial.operations.rehearsal import project, trial
 from perennial.operations.rehearsal.deployment import Deployment, killed_server, killed_worker
 from perennial.operations.rehearsal.faults import FAULTS, Services
@@ -93,6 +95,24 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
             shutil.rmtree(base, ignore_errors=True)
     result.seconds = time.monotonic() - started
     return result
+
+
+def run_once(checked: Config) -> dict[str, float]:
+    """Run all stages of the pipeline once on a small sample, in a folder of its own that is removed at the end.
+
+    Returns the seconds of each stage.
+
+    Raises:
+        ConfigError: this is no checkout of a project.
+        PerennialError: a stage failed; with its exit code.
+    """
+    base = Path(tempfile.mkdtemp(prefix="perennial-test-")).resolve()
+    try:
+        with nothing_outlives(base), _prepared(checked, base, Rehearsal(0)):
+            timings = Project(base).reference / checked.paths.work / "timings"
+            return {stage: documents.read_json(timings / f"{stage}.json")["seconds"] for stage in STAGES}
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
 
 
 def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]:

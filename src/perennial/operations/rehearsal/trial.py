@@ -178,7 +178,9 @@ def unbroken(project: Project) -> float:
     checkout, started = project.reference, time.monotonic()
     ended = run_program(project, checkout, [sys.executable, "-m", "flows.retrain"])
     if ended.code:
-        raise PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
+        failed = PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
+        failed.exit_code = max(ended.code, 1)  # a signal's is negative
+        raise failed
     if missing := [stage for stage in STAGES if stage not in project.locked(checkout)]:
         raise PerennialError(f"the unbroken run made no {', '.join(missing)}; nothing can be rehearsed")
     return time.monotonic() - started
