@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.base.config import ModelConfig
+from perennial.base import config
+from perennial.base.config import Config, ModelConfig
 from perennial.base.config.training import ScheduleConfig, TrainConfig
 from perennial.base.errors import ConfigError
 from perennial.data import preprocessing
 from perennial.data.preprocessing.transforms import Target
 from perennial.model import models
-from perennial.model.training import optimizers, schedules
+from perennial.model.training import optimizers, run_directory, schedules
 
 Write = Callable[[str], None]
 NETWORK = """
@@ -99,16 +100,16 @@ def test_a_preprocessing_must_return_the_input_of_the_network(write: Write, resu
 def test_an_optimizer_may_be_a_class_or_a_function(write: Write) -> None:
     write("import keras\nfrom keras.optimizers import Nadam\n\ndef own(rate):\n    return Nadam(rate)\n")
     for name in ("Nadam", "own"):
-        config = TrainConfig.model_construct(optimizer=f"components.own:{name}", precision="float32")
-        made = optimizers.build(config, 0.25)
+        chosen = TrainConfig.model_construct(optimizer=f"components.own:{name}", precision="float32")
+        made = optimizers.build(chosen, 0.25)
         assert (made.name, float(made.learning_rate)) == (name.lower(), 0.25)
 
 
 def test_what_is_no_optimizer_is_refused(write: Write) -> None:
     write("def own(rate):\n    return 'adam'\n")
-    config = TrainConfig.model_construct(optimizer="components.own:own", precision="float32")
+    chosen = TrainConfig.model_construct(optimizer="components.own:own", precision="float32")
     with pytest.raises(ConfigError, match="returned an object of str, expected a Keras optimizer"):
-        optimizers.build(config, 0.25)
+        optimizers.build(chosen, 0.25)
 
 
 def test_a_schedule_is_a_function_of_the_step(write: Write) -> None:
@@ -120,6 +121,25 @@ def test_a_schedule_is_a_function_of_the_step(write: Write) -> None:
 
 def test_a_schedule_without_a_rate_for_each_step_is_refused(write: Write) -> None:
     write("def own(rate, schedule, steps):\n    return lambda step: rate\n")
-    config = TrainConfig(schedule=ScheduleConfig(name="components.own:own"))
+    chosen = TrainConfig(schedule=ScheduleConfig(name="components.own:own"))
     with pytest.raises(ConfigError, match="expected two rates"):
-        schedules.build(config, examples=8, batch_size=2, steps=4)
+        schedules.build(chosen, examples=8, batch_size=2, steps=4)
+
+
+def test_a_training_with_other_components_has_another_fingerprint(write: Write) -> None:
+    base = config.load(Path(__file__).parents[3] / "params.yaml")
+
+    def config_of(name: str) -> Config:
+        return base.model_copy(update={"model": base.model.model_copy(update={"name": name})})
+
+    def code(name: str) -> object:
+        parts = run_directory.fingerprint(config_of(name), manifest="", weights=None)
+        return parts["code"].get("components/own.py")
+
+    write("a = 1\n")
+    before = code("components.own:a")
+    write("a = 1  # a comment\n")
+    assert code("components.own:a") == before
+    write("a = 2\n")
+    assert code("components.own:a") not in {before, None}
+    assert code("lenet") is None
