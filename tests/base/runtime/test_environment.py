@@ -18,8 +18,8 @@ NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklea
 # These read parameters, fetch, lock, show, serve, or compute a standard (digests, checksums, inflate).
 CHANGE_NO_NUMBER = {
     "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx", "isal",
-    "jinja2", "orjson", "prefect", "prometheus_client", "psutil", "pydantic", "pydantic_core", "ray", "rich",
-    "ruamel", "starlette", "tenacity", "typer", "urllib3", "uvicorn", "xxhash",
+    "jinja2", "mlflow", "orjson", "prefect", "prometheus_client", "psutil", "pydantic", "pydantic_core",
+    "ray", "rich", "ruamel", "starlette", "tenacity", "typer", "urllib3", "uvicorn", "wandb", "xxhash",
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_a_stage_refuses_another_version_and_changes_nothing(load, package: str,
     load()
     change(package, number)
     with pytest.raises(
-        ConfigError, match=rf"{package} is .*, expected {number} in environment/data.yaml.*make"
+        ConfigError, match=rf"{package} is .*, expected {number} in environment/data.yaml.*`perennial run`"
     ):
         run_stage("download", Path("params.yaml"))
     assert [path.name for path in Path().iterdir() if path.name in ("data", ".work")] == []
