@@ -1,11 +1,9 @@
 """The wheel, installed into an empty environment."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,30 +11,17 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from support import wheel
+from support.wheel import run
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment with the wheel; its dependencies are those of this Python."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(BIN / "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
-    (wheel,) = folder.glob("*.whl")
-    run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=folder)
-    python = folder / "venv" / "bin" / "python"
-    install = ("install", "-q", "--no-deps", "--no-index", wheel)
-    run(sys.executable, "-m", "pip", "--python", python, *install, cwd=folder)
-    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    # A path in a .pth file comes last, and .pth files in it are ignored: the editable install stays unseen.
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python.parent
+    return wheel.installed(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_code_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:

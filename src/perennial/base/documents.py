@@ -138,3 +138,16 @@ def parse_checked(content: bytes, name: str, schema: type[Schema], advice: str) 
         raise DataError(f"{name} has {got} as {key}: {first['msg'].lower()}; {advice}") from error
     except ValueError as error:
         raise DataError(f"{name} cannot be read ({error}); {advice}") from error
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Put values of full keys, such as `train.epochs`, into nested mappings; the reverse of `flattened`."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, last = key.split(".")
+        inner: Any = found
+        for section in sections:
+            inner = inner.setdefault(section, {}) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner[last] = value
+    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perennial.base import config
+from perennial.base import config, documents
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests, components, outputs
 from perennial.base.project.layout import Project
@@ -61,6 +61,7 @@ def _config(  # noqa: PLR0913 - each option is one
         output(document, text.removesuffix("\n"), as_json=as_json)
     elif upgrade or preset is not None or assign:
         values = dict(map(assignment, assign or ()))
+        components.require(documents.nested(values), Project.find().root)
         _change_params(params, as_json=as_json, add_missing=upgrade, preset=preset, values=values)
     else:
         checked = config.load(params)

@@ -82,6 +82,8 @@ def add(name: str, url: str, *, default: bool) -> bool:
 
 
 def _add_verified(name: str, url: str, *, default: bool) -> bool:
+    if "://" not in url:  # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere
+        url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
     options = dvc.configuration()
     default |= options.get("core.remote") in {None, name}
     known = options.get(f"remote.{name}.url")

@@ -127,6 +127,44 @@ def test_a_folder_with_files_is_refused_and_unchanged(elsewhere: Path) -> None:
     assert left(elsewhere) == {"shop"}
 
 
+def test_a_project_in_a_project_is_refused(elsewhere: Path) -> None:
+    new(Path("shop"))
+    with pytest.raises(
+        ConfigError, match=r"inner lies in the project .*shop; nothing was made; .*--pipeline NAME"
+    ):
+        new(Path("shop/inner"))
+    assert not Path("shop/inner").exists()
+
+
+def test_a_store_in_a_folder_is_found_from_any_checkout() -> None:
+    new(Path("shop"))
+    source = str(Path(template.__file__).parents[3])
+    command = [sys.executable, "-m", "perennial", "remote", "add", "store", "../store"]
+    subprocess.run(
+        command, cwd="shop", env={**os.environ, "PYTHONPATH": source}, check=True, capture_output=True
+    )
+    assert f"url = {Path('store').absolute()}\n" in Path("shop/.dvc/config").read_text()
+
+
+def test_a_component_that_is_not_there_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    new(Path("shop"))
+    monkeypatch.chdir("shop")
+    before = Path("params.yaml").read_bytes()
+    done = CliRunner().invoke(app, ["config", "--set", "model.name=components.netz:tiny"])
+    assert done.exit_code == 2
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_only_the_pipeline_of_the_top_folder_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    new(Path("shop"))
+    monkeypatch.chdir("shop")
+    assert CliRunner().invoke(app, ["new", "--pipeline", "birds"]).exit_code == 0
+    monkeypatch.chdir("pipelines/birds")
+    done = CliRunner().invoke(app, ["test"])
+    assert done.exit_code == 2
+    assert "only the pipeline in the top folder of a repository is tried" in done.stderr
+
+
 def test_an_empty_repository_becomes_the_project(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(elsewhere, "init", "-q", "-b", "trunk", "shop")
     monkeypatch.chdir("shop")

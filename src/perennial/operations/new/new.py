@@ -19,7 +19,7 @@ from perennial.base.config.upgrade import apply_preset, set_values
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.project import exclusions
 from perennial.base.project.git import GIT_MISSING, GitError, Repository, identified
-from perennial.base.project.layout import PARAMS
+from perennial.base.project.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
@@ -66,9 +66,9 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
                 files.write_json(file, nothing)
             started = choose(source, data)
             if started and started.weights_missing:  # it names the folder in which they may be put
-                started = replace(
-                    started, weights_missing=started.weights_missing.replace(str(made), str(target))
-                )
+                said = started.weights_missing.replace(str(made), str(target))
+                again = "run `perennial start` with these images in the project"
+                started = replace(started, weights_missing=said.replace("run this again", again))
             weights.pin(config.load(Path(PARAMS)))
         inside = _inside_repository(target)
         place(made, target)
@@ -97,6 +97,12 @@ def _require_usable(target: Path) -> None:
         raise ConfigError(f"{GIT_MISSING}; nothing was made")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ConfigError(f"{target} exists and is no folder; nothing was made; choose another name")
+    around = Project.find(target.parent).root
+    if (around / FLOWS).is_dir() and ((around / STAGES).is_file() or (around / PIPELINES).is_dir()):
+        raise ConfigError(
+            f"{target} lies in the project {around}; nothing was made; `perennial new --pipeline NAME` there "
+            "adds a pipeline, and another folder holds another project"
+        )
     there = sorted(each.name for each in target.iterdir() if each.name != ".git") if target.is_dir() else []
     if there:
         raise ConfigError(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
@@ -48,10 +49,10 @@ def _install(package: str, folder: str) -> None:
     beside = Path(sys.executable).with_name("uv")
     uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     wanted = ["--quiet", "--no-deps", "--target", folder, package]
-    commands = [[sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *wanted]]
-    if uv:  # mirrors are often set for pip alone
-        commands.insert(0, [uv, "pip", "install", "--python", sys.executable, *wanted])
-    message = ""
+    commands = [[uv, "pip", "install", "--python", sys.executable, *wanted]] if uv else []
+    if find_spec("pip"):  # an environment of uv has none; but mirrors are often set for pip alone
+        commands.append([sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *wanted])
+    message = "" if commands else "neither uv nor pip is installed"
     for command in commands:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if not done.returncode:
