@@ -609,6 +609,7 @@ def test_all_pipelines_of_a_project_are_deployed_at_once(fleet: Place) -> None:
     assert "is now" not in fleet.deploy()
 
 
+@pytest.mark.slow
 def test_a_pipeline_may_have_other_schedules_and_keeps_what_a_person_set(fleet: Place) -> None:
     own = {"name": "nightly", "schedules": [{"slug": "nightly", "cron": "0 5 * * *", "active": False}]}
     text = json.dumps({"deployments": [own]})
@@ -626,6 +627,7 @@ def _path_of(place: Place, deployment: str) -> str:
     return f"/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
 
 
+@pytest.mark.slow
 def test_deployments_of_a_pipeline_that_is_gone_are_removed_and_nobody_elses(
     fleet: Place, make: Callable[[str], Place]
 ) -> None:
