@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common import global_state  # Keras has no public way to number layers anew
+from keras.src.backend.common import global_state  # Keras has no public way to restart the numbering of layers
 from keras.src.models.functional import Functional
 from numpy.typing import NDArray
 

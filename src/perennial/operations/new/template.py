@@ -44,7 +44,7 @@ WITHOUT_SOURCE = {
     "/var/lib/perennial/project/src }": "/var/lib/perennial/project }",
     "!src\n": "!code.yaml\n!components\n",
 }
-# Written anew for each version, whatever a project has.
+# An upgrade always replaces these.
 GENERATED = (code_digests.FILE, LOCK)
 
 
