@@ -81,7 +81,8 @@ def test_a_chunked_body_of_single_bytes_is_read_as_it_is_meant(client):
 
 def test_breaks_leave_reading_paused_until_all_that_was_received_is_parsed(world, monkeypatch):
     changes = []
-    transport = asyncio.selector_events._SelectorSocketTransport  # newer Pythons have these in its base
+    # Newer Pythons have these methods in its base.
+    transport = asyncio.selector_events._SelectorSocketTransport
     for name in ("pause_reading", "resume_reading"):
         before = getattr(transport, name)
 

@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -189,11 +189,10 @@ def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         ConfigError: it takes other arguments, or raises an error.
     """
     try:
-        inspect.signature(function).bind(*arguments)
+        with suppress(ValueError):  # Python does not know the arguments of some classes
+            inspect.signature(function).bind(*arguments)
     except TypeError as error:
         raise refused(name, f"cannot take the {len(arguments)} arguments that it gets: {error}") from error
-    except ValueError:
-        pass  # Python does not know the arguments of some classes
     with naming():
         return function(*arguments)
 

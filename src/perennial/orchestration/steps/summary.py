@@ -56,7 +56,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sent_to_sinks() -> dict[str, str]:
-    """Send the results to `logging.sinks`; returns the address of each. A sink that cannot be reached is a warning."""
+    """Send the results to `logging.sinks`, and return the address of each; failures are warnings."""
     done = call("log", "--json")
     if done.exit_code:
         get_run_logger().warning("%s", " ".join(done.log))
