@@ -61,18 +61,24 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
             files.write_bytes(made / name, written)
         write_base(made, content)
         files.write_bytes(made / "README.md", readme(target.name))
-        with working_in(made):
-            for file, nothing in pins().items():
-                files.write_json(file, nothing)
-            started = choose(source, data)
-            if started and started.weights_missing:  # it names the folder in which they may be put
-                said = started.weights_missing.replace(str(made), str(target))
-                again = "run `perennial start` with these images in the project"
-                started = replace(started, weights_missing=said.replace("run this again", again))
-            weights.pin(config.load(Path(PARAMS)))
+        started = set_up(made, target, source, data)
         inside = _inside_repository(target)
         place(made, target)
     return Made(folder=folder, committed=not inside and _commit(target), started=started)
+
+
+def set_up(made: Path, target: Path, photos: Path | None, data: str | None) -> Started | None:
+    """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
+    with _working_in(made):
+        for file, nothing in _pins().items():
+            files.write_json(file, nothing)
+        started = _choose(photos, data)
+        weights.pin(config.load(Path(PARAMS)))
+    if started is None or started.weights_missing is None:
+        return started
+    said = started.weights_missing.replace(str(made), str(target))  # the folder in which they may be put
+    again = "run `perennial start` with these images in the project"
+    return replace(started, weights_missing=said.replace("run this again", again))
 
 
 def require_choice(photos: Path | None, data: str | None) -> None:
@@ -122,7 +128,7 @@ def beside(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def working_in(folder: Path) -> Iterator[None]:
+def _working_in(folder: Path) -> Iterator[None]:
     """Work in a folder during the block, since the paths of parameters are relative to it."""
     before = Path.cwd()
     os.chdir(folder)
@@ -132,7 +138,7 @@ def working_in(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def choose(photos: Path | None, data: str | None) -> Started | None:
+def _choose(photos: Path | None, data: str | None) -> Started | None:
     """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
     file = Path(PARAMS)
     if photos is not None:
@@ -144,7 +150,7 @@ def choose(photos: Path | None, data: str | None) -> Started | None:
     return None
 
 
-def pins() -> Mapping[Path, object]:
+def _pins() -> Mapping[Path, object]:
     """The pins of a project whose runs have read nothing yet."""
     return {
         **{kind.FILE: kind().model_dump() for kind in (SourcePin, ChampionPin, WeightsPin)},

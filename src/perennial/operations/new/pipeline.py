@@ -3,14 +3,13 @@
 import re
 from pathlib import Path
 
-from perennial.base import config, files
+from perennial.base import files
 from perennial.base.config import options
 from perennial.base.errors import ConfigError
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.project.pipeline_file import with_prefix
-from perennial.data.sources import weights
-from perennial.operations.new.new import Made, beside, choose, pins, place, require_choice, working_in
+from perennial.operations.new.new import Made, beside, place, require_choice, set_up
 from perennial.operations.new.template import template
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -47,11 +46,7 @@ def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Ma
         files.write_bytes(made / OWN, shared[OWN])
         if not _is_ignored(made / ".work" / "file"):  # by the project's own .gitignore
             files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
-        with working_in(made):
-            for file, nothing in pins().items():
-                files.write_json(file, nothing)
-            started = choose(source, data)
-            weights.pin(config.load(Path(PARAMS)))
+        started = set_up(made, target, source, data)
         place(made, target)
     return Made(folder=target, committed=False, started=started)
 
