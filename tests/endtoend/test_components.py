@@ -45,6 +45,7 @@ def own(reproduced: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Check
     return project
 
 
+@pytest.mark.slow
 def test_every_stage_takes_components_and_the_card_names_their_files(own: Checkout) -> None:
     card = json.loads((own.folder / "models/export/assets/model_card.json").read_text())
     assert card["components"] == {
@@ -59,6 +60,7 @@ def test_every_stage_takes_components_and_the_card_names_their_files(own: Checko
     )
 
 
+@pytest.mark.slow
 def test_an_export_needs_no_component(own: Checkout, tmp_path: Path) -> None:
     export = shutil.copytree(own.folder / "models/export", tmp_path / "export")
     own.must("perennial", "show", "0", "--save", str(tmp_path / "image.png"))
@@ -68,6 +70,7 @@ def test_an_export_needs_no_component(own: Checkout, tmp_path: Path) -> None:
     assert "image.png: " in found
 
 
+@pytest.mark.slow
 def test_a_format_that_cannot_be_loaded_is_named(own: Checkout) -> None:
     done = own.run("perennial", "export", "--set", 'export.formats=["components.formats:COPY"]')
     assert (done.returncode, "components.formats:COPY does not load: cannot be loaded" in done.stdout) == (
@@ -76,6 +79,7 @@ def test_a_format_that_cannot_be_loaded_is_named(own: Checkout) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_network_trains_again_and_converts_nothing(own: Checkout) -> None:
     file = own.folder / "components" / "nets.py"
     before = file.read_text()

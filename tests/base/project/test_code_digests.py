@@ -175,6 +175,7 @@ def test_processes_that_start_at_once_share_a_cache(project: Path, tmp_path: Pat
     assert documents.read_json(work / code_digests.CACHE)["by"]
 
 
+@pytest.mark.slow
 def test_a_project_without_source_runs_again_exactly_what_other_code_makes(tmp_path: Path) -> None:
     project = installed.make(tmp_path)
     project.must("dvc", "repro", "convert")

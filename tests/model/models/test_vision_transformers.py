@@ -13,11 +13,21 @@ import pytest
 from perennial.base.config import pretrained
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
-from perennial.model.models import imagenet
+from perennial.model.models import MODELS, imagenet
 from perennial.model.models import vision_transformers as transformers
 
-TINY = transformers.TRANSFORMERS["deit_tiny_16"]
+# The networks of two blocks; the published ones take seconds to build.
+TINY = transformers.Transformer(kind="DeiT", blocks=2, heads=3, width=48)
+OTHER = transformers.Transformer(kind="ViT", blocks=2, heads=2, width=32)
 PRESETS = {**keras_hub.models.ViTBackbone.presets, **keras_hub.models.DeiTBackbone.presets}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two networks are small ones."""
+    for name, transformer in {"deit_tiny_16": TINY, "vit_base_16": OTHER}.items():
+        monkeypatch.setitem(transformers.TRANSFORMERS, name, transformer)
+        monkeypatch.setitem(MODELS, name, transformer.architecture())
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +76,7 @@ def test_a_large_network_has_the_parameters_that_the_list_says(build: Any, name:
     assert build(name, (side, side, 3)).count_params() == NETWORKS[name].parameters
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", ["deit_tiny_16", "vit_base_16"])
 def test_equal_calls_give_equal_names(build: Any, name: str) -> None:
     first, second = build(name, (32, 32, 3)), build(name, (32, 32, 3))
@@ -74,6 +85,7 @@ def test_equal_calls_give_equal_names(build: Any, name: str) -> None:
     assert not [path for path, _ in paths(first) if "seed" in path]  # dropout has no random state
 
 
+@pytest.mark.usefixtures("small")
 def test_published_weights_give_the_features_of_kerashub(build: Any, preset: Path) -> None:
     model = build("deit_tiny_16", (224, 224, 3))
     imagenet.load(model, preset)
@@ -85,6 +97,7 @@ def test_published_weights_give_the_features_of_kerashub(build: Any, preset: Pat
     np.testing.assert_allclose(features(model, images), expected, atol=2e-5)
 
 
+@pytest.mark.usefixtures("small")
 def test_the_head_stays_new(build: Any, preset: Path) -> None:
     model = build("deit_tiny_16", (224, 224, 3))
     before = model.get_layer("logits").get_weights()
@@ -93,6 +106,7 @@ def test_the_head_stays_new(build: Any, preset: Path) -> None:
     np.testing.assert_array_equal(model.get_layer("logits").get_weights()[0], before[0])
 
 
+@pytest.mark.usefixtures("small")
 def test_positions_are_interpolated_to_another_image_size(build: Any, preset: Path) -> None:
     model = build("deit_tiny_16", (112, 112, 3))
     imagenet.load(model, preset)
@@ -112,6 +126,7 @@ def test_a_constant_embedding_stays_constant() -> None:
     )
 
 
+@pytest.mark.usefixtures("small")
 def test_weights_of_another_network_change_nothing(build: Any, preset: Path) -> None:
     model = build("vit_base_16", (32, 32, 3))
     before = model.get_weights()
@@ -120,6 +135,7 @@ def test_weights_of_another_network_change_nothing(build: Any, preset: Path) -> 
     assert all(map(np.array_equal, before, model.get_weights()))
 
 
+@pytest.mark.usefixtures("small")
 def test_weights_of_colours_do_not_fit_grey_images(build: Any, preset: Path) -> None:
     with pytest.raises(ConfigError, match="fit images of 3 channels"):
         imagenet.load(build("deit_tiny_16", (32, 32, 1)), preset)

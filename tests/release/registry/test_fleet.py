@@ -51,6 +51,7 @@ def test_each_pipeline_has_its_own_versions(fleet):
     assert fleet["ants"].perennial("versions")[0]["champion"]
 
 
+@pytest.mark.slow
 def test_dvc_finds_the_artifact_of_a_version_by_the_name_of_its_folder(fleet, tmp_path):
     birds = fleet["birds"]
     birds.perennial("record", "night")
@@ -94,6 +95,7 @@ def test_code_that_all_pipelines_share_must_be_that_of_the_commit(fleet):
     assert "flows/retrain.py: not as in the commit" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_file_of_another_pipeline_may_be_edited(fleet):
     (fleet["ants"].folder / "data.txt").write_text("0.1 edited\n")
     (fleet[""].folder / "params.yaml").write_text("# broken\n")
@@ -138,6 +140,7 @@ def test_data_that_another_pipeline_shares_must_be_those_of_the_run(fleet):
     assert (done["outcome"], done["branch"]) == ("promoted", "run/night")
 
 
+@pytest.mark.slow
 def test_runs_lists_those_of_the_pipeline(fleet):
     for name, project in fleet.items():
         project.must("perennial", "runs", "start", f"night-{name or 'top'}")
