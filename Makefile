@@ -154,19 +154,15 @@ deploy: install
 	@$(RUN) .venv/bin/python -m tasks.deploy
 
 # All lock files come from one resolution, so that their versions agree.
+EXTRAS = azure docker gcs gpu keras-hub kubernetes mlflow onnx ray tune wandb
 LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-strip-extras --python-version 3.11
 lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@mkdir -p .work && cat requirements/dev.txt requirements/gpu.txt >.work/all.txt # uv keeps the versions that it finds there
 	@$(LOCK) $(UPGRADE) pyproject.toml --all-extras --group dev -o .work/all.txt
 	@$(LOCK) pyproject.toml --group build -c .work/all.txt -o requirements/base.txt
-	@$(LOCK) pyproject.toml --group build --extra gpu -c .work/all.txt -o requirements/gpu.txt
-	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt
-	@$(LOCK) pyproject.toml --group build --extra onnx -c .work/all.txt -o requirements/onnx.txt
-	@$(LOCK) pyproject.toml --group build --extra keras-hub -c .work/all.txt -o requirements/keras-hub.txt
-	@$(LOCK) pyproject.toml --group build --extra mlflow -c .work/all.txt -o requirements/mlflow.txt
-	@$(LOCK) pyproject.toml --group build --extra wandb -c .work/all.txt -o requirements/wandb.txt
-	@$(LOCK) pyproject.toml --extra ray --extra onnx --extra keras-hub --extra mlflow --extra wandb --group dev -c .work/all.txt -o requirements/dev.txt
+	@for extra in $(EXTRAS); do $(LOCK) pyproject.toml --group build --extra $$extra -c .work/all.txt -o requirements/$$extra.txt || exit 1; done
+	@$(LOCK) pyproject.toml $(addprefix --extra ,$(filter-out gpu,$(EXTRAS))) --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) tests/model/models/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt

@@ -18,7 +18,10 @@ from perennial.base.runtime import environment
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")
 LOCK = environment.OWN.as_posix()
-LOCKS = ("base", "gpu", "keras-hub", "mlflow", "onnx", "pip", "ray", "uv", "wandb")
+LOCKS = (
+    "base", "pip", "uv",
+    "azure", "docker", "gcs", "gpu", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune", "wandb",
+)  # fmt: skip
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
     "flows/*.py", "tasks/*.py", "environment/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",
