@@ -16,16 +16,22 @@ from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 
 from perennial.base.errors import STARTED_AGAIN
-from perennial.base.runtime import repro
+from perennial.base.runtime import cluster, repro
 from perennial.orchestration.provisioning import worker
 
 INFRA = ROOT / "infra"
+VERSIONS = ("1.30", "1.37")  # of Kubernetes: the oldest and the newest
 KUBERNETES = sorted((INFRA / "kubernetes").glob("*.yaml"))
 UNITS = sorted((INFRA / "systemd").iterdir())
 COMPOSE = YAML(typ="safe").load(INFRA / "compose.yaml")
 WORKER_S = worker.SAVE_S + 2 * worker.REPORT_S  # from SIGTERM until no process of it is left, at most
 FLOW_S = repro.GRACE_S + 10  # of a flow alone, with time to report
-SECONDS = {"perennial-worker": WORKER_S, "perennial-retrain": FLOW_S, "training": FLOW_S}
+SECONDS = {
+    "perennial-worker": WORKER_S,
+    "perennial-retrain": FLOW_S,
+    "training": FLOW_S,
+    "training-workers-0": FLOW_S,
+}
 
 
 def passes(*command: object) -> bool:
@@ -47,7 +53,11 @@ def check_compose(file: Path) -> bool:
 
 
 def check_manifest(file: Path) -> bool:
-    return passes("kubernetes-validate", "--strict", file)
+    """Whether the schemas of the oldest and the newest version accept what Kubernetes itself has to know."""
+    every = [*documents(file), *jobs(file)]
+    with file.open("w", encoding="utf-8") as written:
+        YAML().dump_all([each for each in every if each["kind"] != "JobSet"], written)
+    return all(passes("kubernetes-validate", "--strict", "-k", version, file) for version in VERSIONS)
 
 
 def check_proxy(file: Path) -> bool:
@@ -63,6 +73,21 @@ def check_unit(file: Path) -> bool:
         text = re.sub(r"/opt/perennial/.venv/bin/\w+", shutil.which("true") or "", text)
         unit.write_text(text.replace("User=perennial", "User=daemon"))
     return passes("systemd-analyze", "verify", "--recursive-errors=no", file)
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(YAML(typ="safe").load_all(file))
+
+
+def jobs(file: Path) -> Iterator[dict[str, Any]]:
+    """The Jobs that a JobSet of the file makes."""
+    for each in documents(file):
+        for part in each["spec"].get("replicatedJobs", []) if each["kind"] == "JobSet" else []:
+            for number in range(part["replicas"]):
+                name = f"{each['metadata']['name']}-{part['name']}-{number}"
+                made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, **part["template"]}
+                made["spec"]["template"]["spec"]["subdomain"] = each["spec"]["network"]["subdomain"]
+                yield made
 
 
 CHECKS: dict[str, tuple[Callable[[Path], bool], list[Path], tuple[str, str]]] = {
@@ -95,8 +120,8 @@ def test_a_mistake_is_caught(kind: str, tmp_path: Path) -> None:
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     """The pods that the manifests describe, with the names of their objects."""
     for file in KUBERNETES:
-        for each in YAML(typ="safe").load_all(file):
-            spec = each["spec"].get("jobTemplate", each)["spec"]
+        for each in [*documents(file), *jobs(file)]:
+            spec = each.get("spec", {}).get("jobTemplate", each).get("spec", {})
             if "template" in spec:
                 yield each["metadata"]["name"], spec["template"]["spec"]
 
@@ -121,7 +146,7 @@ def test_what_starts_again_after_75_does_not_after_changed_inputs(file: Path) ->
     text = file.read_text()
     if "[75]" in text or "RestartPreventExitStatus=1 2 3 4\n" in text:
         assert STARTED_AGAIN in text
-        assert "Status=1 2 3 4\n" in text or "[2, 3, 4]" in text
+        assert "Status=1 2 3 4\n" in text or "2, 3, 4]" in text
 
 
 @pytest.mark.parametrize(("name", "pod"), list(pods()))
@@ -139,6 +164,42 @@ def test_a_container_in_a_checkout_runs_the_code_of_the_checkout(name: str, pod:
         if "workingDir" in container:
             variables = {each["name"]: each.get("value") for each in container["env"]}
             assert variables["PYTHONPATH"] == f"{container['workingDir']}/src"
+
+
+INDEXED = [
+    each
+    for file in KUBERNETES
+    for each in [*documents(file), *jobs(file)]
+    if each["spec"].get("completionMode") == "Indexed"
+]
+
+
+@pytest.mark.parametrize("job", INDEXED, ids=lambda job: job["metadata"]["name"])
+def test_every_pod_of_a_job_knows_the_others_by_the_names_that_kubernetes_gives_them(
+    job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (port,) = [each["containerPort"] for each in container["ports"]]
+    count = spec["completions"]
+    names = tuple(f"{job['metadata']['name']}-{index}.{pod['subdomain']}:{port}" for index in range(count))
+    assert spec["parallelism"] == count
+    for index in range(count):
+        monkeypatch.setenv("TF_CONFIG", "")
+        monkeypatch.setenv("JOB_COMPLETION_INDEX", str(index))  # as the Job does
+        for each in container["env"]:
+            monkeypatch.setenv(each["name"], each["value"])
+        assert cluster.this_worker() == cluster.Worker(index=index, addresses=names)
+
+
+@pytest.mark.parametrize("job", INDEXED, ids=lambda job: job["metadata"]["name"])
+def test_a_job_goes_on_after_a_disruption_and_75_and_ends_after_1_to_4(job: dict[str, Any]) -> None:
+    first, *rules = job["spec"]["podFailurePolicy"]["rules"]
+    assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ends = [code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]]
+    assert ends == [1, 2, 3, 4]
+    # What is ignored does not count, so a worker without peers would keep its GPU for ever.
+    assert not [rule for rule in rules if rule["action"] == "Ignore"]
 
 
 def test_a_password_of_the_database_may_hold_any_character(monkeypatch: pytest.MonkeyPatch) -> None:

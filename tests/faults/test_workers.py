@@ -4,8 +4,12 @@ One kill of one of two here; FAULTS=all adds the rest.
 """
 
 import os
+import re
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 from itertools import count
 
 import pytest
@@ -42,6 +46,45 @@ def resumed(folder):
     assert workers.ends(workers.start_together(folder, 2)) == [0, 0], workers.said(folder)
     assert "resumed from step" in workers.said(folder)
     return record(folder)
+
+
+def test_pods_of_a_job_make_what_workers_by_hand_make(source, unbroken, tmp_path):
+    folder = workers.copy(source, tmp_path / "pods", LONG)
+    started = [workers.start(folder, index, pod=pod) for index, pod in enumerate(workers.pods(2))]
+    assert workers.ends(started) == [0, 0], workers.said(folder)
+    assert record(folder) == record(unbroken)
+
+
+def test_a_pod_without_its_peers_gives_its_gpu_back(source, tmp_path):
+    folder = workers.copy(source, tmp_path / "alone")
+    first, second = workers.pods(2)
+    address = second["PERENNIAL_CLUSTER_HOSTS"].format(index=1)
+    waiting = workers.start(folder, pod=first | {"PERENNIAL_CLUSTER_WAIT_S": "3"})
+    assert workers.ends([waiting]) == [75]
+    assert re.search(
+        rf"worker 0 of 2 waited \d+ s for worker 1 at {address} \(Connection refused\)", workers.said(folder)
+    )
+    assert "Traceback" not in workers.said(folder)
+
+
+def test_a_worker_whose_peer_never_connects_is_killed_and_does_not_fail(source):
+    # The peer answers, and is no worker: TensorFlow waits for it forever.
+    program = (
+        "from pathlib import Path\n"
+        "from perennial.base import config\n"
+        "from perennial.base.runtime import cluster\n"
+        "from perennial.model.training import distributed\n"
+        "distributed.CONNECTING_S = 2\n"
+        "distributed.strategy(config.load(Path('params.yaml')).train, cluster.this_worker())\n"
+    )
+    pod = workers.pods(2)[1]
+    peer = pod["PERENNIAL_CLUSTER_HOSTS"].format(index=0)
+    with socket.create_server(("127.0.0.1", int(peer.partition(":")[2]))):
+        ended = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, **pod, "PYTHONPATH": str(workers.ROOT / "src")},
+            cwd=source, timeout=workers.LIMIT_S, check=False,
+        )  # fmt: skip
+    assert ended.returncode == -signal.SIGALRM
 
 
 @rest

@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from support.checkout import free_port
@@ -54,9 +56,11 @@ def addresses(count: int) -> list[str]:
     return [f"127.0.0.1:{free_port()}" for _ in range(count)]
 
 
-def start(folder: Path, index: int = 0, among: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """A training in a folder: worker number `index` of those at some addresses, or one alone."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+def start(
+    folder: Path, index: int = 0, among: Sequence[str] = (), *, pod: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """A training in a folder: worker number `index` of those at some addresses, a pod, or one alone."""
+    environment = {**os.environ, **(pod or {}), "PYTHONPATH": str(ROOT / "src")}
     if among:
         task = {"type": "worker", "index": index}
         environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": list(among)}, "task": task})
@@ -64,6 +68,18 @@ def start(folder: Path, index: int = 0, among: Sequence[str] = ()) -> subprocess
         return subprocess.Popen(
             [sys.executable, "-m", "perennial", "train"], cwd=folder, env=environment, stdout=log, stderr=log
         )
+
+
+def pods(count: int) -> list[dict[str, str]]:
+    """The variables of the pods of an Indexed Job, whose addresses are free ones on this machine."""
+    while True:
+        pattern = f"127.0.0.1:{free_port() // 10}{{index}}"
+        with ExitStack() as probes, suppress(OSError):
+            for index in range(count):
+                host, port = pattern.format(index=index).split(":")
+                probes.enter_context(socket.create_server((host, int(port))))
+            given = {"PERENNIAL_CLUSTER_HOSTS": pattern, "PERENNIAL_CLUSTER_SIZE": str(count)}
+            return [given | {"JOB_COMPLETION_INDEX": str(index)} for index in range(count)]
 
 
 def start_together(folder: Path, count: int) -> list[subprocess.Popen[bytes]]:

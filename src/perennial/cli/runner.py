@@ -306,8 +306,8 @@ def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool)
     count = checked.compute.workers
     if cluster.VARIABLE in os.environ:
         raise ConfigError(
-            f"compute.workers is {count}, but {cluster.VARIABLE} names the workers already; "
-            f"nothing was started; set compute.workers to 1, or unset {cluster.VARIABLE}"
+            f"compute.workers is {count}, but {cluster.named_by()} names the workers already; "
+            f"nothing was started; set compute.workers to 1, or unset {cluster.named_by()}"
         )
     arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
     workers.run(arguments, count, taken, checked.paths.work)

@@ -1,6 +1,7 @@
 """Which worker this process is, and whether the others are there."""
 
 import json
+import os
 import socket
 import threading
 
@@ -78,6 +79,62 @@ def test_two_workers_with_one_address_are_refused(this_worker):
 
 
 @pytest.fixture
+def by_index(monkeypatch):
+    """Ask as a pod of an Indexed Job does."""
+
+    def ask(**variables):
+        every = (cluster.VARIABLE, cluster.HOSTS, cluster.SIZE, cluster.INDEX, cluster.JOB_INDEX)
+        for name in every:
+            monkeypatch.setenv(name, "")
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return cluster.this_worker()
+
+    return ask
+
+
+PODS = {"PERENNIAL_CLUSTER_HOSTS": "training-{index}.training:12345", "PERENNIAL_CLUSTER_SIZE": "3"}
+ADDRESSES = tuple(f"training-{index}.training:12345" for index in range(3))
+
+
+@pytest.mark.parametrize("name", [cluster.JOB_INDEX, cluster.INDEX])
+def test_the_index_of_a_pod_and_a_pattern_name_all_workers(by_index, name):
+    assert by_index(**PODS, **{name: "1"}) == Worker(index=1, addresses=ADDRESSES)
+
+
+def test_an_index_of_ones_own_comes_before_that_of_the_job(by_index):
+    assert by_index(**PODS, JOB_COMPLETION_INDEX="0", PERENNIAL_CLUSTER_INDEX="2").index == 2
+
+
+def test_tensorflow_reads_the_same_workers(by_index):
+    by_index(**PODS, JOB_COMPLETION_INDEX="2")
+    assert json.loads(os.environ[cluster.VARIABLE]) == task(2, worker=list(ADDRESSES))
+    assert cluster.this_worker() == Worker(index=2, addresses=ADDRESSES)  # asked again, and in a child
+
+
+def test_a_job_of_one_pod_trains_alone(by_index):
+    assert by_index(**PODS | {"PERENNIAL_CLUSTER_SIZE": "1"}, JOB_COMPLETION_INDEX="0") is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "rule"),
+    [
+        ({"JOB_COMPLETION_INDEX": ""}, "JOB_COMPLETION_INDEX .* got nothing; .* completionMode: Indexed"),
+        ({"JOB_COMPLETION_INDEX": "3"}, "JOB_COMPLETION_INDEX must be a number from 0 to 2, got 3"),
+        ({"PERENNIAL_CLUSTER_INDEX": "-1"}, "PERENNIAL_CLUSTER_INDEX must be a number from 0 to 2, got -1"),
+        ({"PERENNIAL_CLUSTER_SIZE": ""}, "PERENNIAL_CLUSTER_SIZE must be a number .* got nothing"),
+        ({"PERENNIAL_CLUSTER_SIZE": "two"}, "PERENNIAL_CLUSTER_SIZE must be a number .* got two"),
+        ({"PERENNIAL_CLUSTER_HOSTS": "training-0:12345"}, r"must be an address with \{index\}"),
+        ({"PERENNIAL_CLUSTER_HOSTS": "training-{index}"}, "not host:port"),
+        ({"TF_CONFIG": '{"cluster": {}}'}, "PERENNIAL_CLUSTER_HOSTS and TF_CONFIG are both set"),
+    ],
+)
+def test_what_a_pod_lacks_is_named(by_index, variables, rule):
+    with pytest.raises(ConfigError, match=rule):
+        by_index(**PODS | {"JOB_COMPLETION_INDEX": "1"} | variables)
+
+
+@pytest.fixture
 def pair():
     """Two workers on this machine."""
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
@@ -111,6 +168,17 @@ def test_workers_meet_whichever_comes_last(late_s):
 def test_a_worker_that_does_not_answer_is_named_after_the_time_limit(pair):
     with pytest.raises(Interrupted, match=f"worker 1 at {pair[0].addresses[1]} .*refused"):
         cluster.rendezvous(pair[0], timeout_s=0.5)
+
+
+def test_how_long_to_wait_can_be_set(pair, monkeypatch):
+    monkeypatch.setenv(cluster.WAIT, "0")
+    with pytest.raises(Interrupted, match="worker 0 of 2 waited 0 s for worker 1 at"):
+        cluster.rendezvous(pair[0])
+    monkeypatch.setenv(cluster.WAIT, "soon")
+    with pytest.raises(
+        ConfigError, match="PERENNIAL_CLUSTER_WAIT_S must be a number from 0 to 86400, got soon"
+    ):
+        cluster.rendezvous(pair[0])
 
 
 def test_an_unknown_host_is_named():

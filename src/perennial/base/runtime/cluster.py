@@ -1,4 +1,8 @@
-"""Workers that train together: this process's place among them (TF_CONFIG), and the others' reachability."""
+"""Workers that train together: this process's place among them, and the others' reachability.
+
+The place comes from TF_CONFIG, which lists all workers, or from a pattern of their addresses, their number and
+the index that Kubernetes gives each pod of an Indexed Job.
+"""
 
 import errno
 import json
@@ -15,7 +19,13 @@ from perennial.base.errors import ConfigError, Interrupted
 
 log = logging.getLogger(__name__)
 VARIABLE = "TF_CONFIG"
+# Without TF_CONFIG: an address with {index}, such as training-{index}.training:12345, and the workers' number.
+HOSTS, SIZE, INDEX = "PERENNIAL_CLUSTER_HOSTS", "PERENNIAL_CLUSTER_SIZE", "PERENNIAL_CLUSTER_INDEX"
+JOB_INDEX = "JOB_COMPLETION_INDEX"  # Kubernetes sets it in the pods of an Indexed Job
+PLACE = "{index}"
+WAIT = "PERENNIAL_CLUSTER_WAIT_S"
 RENDEZVOUS_S = 600  # machines of a cluster may start minutes apart
+LONGEST_WAIT_S = 86400
 PORT_WAIT_S = 30  # enough for the previous process of an interrupted training to end
 PATIENCE_S = 10  # before the log names the missing workers
 PROBE_S = 2.0
@@ -43,12 +53,20 @@ class Worker:
 def this_worker() -> Worker | None:
     """This process among the workers of TF_CONFIG; None without it, or if there is no other worker.
 
-    TF_CONFIG has TensorFlow's format: the addresses of a cluster, and the task of this process in it.
+    TF_CONFIG has TensorFlow's format: the addresses of a cluster, and the task of this process in it. With
+    PERENNIAL_CLUSTER_HOSTS, it is set here, since TensorFlow reads it, too.
 
     Raises:
-        ConfigError: TF_CONFIG has another format, or names parameter servers.
+        ConfigError: TF_CONFIG has another format, or names parameter servers; or the variables contradict.
     """
     text = os.environ.get(VARIABLE)
+    if built := _config_by_index():
+        if text and text != built:
+            raise ConfigError(
+                f"{HOSTS} and {VARIABLE} are both set; nothing was trained; unset one of them, got "
+                f"{os.environ[HOSTS]} and {text}"
+            )
+        text = os.environ[VARIABLE] = built
     if not text:
         return None
     try:
@@ -74,15 +92,52 @@ def this_worker() -> Worker | None:
     return Worker(index=index, addresses=addresses) if len(addresses) > 1 else None
 
 
-def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: float = PORT_WAIT_S) -> None:
+def named_by() -> str:
+    """The variable that names the workers, for a message."""
+    return HOSTS if os.environ.get(HOSTS) else VARIABLE
+
+
+def _config_by_index() -> str | None:
+    """TF_CONFIG of one of several equal workers, from their number and the index of this one.
+
+    Raises:
+        ConfigError: a variable is missing or has no possible value.
+    """
+    pattern = os.environ.get(HOSTS)
+    if not pattern:
+        return None
+    if PLACE not in pattern:
+        raise ConfigError(
+            f"{HOSTS} must be an address with {PLACE} in it, such as training-{PLACE}.training:12345, "
+            f"got {pattern}"
+        )
+    count = _number(SIZE, os.environ.get(SIZE), 1, 4096)
+    name = INDEX if os.environ.get(INDEX) else JOB_INDEX
+    index = _number(name, os.environ.get(name), 0, count - 1)
+    addresses = [pattern.replace(PLACE, str(each)) for each in range(count)]
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+
+
+def _number(name: str, text: str | None, low: int, high: int) -> int:
+    if text and text.isascii() and text.isdecimal() and low <= int(text) <= high:
+        return int(text)
+    hint = "; Kubernetes sets it in the pods of a Job with completionMode: Indexed" if name == JOB_INDEX else ""
+    raise ConfigError(f"{name} must be a number from {low} to {high}, got {text or 'nothing'}{hint}")
+
+
+def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: float = PORT_WAIT_S) -> None:
     """Wait until all other workers are reachable, while this one listens at its own address.
 
-    TensorFlow would wait for them without a message, and handle no signal.
+    TensorFlow would wait for them without a message, and handle no signal. By default, the wait ends after the
+    seconds of PERENNIAL_CLUSTER_WAIT_S, or after ten minutes: a worker without its peers must not keep a GPU.
 
     Raises:
         ConfigError: another process uses the port.
         Interrupted: a worker did not answer in time.
     """
+    if timeout_s is None:
+        given = os.environ.get(WAIT)
+        timeout_s = _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
     started, announced = time.monotonic(), False
     with _answering(worker, port_wait_s):
         while absent := _absent(worker):
@@ -90,7 +145,7 @@ def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: 
             if waited_s > timeout_s:
                 raise Interrupted(
                     f"worker {worker.index} of {worker.count} waited {waited_s:.0f} s for {absent}; "
-                    f"nothing was trained; check the log of that worker and its address in {VARIABLE}, "
+                    f"nothing was trained; check the log of that worker and its address in {named_by()}, "
                     "then start all workers again"
                 )
             if waited_s > PATIENCE_S and not announced:

@@ -24,6 +24,7 @@ CROSS_DEVICE = {
 }
 ACROSS_MACHINES = {"auto": Communication.AUTO, "nccl": Communication.NCCL, "ring": Communication.RING}
 CONNECTING_S = 120  # for workers that were reachable a moment ago
+SPARE_S = 5
 # TensorFlow's errors if another worker ended, restarted, or gave up because it lost a third one.
 LOST = (
     tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
@@ -85,15 +86,20 @@ def _across_machines(config: TrainConfig, worker: Worker) -> tf.distribute.Strat
     # A closed connection reveals a worker that ended, and a missing heartbeat one that hangs.
     options = tf.distribute.experimental.CommunicationOptions(implementation=ACROSS_MACHINES[config.all_reduce])
     cluster.rendezvous(worker)
-    log.info("all %d workers are reachable; connecting them, at most %d s", worker.count, CONNECTING_S)
+    log.info(
+        "all %d workers are reachable; connecting them; SIGALRM ends this one after %d s: then start all again",
+        worker.count, CONNECTING_S,
+    )  # fmt: skip
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    # If a worker ends now, or the peer is no worker, TensorFlow waits forever; neither signals nor threads can
-    # stop it.
-    faulthandler.dump_traceback_later(CONNECTING_S, exit=True)
+    # If a worker ends now, or the peer is no worker, TensorFlow waits forever; no handler and no thread can
+    # stop it. A signal without a handler can: the process counts as killed and starts again, unlike after 1.
+    signal.setitimer(signal.ITIMER_REAL, CONNECTING_S)
+    faulthandler.dump_traceback_later(CONNECTING_S + SPARE_S, exit=True)  # process 1 ignores such a signal
     try:
         with naming_lost(worker):
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
         for number, handler in handlers.items():  # TensorFlow replaces the handler of SIGTERM
             signal.signal(number, handler)
