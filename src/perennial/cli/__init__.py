@@ -23,6 +23,7 @@ from perennial.cli import (
     rebuild,
     runs,
     serve,
+    tune,
     upgrade,
     versions,
     why,
@@ -167,5 +168,18 @@ for _name, _stage in STAGES.items():
     command(app, _name, _stage.about, settable=True, epilog=_epilog)(
         WITH_OPTIONS.get(_name) or _stage_command(_name)
     )
-for _module in (project, models, commands, objects, rebuild, why, lineage, serve, versions, runs, upgrade):
+for _module in (
+    project,
+    models,
+    commands,
+    objects,
+    rebuild,
+    why,
+    lineage,
+    serve,
+    versions,
+    runs,
+    upgrade,
+    tune,
+):
     app.add_typer(_module.app)

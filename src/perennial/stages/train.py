@@ -35,7 +35,7 @@ from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import Peers, naming_lost
 from perennial.model.training.history import History, TrainingState
 from perennial.model.training.input import Batch, Input
-from perennial.model.training.loop import Evaluator, Loop, Recorder, Saver
+from perennial.model.training.loop import Evaluator, Follower, Loop, Recorder, Saver
 from perennial.model.training.losses import Objective
 from perennial.model.training.progress import FILE, Progress, Stopwatch
 from perennial.model.training.tensorboard import Profile, Summaries
@@ -46,17 +46,19 @@ from perennial.model.training.warm_start import StartWeights
 
 log = logging.getLogger(__name__)
 PREPARED_ON = 5000  # training images for `Architecture.prepare`, such as the whitening of fast_cnn
+Noted = Mapping[str, Any] | None
+Followed = Follower | None
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 def train(
-    config: Config, *, clean: bool = False, pinned: bool = True, inputs: Mapping[str, Any] | None = None
+    config: Config, *, clean: bool = False, pinned: bool = True, inputs: Noted = None, follower: Followed = None
 ) -> None:
     """Train until a stop rule on validation or the last step; write the model, curves and a record.
 
     Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
     `clean` removes them. Starts from the weights that pins/weights.json names, or, without `pinned`, from where
-    the parameters say. The record holds `inputs`, the parameters and code as dvc.lock has them.
+    the parameters say. The record holds `inputs`, as dvc.lock has them; `follower` gets each evaluation.
 
     Raises:
         DataError: the records are invalid or were not validated; nothing was trained.
@@ -95,7 +97,7 @@ def train(
     with uploader or nullcontext():
         with Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep, copies=uploader) as kept:
             saver = Saver(kept, trainer, evaluator, description, uploader.fetched if uploader else None)
-            state = Loop(trainer, source, when, evaluator, saver, recorder, peers).run()
+            state = Loop(trainer, source, when, evaluator, saver, recorder, peers, follower).run()
         if peers.is_chief:
             _write(config, trainer.model, evaluator, state, description, folder, inputs=inputs)
     peers.barrier()

@@ -21,6 +21,15 @@ def import_with_tensorflow(name: str, work: Path, *, needed: bool = True) -> Mod
     Native libraries' messages at start-up (no GPU, instructions in use) go to `<work>/tensorflow.log`: no
     setting silences them all, and they read like errors on a machine without a GPU.
     """
+    set_variables(work)
+    with files.stderr_into(work / LOG):
+        if needed:
+            load()
+        return _imported(name)
+
+
+def set_variables(work: Path) -> None:
+    """Set the variables that TensorFlow and Keras read when they are imported; makes the folder `work`."""
     # A process would take all memory of each GPU at its start, also `predict` beside a training.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     # NumPy's matrices are small here, so its threads would only take cores from other processes.
@@ -30,10 +39,6 @@ def import_with_tensorflow(name: str, work: Path, *, needed: bool = True) -> Mod
     os.environ["KERAS_HOME"] = str(work.resolve() / "keras")
     os.environ["MPLCONFIGDIR"] = str(work.resolve() / "matplotlib")
     work.mkdir(parents=True, exist_ok=True)
-    with files.stderr_into(work / LOG):
-        if needed:
-            load()
-        return _imported(name)
 
 
 def load() -> None:

@@ -24,9 +24,11 @@ from perennial.model.training.progress import Pace, Progress
 from perennial.model.training.remote import FetchedCheckpoint
 from perennial.model.training.tensorboard import Profile, Summaries
 from perennial.model.training.train_step import METRICS, Phase, StepResults, Trainer
-from perennial.model.training.triggers import Length, Triggers
+from perennial.model.training.triggers import Length, StoppedBy, Triggers
 
 log = logging.getLogger(__name__)
+# Called after each evaluation, with what it stops the training by, if anything; its error ends the training.
+Follower = Callable[[Evaluation, StoppedBy | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +221,7 @@ class Loop:
     saver: Saver
     recorder: Recorder | None  # of the chief
     peers: Peers
+    follower: Follower | None = None
     pace: Pace = field(default_factory=Pace)
     _consistent: bool = True  # whether variables and state belong to the same step
     _iterator: tf.data.Iterator | None = None
@@ -235,6 +238,8 @@ class Loop:
         """
         state = self.saver.resume()
         self.peers.require_same(state.step, self.saver.checkpoints.folder.name)
+        for each in state.evaluations:  # a training that was killed may not have told of its last ones
+            self._follow(each, state.stopped_by if each.step == state.step else None)
         with self.recorder.resume(state) if self.recorder else contextlib.nullcontext():
             try:
                 self._run(state)
@@ -332,6 +337,11 @@ class Loop:
             self.evaluator.decide(state)
             if self.recorder:
                 self.recorder.add_evaluation(new, self.pace)
+        self._follow(new, state.stopped_by)
+
+    def _follow(self, evaluation: Evaluation, stopped_by: StoppedBy | None) -> None:
+        if self.follower:
+            self.follower(evaluation, stopped_by)
 
     def _save_and_wait(self, state: TrainingState) -> None:
         self.saver.save(state, writes=self.peers.is_chief)

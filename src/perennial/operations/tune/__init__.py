@@ -1,0 +1,1 @@
+"""Search settings by training with them and comparing on the validation split."""
