@@ -82,10 +82,10 @@ lint: install-dev docs infra audit
 	@$(call install_packages,--require-hashes -r requirements/infra.txt)
 	@touch $@
 
-# Dockerfile, compose, Kubernetes and systemd: every file is checked, and a mistake in each is caught. What needs a tool
-# that is missing (systemd-analyze, caddy) is skipped.
+# Dockerfile, compose, Kubernetes, work pools and systemd: every file is checked, and a mistake in each is caught.
+# What needs a tool that is missing (systemd-analyze, caddy) is skipped.
 infra: install-dev .work/infra/installed
-	@$(RUN) PATH="$$PWD/.work/infra/bin:$$PWD/.venv/bin:$$PATH" .venv/bin/python -m pytest -rs tests/test_infra.py
+	@$(RUN) PATH="$$PWD/.work/infra/bin:$$PWD/.venv/bin:$$PATH" .venv/bin/python -m pytest -rs tests/test_infra.py tests/test_infra_pools.py
 
 # Known holes of the packages in the lock, by the database of PyPI.
 audit: .work/infra/installed

@@ -12,6 +12,7 @@ from support.small_servers import Answering, served
 
 from perennial.base.errors import ConfigError
 from perennial.operations.prefect_api.server import connect
+from perennial.operations.run_setup import flow_run
 from perennial.operations.run_setup.flow_run import RESTARTS, require_taken, restarts, take
 
 CRASHED, AGAIN = {"type": "CRASHED", "message": "exit code 137"}, {"type": "SCHEDULED", "message": None}
@@ -110,6 +111,50 @@ def test_a_completed_run_that_is_retried_stays_as_it_was_recorded() -> None:
     ):
         take(server, "a")
     assert (ended.value.code, added) == (0, [done])
+
+
+@contextmanager
+def jobs(*names: str | None) -> Iterator[tuple[str, list[str]]]:
+    """A server whose run has these Jobs, one after the other; its address, and what is logged."""
+    left, logged = list(names), []
+
+    class Handler(Answering):
+        def do_GET(self) -> None:
+            name = left.pop(0) if len(left) > 1 else left[0]
+            self.answer({"infrastructure_pid": name and f"default:{name}"})
+
+        def do_POST(self) -> None:
+            logged.extend(each["message"] for each in self.body())
+            self.answer({})
+
+    with served(Handler) as address:
+        yield f"{address}/api", logged
+
+
+@pytest.mark.parametrize(
+    ("own", "names"),
+    [("b", ["a", "a", "b"]), ("b", [None]), ("", ["a"])],
+    ids=["written down late", "never written down", "no pod"],
+)
+def test_the_pod_of_the_newest_job_runs(own: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_run, "JOB_PAUSE_S", 0)
+    monkeypatch.setenv(flow_run.JOB, own)
+    with jobs(*names) as (url, logged), connect({"PREFECT_API_URL": url}) as server:
+        flow_run._require_newest_job(server, "a")
+    assert logged == []
+
+
+def test_a_pod_that_got_its_node_after_the_run_was_started_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_run, "JOB_PAUSE_S", 0)
+    monkeypatch.setenv(flow_run.JOB, "a")
+    with (
+        jobs("b") as (url, logged),
+        connect({"PREFECT_API_URL": url}) as server,
+        pytest.raises(SystemExit) as ended,
+    ):
+        flow_run._require_newest_job(server, "a")
+    assert ended.value.code == 0  # else the Job would fail, and the observer mark the run as Crashed
+    assert logged == ["the run was started again as Job b while Job a waited for a node; a ends"]
 
 
 FLOW = "def retrain(*, rev=None, push=False): ...\ndef any_name(one, /, **more): ...\n"

@@ -29,7 +29,7 @@ COPIED = (
     "components/data/__init__.py", "own/README.md",
     *(f"requirements/{name}.txt" for name in LOCKS),
     "infra/Caddyfile", "infra/Dockerfile", "infra/Dockerfile.dockerignore", "infra/*.yaml", "infra/*/*.yaml",
-    "infra/systemd/*",
+    "infra/pools/*.json", "infra/systemd/*",
 )  # fmt: skip
 # Only a project has these; its README, which its owner rewrites, is no part of an upgrade.
 PROJECT = Path(__file__).with_name("project")

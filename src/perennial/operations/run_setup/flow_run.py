@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -25,6 +26,8 @@ from perennial.operations.run_setup.environment import python_for
 
 RUN = "PREFECT__FLOW_RUN_ID"
 GIVEN_UP = f"it crashed {RESTARTS + 1} times, and is not started again by itself"
+JOB = "PERENNIAL_JOB"  # in a pod: the name of its Job; infra/pools/kubernetes.json sets it
+JOB_TRIES, JOB_PAUSE_S = 10, 3.0  # Prefect's worker writes down a Job just after it has created it
 AGAIN = "this run completed before, so it does not run again and its record stays; start another run instead"
 PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
 PERIOD_S = 30.0
@@ -46,6 +49,7 @@ def start() -> NoReturn:
     if not run:
         raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
     server = connect()
+    _require_newest_job(server, run)
     found = take(server, run)
     parameters: Mapping[str, object] = found["parameters"]
     try:
@@ -57,6 +61,21 @@ def start() -> NoReturn:
     except (PerennialError, OSError) as error:
         _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
+
+
+def _require_newest_job(server: PrefectServer, run: str) -> None:
+    """End this pod if the run has a newer Job: this one waited so long that the run was started again."""
+    own, newest = os.environ.get(JOB), ""
+    for _ in range(JOB_TRIES if own else 0):
+        newest = str(server.flow_run(run).get("infrastructure_pid") or "").rpartition(":")[2]
+        if newest in ("", own):
+            return
+        time.sleep(JOB_PAUSE_S)
+    if own:
+        message = f"the run was started again as Job {newest} while Job {own} waited for a node; {own} ends"
+        server.log(run, message, logging.WARNING)
+        sys.stderr.write(f"perennial flow-run: {message}\n")
+        raise SystemExit(0)
 
 
 def take(server: PrefectServer, run: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +21,9 @@ from uuid import UUID
 import httpx
 from prefect import cli, get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.workers.process import ProcessWorker
 from ruamel.yaml import YAML
 
 from perennial.base.errors import PerennialError, redacted
@@ -41,13 +39,12 @@ from perennial.operations.prefect_api.owner import (
     require_no_password,
 )
 from perennial.operations.prefect_api.server import connect
-from perennial.operations.remote_runs.status import KIND
-from perennial.orchestration.provisioning import automations, plans, schedules
+from perennial.orchestration.provisioning import automations, plans, pools, schedules
 from perennial.orchestration.provisioning.changes import changes
 from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
+from perennial.orchestration.provisioning.pools import Pool
 
 TAG = "perennial"  # of every deployment here
-POOLS = ("cpu", "gpu")
 PAGE = 200  # the server's maximum per request
 DEPLOYED = ("perennial.repository", "perennial.folder")  # git's settings in a checkout that deployed
 
@@ -93,16 +90,17 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     plan = plans.read(owners)
     if not plan:
         refuse(f"{FILE} declares no deployments; nothing was deployed")
+    wanted = _pools(plan)
     for planned in plan:
-        _require_ours(client, planned, server)
+        _require_ours(client, planned, wanted, server)
     ours = list(owners.values())
     others = [deployment for deployment in there if not any(each.owns(deployment.owner) for each in ours)]
     ours_elsewhere = ", ".join(
         sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags})
     )
-    for pool in POOLS:
+    for pool in wanted.values():
         # The limit is the pool's: a deployment's is a lease, which can end a healthy run.
-        _set_up_pool(client, pool, len(ours), shared=any(deployment.pool == pool for deployment in others))
+        pools.set_up(client, pool, len(ours), shared=any(deployment.pool == pool.name for deployment in others))
     automations.install(client, ours_elsewhere)
     _bring(client, plan)
     _remove_others(client, ours, there, [planned.name for planned in plan])
@@ -113,7 +111,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     inside = f", folder{'s' if len(folders) > 1 else ''} {', '.join(folders)}" if folders else ""
     sys.stdout.write(
         f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
-        "perennial worker --pool cpu\n"
+        f"perennial worker{''.join(f' --pool {name}' for name in _used(plan)) or ' --pool cpu'}\n"
     )
 
 
@@ -164,7 +162,20 @@ def _repository(ours: Sequence[LocalOwner], there: Sequence[There]) -> str:
     return next(owned, ours[0].repository)
 
 
-def _require_ours(client: SyncPrefectClient, planned: Planned, server: str) -> None:
+def _used(plan: Sequence[Planned]) -> list[str]:
+    """The names of the pools that deployments name."""
+    named = ((planned.declared.get("work_pool") or {}).get("name") for planned in plan)
+    return sorted({name for name in named if isinstance(name, str)})
+
+
+def _pools(plan: Sequence[Planned]) -> dict[str, Pool]:
+    try:
+        return pools.declared(_used(plan))
+    except ValueError as error:
+        refuse(f"{error}; nothing was deployed")
+
+
+def _require_ours(client: SyncPrefectClient, planned: Planned, wanted: Mapping[str, Pool], server: str) -> None:
     """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
     local = planned.owner
     deployment = _deployment(client, planned.name)
@@ -181,16 +192,22 @@ def _require_ours(client: SyncPrefectClient, planned: Planned, server: str) -> N
                 f"(`prefect deployment delete {planned.name}`)"
                 f"{'' if unknown or local.has(whose) else same}"
             )
-    pool = (planned.declared.get("work_pool") or {}).get("name")
-    if pool in POOLS:
+    for name in _used([planned]):
+        pool = wanted.get(name)
         try:
-            kind = client.read_work_pool(pool).type
+            kind = client.read_work_pool(name).type
         except ObjectNotFound:
-            return
-        if kind != KIND:
+            if pool is None:
+                refuse(
+                    f"{planned.name}: {server} has no work pool {name}, and there is no "
+                    f"{pools.FOLDER / name}.json to make it from; nothing was deployed. Name another pool in "
+                    f"{FILE}, add that file, or create the pool with `prefect work-pool create`"
+                )
+            continue
+        if pool and kind != pool.kind:
             refuse(
-                f"{planned.name}: the work pool {pool} on {server} is of type {kind}, not {KIND}; nothing was "
-                f"deployed. Name another pool in {FILE}, or a server of its own"
+                f"{planned.name}: the work pool {name} on {server} is of type {kind}, not {pool.kind}; nothing "
+                f"was deployed. Name another pool in {FILE}, or a server of its own"
             )
 
 
@@ -199,21 +216,6 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | No
         return client.read_deployment_by_name(name)
     except ObjectNotFound:
         return None
-
-
-def _set_up_pool(client: SyncPrefectClient, name: str, limit: int, *, shared: bool) -> None:
-    """Create a work pool if there is none, and set its limit unless others' deployments use it, too."""
-    try:
-        work_pool = client.read_work_pool(name)
-    except ObjectNotFound:
-        template = ProcessWorker.get_default_base_job_template()
-        client.create_work_pool(WorkPoolCreate(name=name, type=KIND, base_job_template=template))
-        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=limit))
-        return
-    if work_pool.type == KIND and not shared and work_pool.concurrency_limit != limit:
-        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=limit))
-        was = "not set" if work_pool.concurrency_limit is None else work_pool.concurrency_limit
-        sys.stdout.write(f"work pool {name}: concurrency_limit is now {limit}, was {was}\n")
 
 
 def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:

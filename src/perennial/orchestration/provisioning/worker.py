@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from perennial.operations.prefect_api.server import PrefectServer, connect
 from perennial.operations.remote_runs.status import KIND, existing
 
 log = logging.getLogger("perennial.orchestration")
+KINDS = (KIND, "kubernetes", "docker")  # of work pools; a run of the others is a container of its own
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
 SAVE_S = (
@@ -138,18 +140,24 @@ def _require_usable(server: PrefectServer, pools: Sequence[str]) -> None:
 
 
 def _require_kind(server: PrefectServer, pool: str) -> None:
-    """Check that a pool is for workers of this kind, if there is one of that name.
+    """Check that a pool is of a type that this supervisor knows, if there is one of that name.
 
     Raises:
-        ConfigError: it is for another kind.
+        ConfigError: it is of another type, or the package for its type is not installed.
     """
     found = existing(server, f"work_pools/{quote(pool, safe='')}")
     if found is None:
         log.warning("the server has no pool %s; the worker makes one, and `perennial deploy` cpu and gpu", pool)
-    elif found["type"] != KIND:
+    elif found["type"] not in KINDS:
         raise ConfigError(
-            f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, not {KIND}, so no "
-            "run of it could start here; name another pool, in prefect.yaml, too; nothing was started"
+            f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, not "
+            f"{', '.join(KINDS)}, so no run of it could start here; name another pool, in prefect.yaml, too; "
+            "nothing was started"
+        )
+    elif found["type"] != KIND and find_spec(f"prefect_{found['type']}") is None:
+        raise ConfigError(
+            f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, whose package is not "
+            f"installed; run `pip install 'perennial-ml[{found['type']}]'`; nothing was started"
         )
 
 

@@ -17,6 +17,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.events.schemas.automations import EventTrigger
 from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
 from perennial.base.retries import RESTARTS
@@ -24,15 +25,18 @@ from perennial.operations.remote_runs.status import KIND
 from perennial.operations.run_setup.flow_run import GIVEN_UP, restarts
 from perennial.orchestration.server.runs import TAG, TIMEOUT_S, in_states
 
-RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
+# Automations.
+RESTART, DEAD = "perennial: start again", "perennial: dead runs"
+WAITING = "perennial: runs that wait for a machine"
 FLOWS = ["retrain", "monitor", "rebuild", "approve"]
 PERIOD_S = 30.0  # the period of heartbeats, too
 OVERDUE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
 NEWEST = 50
 # Checks in a row that see no sign of life. The automations act after 80 s, 60 s and 15 minutes. In pools of
-# this kind, a run has a process seconds after a worker took it; elsewhere, it may wait for a machine.
+# this kind, a run has a process seconds after a worker took it; in pools of containers, it may wait for a
+# machine as long as their automation lets it, and SPARE checks more.
 CHECKS = {StateType.RUNNING: 6, StateType.CANCELLING: 6, StateType.PENDING: 40}
-STARTING = 4
+STARTING, SPARE = 4, 10
 SIGNS = ["prefect.flow-run.heartbeat", "perennial.preparing"]
 CAUSES = (
     "look at the worker's log, and at `working_dir` and `command` among the job variables of the deployment "
@@ -68,14 +72,17 @@ def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent
         return {}
     after: Silent = {}
     local = {pool for pool in pools if client.read_work_pool(pool).type == KIND}
+    waiting = _waiting_checks(client)
     for run in _ours(client, pools, *CHECKS):
         sign = _sign_of_life(client, run)
         if sign is None or run.state is None:
             continue
         last, checks = before.get(run.id, ("", 0))
         after[run.id] = sign, checks + 1 if sign == last else 0
-        starting = run.state.type == StateType.PENDING and run.work_pool_name in local
-        if after[run.id][1] < (STARTING if starting else CHECKS[run.state.type]):
+        limit = CHECKS[run.state.type]
+        if run.state.type == StateType.PENDING and run.work_pool_name in pools:
+            limit = STARTING if run.work_pool_name in local else waiting
+        if after[run.id][1] < limit:
             continue
         log.warning("%s shows no sign of life in state %s; it is ended", run.name, run.state.name)
         if run.state.type == StateType.CANCELLING:
@@ -108,6 +115,13 @@ def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
             client.set_flow_run_state(
                 run.id, AwaitingRetry(message="It crashed, and resumes where it stopped.")
             )
+
+
+def _waiting_checks(client: SyncPrefectClient) -> int:
+    """How many checks a run in a pool of containers may wait for a machine."""
+    triggers = (each.trigger for each in client.read_automations_by_name(WAITING) if each.enabled)
+    times = [each.within for each in triggers if isinstance(each, EventTrigger)]
+    return SPARE + round(times[0].total_seconds() / PERIOD_S) if times else sys.maxsize
 
 
 def _is_on(client: SyncPrefectClient, automation: str) -> bool:
