@@ -88,6 +88,7 @@ def way() -> str:
 def _rows(steps: list[str], row: int) -> Iterator[str]:
     tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/recording.py")
     tasks |= _functions("src/perennial/orchestration/steps/summary.py")
+    tasks |= _functions("src/perennial/orchestration/steps/search.py")
     limits = _limits()
     for number, name in enumerate(steps):
         y, stage = MARGIN + number * row, STAGES.get(name)
@@ -111,12 +112,21 @@ def _steps() -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tasks.")
         for name in node.names
     }
-    found = [
-        (node.lineno, node.col_offset, node.func.id)
-        for node in ast.walk(flow)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in tasks
-    ]
-    return (name for _, _, name in sorted(found) if name not in {"publishing", "start_record", "unchanged"})
+    functions = _functions("flows/retrain.py")
+
+    def called(function: ast.FunctionDef) -> Iterator[str]:
+        calls = [
+            (node.lineno, node.col_offset, node.func.id)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+        for _, _, name in sorted(calls):
+            if name in functions:
+                yield from called(functions[name])
+            elif name in tasks - {"publishing", "start_record", "unchanged"}:
+                yield name
+
+    return called(functions["retrain"])
 
 
 def _functions(file: str) -> dict[str, ast.FunctionDef]:

@@ -33,7 +33,7 @@ from tasks.stages import (
     unchanged,
     validate,
 )
-from tasks.steps import pin_champion, record, require_champion, start_record, summarize
+from tasks.steps import pin_champion, record, require_champion, search, start_record, summarize
 
 UNPUBLISHED = ("waiting", "kept", "refused")
 # A git revision; excludes what git would parse as an option.
@@ -51,6 +51,7 @@ def retrain(
     publish_to: str | None = None,
     reason: Reason | None = None,
     when_busy: Literal["end", "wait"] = "end",
+    tune: dict[str, Any] | None = None,
 ) -> State[dict[str, str]]:
     """Retrain the model. Stages whose inputs are unchanged are skipped.
 
@@ -62,36 +63,44 @@ def retrain(
         publish_to: Where a model that passed the gate is published instead of publish.url: a folder or s3 URL.
         reason: Why this run was started. Kept in its record and in the message of its commit.
         when_busy: What to do while another run of the same pipeline is active: end, or wait for it.
+        tune: Search settings first, such as {"trials": 30}; the best are committed with the results.
     """
     with one_at_a_time(pipeline, when_busy):
-        check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
+        check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to, tune=tune)
         start_record(reason)
         pin()
-        results: dict[str, str] = unchanged() or {
+        results: dict[str, str] = (tune is None and unchanged()) or {
             **require_champion(fetch=push),
             "download": download(),
             "convert": convert(),
             "validate": validate(),
             "initialize": initialize(),
+            **search(tune),
             "train": train(),
             "evaluate": evaluate(),
             "export": export(),
         }
-        for _ in range(GATE_TRIES if push else 1):
-            pin_champion(fetch=push)
-            results |= {"champion": champion(), "gate": gate()}
-            if push:
-                results["record"] = record()
-            if results.get("record") != "refused":
-                break
-        else:
-            raise_lost_races(GATE_TRIES)
+        results |= decide(push=push)
         try:
             if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
                 results["publish"] = publish(publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
         return completed(facts)
+
+
+def decide(*, push: bool) -> dict[str, str]:
+    """Compare the model with the champion and record the run, again whenever the champion has changed."""
+    for _ in range(GATE_TRIES if push else 1):
+        pin_champion(fetch=push)
+        results: dict[str, str] = {"champion": champion(), "gate": gate()}
+        if push:
+            results["record"] = record()
+        if results.get("record") != "refused":
+            break
+    else:
+        raise_lost_races(GATE_TRIES)
+    return results
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`perennial tune` in a checkout: what it writes and runs, and kills on the way."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -93,6 +94,29 @@ def test_a_search_that_is_killed_again_and_again_ends_as_an_unbroken_one(checkou
     whole = json.loads(tune(checkout, *arguments).stdout)
     assert broken["trials"] == whole["trials"]
     assert [each for each in processes_under(checkout.folder) if "tune" in each] == []
+
+
+RUN = """
+import os
+from perennial.orchestration.server import temporary
+temporary.start()
+os.environ["PREFECT__RUNTIME__DEPLOYMENT__ID"] = "of a deployment"
+from flows.retrain import retrain
+retrain(tune={"trials": 3, "search": ["%s"]})
+"""
+
+
+@pytest.mark.slow
+def test_a_run_searches_settings_trains_with_the_best_and_notes_them(checkout):
+    home = {"PREFECT_HOME": str(checkout.home / "prefect"), "PERENNIAL_HOME": str(checkout.home / "perennial")}
+    path = os.pathsep.join((str(checkout.folder / "src"), str(checkout.folder)))
+    checkout.must(sys.executable, "-c", RUN % RATES, **home, PYTHONPATH=path)
+    newest = max((checkout.folder / "runs").glob("*/run.json"), key=lambda file: file.stat().st_mtime)
+    record = documents.read_json(newest)
+    training = documents.read_json(checkout.folder / "metrics" / "training.json")
+    assert record["tune"]["written"]
+    assert training["evaluations"][-1]["accuracy"] == record["tune"]["score"]
+    assert "train" in {each["stage"] for each in record["stages"]}
 
 
 @pytest.mark.slow

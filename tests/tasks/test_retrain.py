@@ -19,9 +19,11 @@ def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> N
         "require_champion",
         "check_parameters",
         "unchanged",
+        "search",
     ):
         monkeypatch.setattr(retrain, name, lambda *_, **__: None)
     monkeypatch.setattr(retrain, "require_champion", lambda **_: {})
+    monkeypatch.setattr(retrain, "search", lambda _: {})
     monkeypatch.setattr(retrain, "gate", lambda: gates.append("gate"))
     monkeypatch.setattr(retrain, "one_at_a_time", lambda *_: nullcontext())
     monkeypatch.setattr(retrain, "record", lambda: "refused")

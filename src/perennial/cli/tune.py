@@ -54,6 +54,7 @@ def _tune(
     experiment: Annotated[
         bool, typer.Option("--experiment/--no-experiment", help="Run the pipeline with the best settings.")
     ] = True,
+    only_check: Annotated[bool, typer.Option("--check", help="Check the search, and run nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     if trials is not None and minutes is not None:
@@ -64,11 +65,12 @@ def _tune(
         importlib.import_module(f"perennial.operations.tune.{name}") for name in ("tune", "winner", "page")
     )
     module.check(params, search)
+    if only_check:
+        return
     if experiment:
         winner.author(checked)
-    budget = module.Budget(
-        trials=module.TRIALS if trials is None and minutes is None else trials, minutes=minutes, started=started
-    )
+    trials = module.TRIALS if trials is None and minutes is None else trials
+    budget = module.Budget(trials=trials, minutes=minutes, started=started)
     work = checked.paths.work
     with process.interruptible(), locks.held(work / "tune.lock", "tune", busy="another search works here"):
         winner.prepare_data(checked)

@@ -12,6 +12,8 @@ from prefect import runtime
 from perennial.orchestration.work.commands import perennial
 from perennial.orchestration.work.failures import ExitCode, StageFailed
 
+SEARCH = ("trials", "minutes", "search")  # keys of the parameter `tune`
+
 
 def check_parameters(
     overrides: Mapping[str, Any] | None = None,
@@ -19,10 +21,11 @@ def check_parameters(
     rev: str | None = None,
     pipeline: str | None = None,
     publish_to: str | None = None,
+    tune: Mapping[str, Any] | None = None,
 ) -> None:
     """Write overrides to params.yaml, and check the parameters in the file, those of the run, and code.yaml.
 
-    Overrides and `rev` are for runs of deployments, each of which has its own checkout.
+    Overrides, `rev` and `tune` are for runs of deployments, each of which has its own checkout.
 
     Raises:
         StageFailed: with exit code 2 and a line for each error.
@@ -38,6 +41,20 @@ def check_parameters(
             f"this run is to retrain {pipeline}, but record.artifact in params.yaml is {expected}; correct the "
             "parameter `pipeline` of the run, or deploy the repository of that model; nothing was started"
         )
+    if tune is not None:
+        _require_own_checkout("tune", "`perennial tune` searches settings")
+        perennial("tune", "--check", *search_arguments(tune))
+
+
+def search_arguments(tune: Mapping[str, Any]) -> list[str]:
+    """The options of `perennial tune` for a run's parameter: trials or minutes, and the texts of `search`."""
+    if unknown := tune.keys() - SEARCH:
+        _refuse(f"tune has unknown keys: {', '.join(sorted(unknown))}; known: {', '.join(SEARCH)}")
+    texts = tune.get("search") or []
+    if not isinstance(texts, list):
+        _refuse(f'tune.search must be a list such as ["train.learning_rate=1e-4..1e-1:log"], got {texts}')
+    budget = [f"--{name}={tune[name]}" for name in ("trials", "minutes") if tune.get(name) is not None]
+    return [*budget, *(f"--search={text}" for text in texts)]
 
 
 def set_parameters(texts: Sequence[str]) -> None:

@@ -1,0 +1,34 @@
+"""The search of settings in a run, before it trains with the best ones."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from prefect import get_run_logger
+
+from perennial.orchestration.work.commands import call
+from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.parameters import search_arguments
+
+
+def search(tune: Mapping[str, Any] | None) -> dict[str, str]:
+    """Search settings, and write the best ones into params.yaml, which the run commits with its results.
+
+    A retry, or a run that starts again, goes on with the search. It is no stage, so it adds no result.
+
+    Raises:
+        StageFailed: the search failed or was interrupted.
+    """
+    if tune is None:
+        return {}
+    log = get_run_logger()
+    done = call("tune", "--no-experiment", "--json", *search_arguments(tune), log=log.info)
+    if done.exit_code:
+        raise StageFailed("tune", done.exit_code, "\n".join(done.log[-1:]))
+    found = json.loads(done.output)
+    if found["written"]:
+        best = found["trials"][found["best"]]
+        log.info("tune: validation %s %.4f with %s", found["metric"], best["score"], best["settings"])
+    else:
+        log.info("tune: no trial was better than the present settings, which stay")
+    return {}
