@@ -206,21 +206,22 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     listed = cluster.this_worker()
     number = listed.index if listed else 0
     # The process that started this worker holds the locks of the stage and reports its failure.
-    started = lease.GIVEN in os.environ
+    started = process.WORKER_OF in os.environ
     worker = number if number or started else None
+    together = stage == "train" and checked.compute.workers > 1 and not started
     with (
         process.interruptible(),
         locks.stage(work, stage, worker, by_dvc=stage in STAGES),
         _failure_written(work, stage, worker),
         process.interruptible(),  # once more, so that a signal is written as a failure
-        own_devices(checked, stage) as (own, taken),
+        own_devices(checked, stage, elsewhere=together and checked.compute.engine == "ray") as (own, taken),
     ):
         noted = inputs.note(stage, params, values)
         if worker is None and _prepared(noted, checked):
             kept.require_unchanged(noted, checked.paths, own_outputs=True)
             return None
         with nullcontext() if number else runs.stage(checked, stage):
-            if stage == "train" and checked.compute.workers > 1 and not started:
+            if together:
                 _train_together(checked, params, taken, clean=bool(options["clean"]))
                 result, took = None, None
             else:
@@ -302,7 +303,7 @@ def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[Non
 
 
 def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool) -> None:
-    """Run the training in several processes of this machine."""
+    """Run the training in several processes of this machine, or on the nodes of a Ray cluster."""
     count = checked.compute.workers
     if cluster.VARIABLE in os.environ:
         raise ConfigError(
@@ -310,19 +311,25 @@ def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool)
             f"nothing was started; set compute.workers to 1, or unset {cluster.named_by()}"
         )
     arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
-    workers.run(arguments, count, taken, checked.paths.work)
+    if checked.compute.engine == "ray":
+        importlib.import_module("perennial.base.runtime.ray_workers").run(arguments, checked)
+    else:
+        workers.run(arguments, count, taken, checked.paths.work)
 
 
 @contextmanager
-def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
+def own_devices(checked: Config, stage: str, *, elsewhere: bool = False) -> Iterator[tuple[Config, Lease]]:
     """Reserve GPUs for a stage whose section of the parameters has `devices`.
 
-    In the parameters of the block, device numbers count among the reserved GPUs.
+    In the parameters of the block, device numbers count among the reserved GPUs. None are reserved for a
+    stage that computes on other machines (`elsewhere`).
     """
     name, one = ("evaluate", True) if stage == "watch" else (stage, False)
     section = getattr(checked, name, None)
     devices = getattr(section, "devices", None)
-    if section is None or devices is None or (stage == "watch" and devices == "auto"):  # which is one CPU
+    if (
+        elsewhere or section is None or devices is None or (stage == "watch" and devices == "auto")
+    ):  # which is one CPU
         yield checked, Lease(devices="cpu:1")
         return
     with lease.leased(devices, checked.compute.gpus, key=f"{name}.devices", name=stage, one=one) as taken:

@@ -1,8 +1,10 @@
-"""Tasks on a Ray cluster of two nodes: the same results and the same bytes as here."""
+"""Tasks and a training on a Ray cluster of two nodes: the same results and the same bytes as here."""
 
 import gc
+import json
 import os
 import re
+import signal
 import socket
 import sys
 import warnings
@@ -10,12 +12,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support import raw, tasks
+from support import raw, tasks, workers
+from support.checkout import wait_until
 from support.parameters import change_params
 
-from perennial.base import config, files
+from perennial.base import config, documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.runtime import parallel
+from perennial.base.runtime import parallel, process, ray_agent, ray_workers
 from perennial.data.validation import integrity
 from perennial.data.validation.inspection import Work
 from perennial.stages.convert import convert
@@ -51,6 +54,7 @@ def nodes(tmp_path_factory):
         gc.collect()
 
 
+@pytest.mark.slow
 def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
     taken = count()
     results = parallel.map_on_ray(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
@@ -65,6 +69,7 @@ def test_an_error_of_a_task_is_raised_unchanged():
     assert raised.type is DataError
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_every_try_is_an_error():
     with pytest.raises(PerennialError):
         list(parallel.map_on_ray(tasks.be_killed, 1, range(3)))
@@ -96,6 +101,7 @@ def test_records_and_report_are_the_same_bytes_as_here(load, monkeypatch):
     assert run("ray", monkeypatch) == run("processes", monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_found_with_its_place(load):
     parameters = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
     raw.write_mnist(parameters)
@@ -142,3 +148,108 @@ def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
     monkeypatch.setattr("sys.executable", "/home/a user/.venv/bin/python")
     with pytest.raises(ConfigError, match="space"):
         list(parallel.map_on_ray(tasks.product, 1, range(3)))
+
+
+TOGETHER = {"compute.engine": "ray", "compute.workers": 2, "train.devices": "cpu:2"}
+LONG = {"train.max_steps": 120, "train.steps_between_evals": 60, "checkpoints.interval_steps": 20}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A folder with validated records."""
+    return workers.records(tmp_path_factory.mktemp("records"))
+
+
+def weights(folder):
+    """The digest of the weights that a training made."""
+    return documents.read_json(folder / "metrics" / "training.json")["weights_sha256"]
+
+
+def parts(training):
+    """The workers of a training on all nodes."""
+    found = []
+    for number in filter(str.isdecimal, (path.name for path in Path("/proc").iterdir())):
+        try:
+            environment = Path(f"/proc/{number}/environ").read_bytes()
+            here = Path(f"/proc/{number}/cwd").resolve() == training
+        except OSError:
+            continue
+        if here and b"TF_CONFIG=" in environment and process.is_alive(int(number)):
+            found.append(int(number))
+    return found
+
+
+def groups_left():
+    """The placement groups that nodes are still reserved for."""
+    ray = parallel.connected_ray()
+    try:
+        table = ray.util.placement_group_table()
+        return [each for each in table.values() if each["state"] != "REMOVED"]
+    finally:
+        ray.shutdown()
+
+
+def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(source, tmp_path):
+    ours = workers.copy(source, tmp_path / "ours", TOGETHER)
+    by_hand = workers.copy(source, tmp_path / "by hand")
+    started = [workers.start(ours), *workers.start_together(by_hand, 2)]
+    assert workers.ends(started) == [0, 0, 0], workers.said(ours)
+    assert weights(ours) == weights(by_hand)
+    lines = workers.said(ours).splitlines()
+    assert "checkpoint of step" in str([line for line in lines if not line.startswith("worker 1: ")])
+    assert any(line.startswith("worker 1: ") for line in lines)
+    assert groups_left() == []
+
+
+@pytest.mark.slow
+def test_all_workers_start_again_after_one_is_killed(source, tmp_path):
+    ours, other = (
+        workers.copy(source, tmp_path / name, {**TOGETHER, **LONG, "compute.engine": engine})
+        for name, engine in (("ours", "ray"), ("other", "processes"))
+    )
+    training = workers.start(ours)
+    workers.wait_for_step(ours, 30, [training])
+    os.kill(min(parts(ours)), signal.SIGKILL)
+    assert workers.ends([training]) == [0], workers.said(ours)
+    assert "all workers start again" in workers.said(ours)
+    assert "resumed from step" in workers.said(ours)
+    assert workers.ends([workers.start(other)]) == [0]
+    assert weights(ours) == weights(other)
+
+
+@pytest.mark.slow
+def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(source, tmp_path):
+    folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
+    for step, number, code in ((30, signal.SIGTERM, 75), (70, signal.SIGKILL, -9)):
+        training = workers.start(folder)
+        workers.wait_for_step(folder, step, [training])
+        training.send_signal(number)
+        assert workers.ends([training]) == [code], workers.said(folder)
+        wait_until(lambda: not parts(folder))
+        if code == 75:
+            failure = json.loads((folder / ".work" / "failure.json").read_text())
+            assert "saved at step" in failure["message"]
+    assert groups_left() == []
+
+
+@pytest.mark.slow
+def test_the_mistake_of_a_worker_is_that_of_the_command(source, tmp_path):
+    folder = workers.copy(source, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
+    assert workers.ends([workers.start(folder)]) == [2]
+    assert "train.batch_size 97 cannot be split evenly over 2 devices" in workers.said(folder)
+    assert "start again" not in workers.said(folder)
+
+
+@pytest.mark.slow
+def test_a_cluster_with_too_few_nodes_is_described_after_a_bounded_wait(source, tmp_path, monkeypatch):
+    monkeypatch.setenv(ray_workers.WAIT, "0")
+    values = {**TOGETHER, "compute.workers": 3, "train.devices": "cpu:3"}
+    folder = workers.copy(source, tmp_path / "three", values)
+    assert workers.ends([workers.start(folder)]) == [2]
+    assert "the Ray cluster has 2 of 3 nodes with CPU 1 free on each" in workers.said(folder)
+
+
+def test_workers_get_settings_and_credentials_but_nothing_that_names_this_machine():
+    given = {"PERENNIAL_RUN": "r", "AWS_PROFILE": "p", "https_proxy": "x", "PYTHONPATH": "src"}
+    kept_here = {"PERENNIAL_STARTED_BY": "1", "CUDA_VISIBLE_DEVICES": "3", "HOME": "/root", "PATH": "/bin"}
+    assert ray_agent.passed_on(given | kept_here) == given

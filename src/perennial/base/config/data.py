@@ -110,11 +110,14 @@ class ComputeConfig(Section):
     """Where work runs; does not change results."""
 
     engine: Literal["processes", "ray"] = option(
-        "processes", "convert and validate; processes: this machine; ray: the cluster of RAY_ADDRESS"
+        "processes",
+        "convert, validate and compute.workers; processes: this machine; ray: the cluster of RAY_ADDRESS",
     )
     processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
     gpus: Gpus = option("all", "GPUs that a stage reserves if its devices are auto: all, or a number")
-    workers: Count = option(1, "processes on this machine that train together and share train.devices")
+    workers: Count = option(
+        1, "processes that train together and share train.devices; with ray, each on a node of its own"
+    )
 
 
 class PreprocessingConfig(Section):

@@ -26,6 +26,7 @@ from perennial.base.runtime.process import is_alive
 log = logging.getLogger(__name__)
 RUN = "PERENNIAL_RUN"
 GIVEN = "PERENNIAL_DEVICES"  # those of this process, leased by the one that started it
+SHARE = "PERENNIAL_DEVICES_TO_LEASE"  # those of this process, on another machine than the one that started it
 ORDER = "CUDA_DEVICE_ORDER"
 POLL_S = 0.1
 REPORT_S = 600.0  # between two lines about a wait
@@ -57,6 +58,8 @@ def leased(
     if GIVEN in os.environ:
         yield Lease(devices=os.environ[GIVEN])
         return
+    if SHARE in os.environ:
+        devices, count = os.environ[SHARE], "all"
     candidates, wanted = _wanted(devices, count, key=key, one=one)
     if not wanted:
         yield Lease(devices=devices)

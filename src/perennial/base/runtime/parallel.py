@@ -30,6 +30,7 @@ Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 WAITING = 2  # finished results that may wait for the caller, per process or core
+LOCAL = "local"  # RAY_ADDRESS for a Ray on this machine, which is also the default
 CLIENT_PORT = 10001  # of ray://head without a port
 CONNECT_S = 5
 # Workers reuse freed blocks up to this size: page faults took a quarter of the time of converting MNIST.
@@ -209,7 +210,7 @@ def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable
     Its machines must see the project's folders under the same paths (a shared file system); the code of this
     checkout is sent to them.
     """
-    ray = _connected()
+    ray = connected_ray()
     remote = ray.remote(function)
     given = ray.put(shared)
     most = WAITING * max(int(ray.cluster_resources().get("CPU", 1)), 1)
@@ -225,26 +226,32 @@ def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable
         ray.shutdown()
 
 
-def _connected() -> Any:
-    """The ray module, connected to its cluster."""
+def connected_ray(*, processes: int | None = None) -> Any:
+    """The ray module, connected to its cluster; a local one has at least so many cores.
+
+    Raises:
+        ConfigError: Ray is not installed, or its cluster cannot be reached.
+    """
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
             "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
         ) from error
-    address = os.environ.get("RAY_ADDRESS") or "local"
-    if address == "local" and " " in sys.executable:
+    address = os.environ.get("RAY_ADDRESS") or LOCAL
+    if address == LOCAL and " " in sys.executable:
         raise ConfigError(
             f"Ray cannot start processes of {sys.executable}, whose path contains a space; "
             "move the project, or set compute.engine to processes"
         )
-    if address not in {"local", "auto"}:
+    if address not in {LOCAL, "auto"}:
         _require_listening(address)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         own = Project.find().root / source_code.COMPONENTS
         packages = [str(Path(__file__).parents[2]), *([str(own)] if own.is_dir() else [])]
         ray.init(
+            num_cpus=max(processes, count("auto")) if processes and on_local_ray() else None,
             runtime_env={"py_modules": packages},
             log_to_driver=False,
             include_dashboard=False,
@@ -252,7 +259,16 @@ def _connected() -> Any:
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():  # Ray replaces that of SIGTERM
+                signal.signal(number, handler)
     return ray
+
+
+def on_local_ray() -> bool:
+    """Whether Ray runs only on this machine, and only for this process."""
+    return (os.environ.get("RAY_ADDRESS") or LOCAL) == LOCAL
 
 
 def _require_listening(address: str) -> None:

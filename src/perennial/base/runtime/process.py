@@ -17,6 +17,7 @@ from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialEr
 from perennial.base.project import layout
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
+WORKER_OF = "PERENNIAL_WORKER_OF"  # process that started this one as a worker; it holds the locks of the stage
 STARTED = time.monotonic()
 PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
@@ -151,6 +152,11 @@ def signals_held() -> Iterator[None]:
     raise_if_signalled()
 
 
+def signalled() -> bool:
+    """Whether a signal arrived since the outermost `interruptible` block began."""
+    return bool(_received or _arrived)
+
+
 def raise_if_signalled() -> None:
     """Raise Signalled if a signal arrived; for use after native code that may have swallowed it."""
     if _received:
@@ -178,10 +184,9 @@ def require_own_checkout(folder: Path) -> None:
 
 
 def die_with_starter() -> None:
-    """End this process soon after its parent, or the process that PERENNIAL_STARTED_BY names, is gone."""
-    starters = {PARENT}
-    if os.environ.get(STARTED_BY, "").isdigit():
-        starters.add(int(os.environ[STARTED_BY]))
+    """End this process soon after its parent, or the process that one of the two variables names, is gone."""
+    named = (os.environ.get(name, "") for name in (STARTED_BY, WORKER_OF))
+    starters = {PARENT, *(int(each) for each in named if each.isdigit())}
     threading.Thread(target=_watch, args=(PARENT, starters, signal.SIGTERM), daemon=True).start()
 
 

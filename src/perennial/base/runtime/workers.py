@@ -1,4 +1,7 @@
-"""The workers of one training on this machine: they share the devices, and the failure of one ends all."""
+"""The workers of one training: they share the devices, and the failure of one ends all.
+
+Here they are processes of this machine; `ray_workers` starts them on the nodes of a Ray cluster.
+"""
 
 import json
 import os
@@ -8,13 +11,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from perennial.base import documents
-from perennial.base.errors import ERRORS, ConfigError, DataError, Interrupted, PerennialError
+from perennial.base.errors import (
+    ERRORS,
+    ConfigError,
+    DataError,
+    InputsChanged,
+    Interrupted,
+    PerennialError,
+)
 from perennial.base.runtime import child, cluster, gpus, lease, process
 from perennial.base.runtime.lease import Lease
 
@@ -22,6 +33,23 @@ HOST = "127.0.0.1"
 POLL_S = 0.1
 NOTICE_S = 10.0  # for the others to notice and report a lost worker by themselves
 GRACE_S = 22.0  # from SIGTERM to SIGKILL: less than the flow gives this process
+
+
+class Worker(Protocol):
+    """A worker that was started: a process here, or one on another machine that its owner watches."""
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative after a signal; None while it runs, as far as is known."""
+
+    def poll(self) -> int | None:
+        """Look whether it has ended; returns the exit code, as above."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal; does nothing if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises TimeoutExpired after `timeout` seconds."""
 
 
 def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
@@ -32,29 +60,59 @@ def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
 
     Raises:
         ConfigError: the devices cannot be shared evenly.
-        Interrupted: a signal came, or a worker was killed; what was saved stays.
-        PerennialError: a worker failed; the error has its class and message.
+        Interrupted, PerennialError: as for `supervise`.
     """
     shares = _shares(taken, count)
     addresses = _free_addresses(count)
+    with ExitStack() as pipes:
+
+        def start(index: int) -> Worker:
+            started = _start(arguments, index, addresses, shares[index], taken.locks)
+            if stream := started.stdout:
+                pipes.callback(_prefixed(prefix(index), stream).join)
+            return started
+
+        supervise(start, count, work)
+
+
+def supervise(start: Callable[[int], Worker], count: int, work: Path) -> None:
+    """Start workers by number, and wait until all have ended; if one fails, end the others.
+
+    Raises:
+        Interrupted: a signal came, or a worker was killed or lost; what was saved stays.
+        PerennialError: a worker failed; the error has its class and message.
+    """
     for index in range(count):
         failure_file(work, index).unlink(missing_ok=True)
-    started: list[subprocess.Popen[str]] = []
+    started: list[Worker] = []
     codes: list[int] = []
-    with ExitStack() as pipes:
-        try:
-            for index, share in enumerate(shares):
-                with process.signals_held():
-                    started.append(_start(arguments, index, addresses, share, taken.locks))
-                if stream := started[-1].stdout:
-                    pipes.callback(_prefixed(f"worker {index}: ", stream).join)
-            codes = _until_one_fails(started)
-        except process.Signalled as signalled:
-            _end(started)
-            raise Interrupted(_failure(work, 0)[1] or f"{signalled} ended the workers; run it again") from None
-        finally:
-            _end(started, patient=any(code < 0 or code == Interrupted.exit_code for code in codes))
-    _raise_failure([worker.returncode for worker in started], codes, work)
+    try:
+        for index in range(count):
+            with process.signals_held():
+                started.append(start(index))
+        codes = _until_one_fails(started)
+    except process.Signalled as signalled:
+        _end(started)
+        raise Interrupted(_failure(work, 0).message or f"{signalled} ended the workers; run it again") from None
+    finally:
+        _end(started, patient=any(code < 0 or code == Interrupted.exit_code for code in codes))
+    _raise_failure([worker.returncode or 0 for worker in started], codes, work)
+
+
+def environment(index: int, addresses: Sequence[str], share: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a worker, besides those of the process that starts it."""
+    task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+    return {
+        cluster.VARIABLE: json.dumps(task),
+        "PYTHONPATH": child.python_path(),
+        process.WORKER_OF: str(os.getpid()),
+        **share,
+    }
+
+
+def prefix(index: int) -> str:
+    """What the lines of a worker start with; those of the chief with nothing."""
+    return f"worker {index}: " if index else ""
 
 
 def failure_file(work: Path, index: int) -> Path:
@@ -68,23 +126,43 @@ def _shares(taken: Lease, count: int) -> list[dict[str, str]]:
     Raises:
         ConfigError: the devices cannot be shared evenly.
     """
-    kind, _, number = taken.devices.partition(":")
+    kind = taken.devices.partition(":")[0]
     if taken.gpus:
-        each, rest = divmod(len(taken.gpus), count)
-        if rest:
-            raise ConfigError(
-                f"compute.workers is {count}, but there are {len(taken.gpus)} GPUs to share; "
-                "nothing was started; set compute.gpus or train.devices to a multiple of compute.workers"
-            )
+        each = shared(len(taken.gpus), count)
         parts = [taken.gpus[index * each : (index + 1) * each] for index in range(count)]
         devices = "auto" if kind == "auto" else f"gpu:{each}"
         return [{gpus.VISIBLE: ",".join(part), lease.GIVEN: devices} for part in parts]
+    require_one_cpu_each(taken.devices, count)
+    return [{lease.GIVEN: "cpu:1" if kind == "cpu" else taken.devices}] * count
+
+
+def shared(number: int, count: int) -> int:
+    """How many of the GPUs each worker gets.
+
+    Raises:
+        ConfigError: they cannot be shared evenly.
+    """
+    each, rest = divmod(number, count)
+    if rest or not each:
+        raise ConfigError(
+            f"compute.workers is {count}, but there are {number} GPUs to share; "
+            "nothing was started; set compute.gpus or train.devices to a multiple of compute.workers"
+        )
+    return each
+
+
+def require_one_cpu_each(devices: str, count: int) -> None:
+    """Check that train.devices names one CPU for each worker, if it names CPUs.
+
+    Raises:
+        ConfigError: it names another number.
+    """
+    kind, _, number = devices.partition(":")
     if kind == "cpu" and int(number) != count:
         raise ConfigError(
-            f"compute.workers is {count}, but train.devices is {taken.devices}, and each worker has one CPU; "
+            f"compute.workers is {count}, but train.devices is {devices}, and each worker has one CPU; "
             f"nothing was started; set train.devices to cpu:{count}"
         )
-    return [{lease.GIVEN: "cpu:1" if kind == "cpu" else taken.devices}] * count
 
 
 def _free_addresses(count: int) -> list[str]:
@@ -100,11 +178,9 @@ def _start(
     share: Mapping[str, str],
     locks: Sequence[int],
 ) -> subprocess.Popen[str]:
-    task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-    own = {cluster.VARIABLE: json.dumps(task), "PYTHONPATH": child.python_path(), **share}
     return subprocess.Popen(
         [sys.executable, "-m", "perennial", *arguments],
-        env={**os.environ, **own},
+        env={**os.environ, **environment(index, addresses, share)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if index else None,
         stderr=subprocess.STDOUT if index else None,
@@ -127,7 +203,7 @@ def _prefixed(prefix: str, stream: IO[str]) -> threading.Thread:
     return thread
 
 
-def _until_one_fails(workers: Sequence[subprocess.Popen[str]]) -> list[int]:
+def _until_one_fails(workers: Sequence[Worker]) -> list[int]:
     """Wait for nonzero exit codes and return them; empty if all workers end with 0."""
     while True:
         codes = [worker.poll() for worker in workers]
@@ -138,7 +214,7 @@ def _until_one_fails(workers: Sequence[subprocess.Popen[str]]) -> list[int]:
         time.sleep(POLL_S)
 
 
-def _end(workers: Sequence[subprocess.Popen[str]], *, patient: bool = False) -> None:
+def _end(workers: Sequence[Worker], *, patient: bool = False) -> None:
     """Stop all workers and wait for them; after SIGTERM each may save."""
     if patient:
         _wait(workers, NOTICE_S)
@@ -148,7 +224,7 @@ def _end(workers: Sequence[subprocess.Popen[str]], *, patient: bool = False) -> 
         _wait(workers, wait_s)
 
 
-def _wait(workers: Sequence[subprocess.Popen[str]], limit_s: float | None) -> None:
+def _wait(workers: Sequence[Worker], limit_s: float | None) -> None:
     deadline = None if limit_s is None else time.monotonic() + limit_s
     for worker in workers:
         with suppress(subprocess.TimeoutExpired):
@@ -158,12 +234,15 @@ def _wait(workers: Sequence[subprocess.Popen[str]], limit_s: float | None) -> No
 def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> None:
     """Raise the error of the worker that failed by itself; the others only lost that one."""
     for index in (index for index, code in enumerate(codes) if code > 0 and code != Interrupted.exit_code):
-        code, message = _failure(work, index)
-        kind = next((each for each in ERRORS if each.exit_code == code), PerennialError)
-        raise kind(f"worker {index}: {message or f'it ended with code {codes[index]}; see its log'}")
+        failure = _failure(work, index)
+        kind = next((each for each in ERRORS if each.exit_code == failure.code), PerennialError)
+        text = failure.message or f"it ended with code {codes[index]}; see its log"
+        raise kind(f"worker {index}: {text}")
     # SIGTERM may have ended a worker that had failed already and was on its way out.
-    messages = filter(None, (_failure(work, index)[1] for index, code in enumerate(codes) if code))
-    message = next(messages, "run it again to resume")
+    failures = [_failure(work, index) for index, code in enumerate(codes) if code]
+    message = next((each.message for each in failures if each.message), "run it again to resume")
+    if any(each.changed for each in failures):
+        raise InputsChanged(next(each.message for each in failures if each.changed))
     if killed := [index for index, code in enumerate(codes) if code < 0 and code in first]:
         name = signal.Signals(-codes[killed[0]]).name
         raise Interrupted(f"worker {killed[0]} was ended by {name}, perhaps because memory ran out; {message}")
@@ -171,11 +250,20 @@ def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> No
         raise Interrupted(message)
 
 
-def _failure(work: Path, index: int) -> tuple[int, str]:
-    """Read the code and message of a worker's failure, if it wrote one."""
+@dataclass(frozen=True)
+class _Failure:
+    """How a worker failed, as it wrote it to its file."""
+
+    code: int = PerennialError.exit_code
+    message: str = ""
+    changed: bool = False  # what it reads
+
+
+def _failure(work: Path, index: int) -> _Failure:
+    """Read a worker's failure; without a message if it wrote none."""
     file = failure_file(work, index)
     try:
         found = documents.read_json(file) if file.exists() else {}
     except DataError:
         found = {}
-    return int(found.get("code", 1)), str(found.get("message", ""))
+    return _Failure(int(found.get("code", 1)), str(found.get("message", "")), bool(found.get("changed")))
