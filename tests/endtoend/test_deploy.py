@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,7 +32,7 @@ from perennial.operations.prefect_api import owner
 from perennial.operations.prefect_api import server as api
 from perennial.operations.remote_runs import start, status
 from perennial.operations.run_setup import flow_run
-from perennial.orchestration.provisioning import automations, deploy
+from perennial.orchestration.provisioning import automations, deploy, worker
 from perennial.orchestration.server import dead_runs
 from perennial.orchestration.server.runs import Ours
 from perennial.orchestration.steps import monitor
@@ -506,7 +507,7 @@ def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_said(
 
 def test_a_worker_of_a_pool_of_another_kind_is_refused(make: Callable[[str], Place]) -> None:
     place = make("A")
-    place.server.request("POST", "/work_pools/", {"name": "boats", "type": "docker"})
+    place.server.request("POST", "/work_pools/", {"name": "boats", "type": "ecs"})
     done = subprocess.run(
         [sys.executable, "-m", "tasks.worker", "--pool", "boats"],
         cwd=ROOT, env={**os.environ, "PREFECT_API_URL": place.server.url, "PYTHONPATH": str(ROOT / "src")},
@@ -516,7 +517,21 @@ def test_a_worker_of_a_pool_of_another_kind_is_refused(make: Callable[[str], Pla
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert "the work pool boats on " in done.stderr
-    assert "is of type docker, not process" in done.stderr
+    assert "is of type ecs, not process, kubernetes, docker" in done.stderr
+
+
+def test_a_worker_without_the_package_of_its_pool_names_the_extra(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    place.server.request("POST", "/work_pools/", {"name": "boats", "type": "kubernetes"})
+    place.patch.setattr(worker, "find_spec", lambda _: None)
+    with (
+        api.connect({"PREFECT_API_URL": place.server.url}) as server,
+        pytest.raises(
+            ConfigError, match=r"run `pip install 'perennial-ml\[kubernetes\]'`; nothing was started"
+        ),
+    ):
+        worker._require_kind(server, "boats")
+    place.server.request("DELETE", "/work_pools/boats")
 
 
 def _path(place: Place, slug: str) -> str:
@@ -646,3 +661,40 @@ def test_two_deployments_of_one_name_are_refused(fleet: Place) -> None:
     code, printed = fleet.try_to_deploy()
     assert code == 2
     assert "two deployments are called retrain/birds-nightly" in printed
+
+
+def in_pool(name: str) -> Callable[[list[dict[str, Any]]], object]:
+    def change(deployments: list[dict[str, Any]]) -> None:
+        for each in deployments:
+            each["work_pool"] = {**each["work_pool"], "name": name}
+
+    return change
+
+
+def test_a_pool_of_containers_is_made_from_its_template_and_brought_up_to_date(
+    make: Callable[[str], Place],
+) -> None:
+    place = make("A")
+    file = place.folder / "infra" / "pools" / "kubernetes.json"
+    file.parent.mkdir()
+    shutil.copy(ROOT / "infra" / "pools" / "kubernetes.json", file)
+    place.declare(in_pool("kubernetes"))
+    assert "start a worker: perennial worker --pool kubernetes\n" in place.deploy()
+    read = partial(place.server.request, "GET", "/work_pools/kubernetes")
+    assert read()["type"] == "kubernetes"  # type: ignore[index]
+    assert read()["base_job_template"] == json.loads(file.read_text())  # type: ignore[index]
+    assert "template" not in place.deploy()
+    file.write_text(file.read_text().replace('"default": 1,', '"default": 2,'))
+    assert f"its template is now that of {Path('infra/pools/kubernetes.json')}" in place.deploy()
+    assert read()["base_job_template"] == json.loads(file.read_text())  # type: ignore[index]
+    file.write_text("{}")
+    code, printed = place.try_to_deploy()
+    assert (code, "is no template of a work pool" in printed, "Traceback" in printed) == (2, True, False)
+
+
+def test_a_pool_that_nothing_makes_is_refused(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    place.declare(in_pool("nowhere"))
+    code, printed = place.try_to_deploy()
+    assert code == 2
+    assert "has no work pool nowhere, and there is no infra/pools/nowhere.json to make it from" in printed
