@@ -8,7 +8,7 @@ from tasks.policy import HOUR_S, once, retried
 # Of `retrain`.
 start_record = once(HOUR_S)(run_record.start_record)
 require_champion = retried(HOUR_S)(recording.require_champion)
-search = retried(7 * 24 * HOUR_S)(searching.search)
+search = retried(168 * HOUR_S)(searching.search)
 pin_champion = once(HOUR_S)(recording.pin_champion)
 record = retried(6 * HOUR_S)(recording.record)  # pushes the model to DVC's remote
 summarize = once(HOUR_S)(summary.summarize)

@@ -18,17 +18,24 @@ from perennial.base.project import layout
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
 WORKER_OF = "PERENNIAL_WORKER_OF"  # process that started this one as a worker; it holds the locks of the stage
-STARTED = time.monotonic()
 PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
 GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
 NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1
+_clock = [time.monotonic()]
 _received: list[str] = []  # names of signals, oldest first
 _arrived: list[float] = []  # arrival times, known at once; `_received` is updated only when native code returns
 _holds: list[None] = []  # one for each open `signals_held`
 _blocks: list[None] = []  # one for each open `interruptible`
+
+
+def started(*, now: bool = False) -> float:
+    """When this process started, by time.monotonic(); a fork says that its own work starts `now`."""
+    if now:
+        _clock[:] = [time.monotonic()]
+    return _clock[0]
 
 
 class Signalled(BaseException):

@@ -13,7 +13,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from perennial.base import files
-from perennial.base.runtime.process import STARTED
+from perennial.base.runtime import process
 from perennial.model.training.history import Evaluation, Row
 from perennial.model.training.tensorboard import EventWriter
 from perennial.model.training.triggers import Length
@@ -33,7 +33,7 @@ class Stopwatch:
     """Seconds since the process started, in named parts."""
 
     def __init__(self) -> None:
-        self._last = STARTED
+        self._last = process.started()
         self._parts: list[str] = []
         self.part("imports")
 
@@ -45,7 +45,7 @@ class Stopwatch:
 
     def __str__(self) -> str:
         """The total and every part, in seconds."""
-        return f"{time.monotonic() - STARTED:.1f} s ({', '.join(self._parts)})"
+        return f"{time.monotonic() - process.started():.1f} s ({', '.join(self._parts)})"
 
 
 class Pace:

@@ -58,6 +58,7 @@ OWN_PATHS = {
 
 def run(task: Task, search: Connection) -> None:
     """Run a trial in this process, which ends when the search does; what it prints goes to a file."""
+    process.started(now=True)
     process.die_with(task.owner, SIGTERM)
     task.folder.mkdir(parents=True, exist_ok=True)
     _print_to(task.folder / LOG)
