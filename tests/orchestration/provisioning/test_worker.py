@@ -62,7 +62,7 @@ def test_a_stage_gets_one_signal_and_has_time_to_save() -> None:
     ("answers", "words"),
     [
         ([(401, {"detail": "Not authenticated"})], "look at PREFECT_API_AUTH_STRING"),
-        ([(200, prefect.__version__), (200, {"type": "docker"})], "is of type docker, not process"),
+        ([(200, prefect.__version__), (200, {"type": "ecs"})], "is of type ecs, not process"),
         ([(200, prefect.__version__), (404, {"detail": "Not found"})], "the server has no pool cpu"),
     ],
 )
