@@ -1,5 +1,6 @@
 """A search with real trainings of the digits, each in a fork of one process that has imported TensorFlow."""
 
+import json
 import os
 import shutil
 import signal
@@ -139,6 +140,13 @@ def test_data_without_validation_examples_are_refused(pipeline):
 def test_training_in_several_processes_is_refused(pipeline):
     change_params(Path("params.yaml"), {"compute.workers": 2})
     with pytest.raises(ConfigError, match=r"compute\.workers is 2"):
+        check(Path("params.yaml"), RATES)
+
+
+def test_a_worker_of_a_cluster_is_refused(pipeline, monkeypatch):
+    hosts = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 0}}))
+    with pytest.raises(ConfigError, match=r"TF_CONFIG names several workers"):
         check(Path("params.yaml"), RATES)
 
 

@@ -24,7 +24,7 @@ from perennial.base.errors import (
 )
 from perennial.base.project.layout import Project
 from perennial.base.project.pins import WeightsPin
-from perennial.base.runtime import inputs
+from perennial.base.runtime import cluster, inputs
 from perennial.data.records import manifest
 from perennial.data.validation import integrity
 from perennial.model.training import triggers
@@ -176,6 +176,11 @@ def check(params: Path, texts: Iterable[str] | None) -> None:
         raise ConfigError(
             f"compute.workers is {config.compute.workers}, but each trial is one process; nothing was started: "
             "`perennial config --set compute.workers=1` for the search"
+        )
+    if cluster.this_worker():
+        raise ConfigError(
+            f"{cluster.named_by()} names several workers, but each trial is one process; nothing was started: "
+            f"unset {cluster.named_by()} for the search"
         )
     if config.dataset.validation_fraction == 0:
         raise ConfigError(
