@@ -148,7 +148,7 @@ class Server:
                         token = {"Prefect-Csrf-Token": done.json()["token"], "Prefect-Csrf-Client": CLIENT}
                         TOKENS[self.url] = token
                         done = client.request(method, path, json=body, headers=token)
-            if done.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            if not done.is_server_error:
                 break
             time.sleep(1)
         done.raise_for_status()

@@ -155,16 +155,6 @@ def test_a_component_that_is_not_there_is_not_set(monkeypatch: pytest.MonkeyPatc
     assert Path("params.yaml").read_bytes() == before
 
 
-def test_only_the_pipeline_of_the_top_folder_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    new(Path("shop"))
-    monkeypatch.chdir("shop")
-    assert CliRunner().invoke(app, ["new", "--pipeline", "birds"]).exit_code == 0
-    monkeypatch.chdir("pipelines/birds")
-    done = CliRunner().invoke(app, ["test"])
-    assert done.exit_code == 2
-    assert "only the pipeline in the top folder of a repository is tried" in done.stderr
-
-
 def test_an_empty_repository_becomes_the_project(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(elsewhere, "init", "-q", "-b", "trunk", "shop")
     monkeypatch.chdir("shop")

@@ -1,6 +1,7 @@
 """`perennial new --pipeline`: a further pipeline of a project, whole or not at all."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,32 @@ def test_a_second_one_of_the_same_name_and_a_folder_outside_of_a_project_are_ref
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="is no project"):
         add("birds")
+
+
+@pytest.mark.slow
+def test_a_further_pipeline_is_tried_on_a_small_sample(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add("birds", data="digits")
+    before = sorted(path for path in project.rglob("*") if ".git" not in path.parts)
+    source = str(Path(config.__file__).parents[3])
+    monkeypatch.setenv("PYTHONPATH", source)
+    command = [sys.executable, "-m", "perennial", "--pipeline", "birds", "test"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr
+    assert sorted(path for path in project.rglob("*") if ".git" not in path.parts) == before
+
+
+@pytest.mark.slow
+def test_a_project_in_a_larger_repository_is_tried_on_a_small_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    subprocess.run(["git", "init", "-q", str(tmp_path / "monorepo")], check=True)
+    new(tmp_path / "monorepo" / "vision")
+    monkeypatch.chdir(tmp_path / "monorepo" / "vision")
+    subprocess.run(["git", "add", "."], check=True)
+    author = ("-c", "user.name=t", "-c", "user.email=t@t")
+    subprocess.run(["git", *author, "commit", "-qm", "Add the project"], check=True)
+    monkeypatch.setenv("PYTHONPATH", str(Path(config.__file__).parents[3]))
+    command = [sys.executable, "-m", "perennial", "test"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr

@@ -15,7 +15,8 @@ from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.config.upgrade import set_values
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import dvc, dvc_lock, git, outputs, pins
+from perennial.base.project import dvc, dvc_lock, git, layout, outputs, pins
+from perennial.base.project.layout import Project as Layout
 from perennial.base.project.stages import STAGES
 from perennial.base.runtime import repro
 from perennial.data.records import manifest, random_access
@@ -138,10 +139,10 @@ class Project:
 
 
 def make(checked: Config, base: Path, address: str) -> Project:
-    """Create the scratch project from the checkout in the working directory; `address` will serve its images.
+    """Create the scratch project from the pipeline in the working directory; `address` will serve its images.
 
     Raises:
-        ConfigError: this is not a checkout of perennial, or it is a subfolder of a repository.
+        ConfigError: this is no project, or it is in no git repository.
         PerennialError: git or a stage that makes records failed.
     """
     project = Project(base)
@@ -170,17 +171,21 @@ def make(checked: Config, base: Path, address: str) -> Project:
 
 
 def _copy_checkout(checkout: Path) -> None:
-    """Copy tracked and untracked, not ignored, files from the working tree."""
-    repository = git.repository(Path())
-    if prefix := repository.run("rev-parse", "--show-prefix"):
-        raise ConfigError(f"the project is the folder {prefix} of a larger repository, which is not rehearsed")
-    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    for name in filter(None, listed):
-        source, target = Path(name), checkout / name
+    """Copy what git tracks or would track: the files that pipelines share, and those of this one to the top."""
+    found = Layout.find()
+    arguments = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = list(filter(None, git.repository(found.root).run(*arguments).split("\0")))
+    own = found.folder.relative_to(found.root).as_posix() + "/"
+    others = set(found.of_others(listed))
+    for name in sorted(each for each in listed if each not in others):
+        source, target = found.root / name, checkout / name.removeprefix(own)
         if source.is_file() and not source.is_symlink():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-    for needed in ("flows/retrain.py", "dvc.yaml", "params.yaml"):
+    if found.name:
+        stages, above = checkout / layout.STAGES, f"{found.shared('').as_posix()}/"
+        stages.write_text(stages.read_text(encoding="utf-8").replace(above, ""), encoding="utf-8")
+    for needed in ("flows/retrain.py", layout.STAGES, layout.PARAMS):
         if not (checkout / needed).is_file():
             raise ConfigError(f"{needed} is not here: a rehearsal runs the flow and the code of a checkout")
 
