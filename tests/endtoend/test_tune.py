@@ -48,6 +48,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_starts(name, reprodu
     assert not list((reproduced.folder / ".work" / "tune").glob("*/trials"))
 
 
+@pytest.mark.slow
 def test_the_best_settings_are_written_and_run_once_as_an_experiment(checkout):
     file = checkout.folder / "params.yaml"
     file.write_text(file.read_text().replace("train:\n", "train: # mine\n", 1))

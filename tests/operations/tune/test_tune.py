@@ -77,6 +77,7 @@ def test_a_diverging_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
     assert "NaN or infinite" in trials[1].reason
 
 
+@pytest.mark.slow
 def test_a_killed_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
     """As when the kernel kills it because memory ran out."""
     kill_when(lambda: True, signal.SIGKILL)
@@ -85,6 +86,7 @@ def test_a_killed_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
     assert "memory" in trials[0].reason
 
 
+@pytest.mark.slow
 def test_several_failures_one_after_another_end_the_search(pipeline, monkeypatch):
     monkeypatch.setattr("perennial.operations.tune.tune.FAILURES", 2)
     change_params(Path("params.yaml"), {"train.learning_rate": 1e30})
@@ -92,6 +94,7 @@ def test_several_failures_one_after_another_end_the_search(pipeline, monkeypatch
         searched(["train.learning_rate=1e29,1e30,1e31"], trials=9)
 
 
+@pytest.mark.slow
 def test_settings_that_break_a_rule_together_are_a_failed_trial(pipeline):
     change_params(Path("params.yaml"), {"train.epochs": 1})
     found = searched(["preprocessing.image_size=null,6", "train.augmentation.image_sizes=[],[4,8]"], trials=4)
@@ -160,10 +163,13 @@ def test_the_import_of_tensorflow_leaves_a_process_that_may_fork(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=environment)
 
 
+@pytest.mark.slow
 def test_where_a_fork_is_not_safe_each_trial_gets_a_new_process(pipeline, monkeypatch):
     original = server.child.python_path
     (pipeline / "sitecustomize.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "open('started', 'a').write('x')\n"
     )
     monkeypatch.setattr(server.child, "python_path", lambda: f"{pipeline}{os.pathsep}{original()}")
     assert [each.state for each in searched(trials=2).study.trials()] == ["finished", "finished"]
+    assert (pipeline / "started").read_text() == "xx"
