@@ -18,7 +18,7 @@ from support.parameters import change_params
 
 from perennial.base import config, documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.runtime import parallel, process, ray_agent, ray_workers
+from perennial.base.runtime import cluster, parallel, process, ray_agent
 from perennial.data.validation import integrity
 from perennial.data.validation.inspection import Work
 from perennial.stages.convert import convert
@@ -242,7 +242,7 @@ def test_the_mistake_of_a_worker_is_that_of_the_command(source, tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_with_too_few_nodes_is_described_after_a_bounded_wait(source, tmp_path, monkeypatch):
-    monkeypatch.setenv(ray_workers.WAIT, "0")
+    monkeypatch.setenv(cluster.WAIT, "0")
     values = {**TOGETHER, "compute.workers": 3, "train.devices": "cpu:3"}
     folder = workers.copy(source, tmp_path / "three", values)
     assert workers.ends([workers.start(folder)]) == [2]

@@ -135,9 +135,7 @@ def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: f
         ConfigError: another process uses the port.
         Interrupted: a worker did not answer in time.
     """
-    if timeout_s is None:
-        given = os.environ.get(WAIT)
-        timeout_s = _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
+    timeout_s = wait_s() if timeout_s is None else timeout_s
     started, announced = time.monotonic(), False
     with _answering(worker, port_wait_s):
         while absent := _absent(worker):
@@ -152,6 +150,16 @@ def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: f
                 log.info("waiting up to %.0f s for %s", timeout_s, absent)
                 announced = True
             time.sleep(POLL_S)
+
+
+def wait_s() -> float:
+    """How long to wait for machines: the seconds of PERENNIAL_CLUSTER_WAIT_S, or ten minutes.
+
+    Raises:
+        ConfigError: the variable is no number.
+    """
+    given = os.environ.get(WAIT)
+    return _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
 
 
 def unreachable(worker: Worker) -> str:

@@ -65,18 +65,16 @@ class Agent:
         self._sent = 0  # lines that were reported and forgotten
 
     def look(self, folder: str, token: str, python: str) -> dict[str, Any]:
-        """The facts of this node: its address, and what it sees of the caller's files."""
+        """The facts of this node: its address, and what it finds in the caller's file `token`."""
         host = f"[{self._node}]" if ":" in self._node else self._node
-        file = Path(folder, token)
+        found = ""
         with suppress(OSError):
-            token = file.read_text(encoding="utf-8")
+            found = Path(folder, token).read_text(encoding="utf-8")
         return {
             "node": self._node,
             "address": f"{host}:{self._port.getsockname()[1]}",
-            "folder": Path(folder).is_dir(),
-            "token": token,
+            "token": found,
             "python": python if os.access(python, os.X_OK) else sys.executable,
-            "process": os.getpid(),
         }
 
     def start(self, command: Sequence[str], folder: str, given: Mapping[str, str], devices: str) -> None:

@@ -21,11 +21,9 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted
 from perennial.base.retries import RESTARTS
-from perennial.base.runtime import parallel, process, ray_agent, workers
+from perennial.base.runtime import cluster, parallel, process, ray_agent, workers
 
 log = logging.getLogger(__name__)
-WAIT = "PERENNIAL_CLUSTER_WAIT_S"
-NODES_S = 600.0  # for nodes: a cluster that grows on demand needs minutes
 START_S = 300.0  # for processes of Ray on a busy machine
 CALL_S = 10.0  # for a short call while all is well
 PATIENCE_S = 5.0
@@ -43,7 +41,6 @@ class Job:
     devices: str  # of one worker
     gpus: int  # of one worker
     work: Path
-    copies: bool  # whether checkpoints.remote is set
 
 
 def run(arguments: Sequence[str], config: Config) -> None:
@@ -84,7 +81,7 @@ def run(arguments: Sequence[str], config: Config) -> None:
 def _resuming(job: Job) -> Job:
     """The same training, which no longer removes its checkpoints at the start."""
     kept = [each for each in job.arguments if each != "--clean"]
-    return Job(kept, job.count, job.devices, job.gpus, job.work, job.copies)
+    return Job(kept, job.count, job.devices, job.gpus, job.work)
 
 
 def _checkpoints(work: Path) -> set[str]:
@@ -119,8 +116,7 @@ def _job(ray: Any, arguments: Sequence[str], config: Config) -> Job:
     else:
         workers.require_one_cpu_each(devices, count)
         own = "cpu:1"
-    copies = config.checkpoints.remote is not None
-    return Job(arguments, count, own, gpus, config.paths.work, copies)
+    return Job(arguments, count, own, gpus, config.paths.work)
 
 
 def _gpus_on_each(ray: Any, count: int) -> int:
@@ -172,7 +168,7 @@ def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -
         ConfigError: the cluster has not so many nodes of this size.
         Interrupted: they are busy.
     """
-    limit_s = float(os.environ.get(WAIT) or NODES_S)
+    limit_s = cluster.wait_s()  # a cluster that grows on demand needs minutes
     started, announced = time.monotonic(), False
     while ray.util.placement_group_table(group)["state"] != "CREATED":
         waited_s = time.monotonic() - started
@@ -234,10 +230,10 @@ def _train(ray: Any, job: Job, agents: Sequence[Any]) -> None:
 
 
 def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple[Any, dict[str, Any]]]:
-    """The agents and what they see, in the order of workers: those that see this folder first.
+    """The agents and what they see of this machine's files.
 
     Raises:
-        ConfigError: a node does not have the files of the training.
+        ConfigError: a node does not share the folder of the project.
     """
     file, token = job.work / TRAINED / TOKEN, secrets.token_hex(16)
     files.write_bytes(file, token.encode())
@@ -246,18 +242,12 @@ def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple
         found = ray.get(calls, timeout=START_S)
     finally:
         file.unlink(missing_ok=True)
-    facts = sorted(zip(agents, found, strict=True), key=lambda each: each[1]["token"] != token)
-    apart = sorted({each["node"] for _, each in facts if each["token"] != token})
-    missing = sorted({each["node"] for _, each in facts if not each["folder"]})
-    checkpoints = (folder / file.parent).resolve()
-    if apart and (missing or not job.copies or facts[0][1]["token"] != token):
+    if apart := sorted({each["node"] for each in found if each["token"] != token}):
         raise ConfigError(
-            f"nodes of the Ray cluster do not share {folder} and {checkpoints} with this machine: "
-            f"{', '.join(missing or apart)}; nothing was trained; mount both there under the same paths, or, "
-            "on all nodes but one, keep a checkout with the same records at that path and set "
-            "checkpoints.remote"
+            f"nodes of the Ray cluster do not share {folder} and {(folder / file.parent).resolve()} with this "
+            f"machine: {', '.join(apart)}; nothing was trained; mount both there under the same paths"
         )
-    return facts
+    return list(zip(agents, found, strict=True))
 
 
 class RemoteWorker:
