@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perennial.base.storage import s3
+from perennial.base import retries
 
 SECRET = "planted/secret+key"
 CREDENTIALS = {
@@ -254,7 +254,7 @@ def proxy(bucket, server, monkeypatch):
     """A proxy with faults before the server; retries pause shortly."""
     proxy = Proxy(server)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-    monkeypatch.setattr(s3, "S3_PAUSE_S", 0.001)
-    monkeypatch.setattr(s3, "S3_TRIES_INSIDE", 1)
+    monkeypatch.setattr(retries, "STORE_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "STORE_TRIES_INSIDE", 1)
     yield proxy
     proxy.end()

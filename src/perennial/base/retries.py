@@ -13,12 +13,12 @@ GIT_PAUSES_S = (2, 5)  # of a fetch
 GIT_RACE_S = (0.2, 1.0)  # if another process moved the same reference
 PROOF_TRIES = 5
 
-# S3: boto3 stops retrying when many requests fail, so calls are also retried here.
-S3_TRIES_INSIDE = 2  # of one request, by boto3
-S3_TRIES = 10  # of one call without progress
-S3_UNREACHABLE_TRIES = 6  # enough to outlast a restart of the server
-S3_CONNECT_TRIES = 2  # a connect timeout has already waited
-S3_PAUSE_S, S3_PAUSE_MAX_S = 0.2, 10.0  # doubled at every try
+# Stores in buckets. The clients of the providers retry too little when many requests fail.
+STORE_TRIES_INSIDE = 2  # of one request, by the client
+STORE_TRIES = 10  # of one call without progress
+STORE_UNREACHABLE_TRIES = 6  # enough to outlast a restart of the server
+STORE_CONNECT_TRIES = 2  # a connect timeout has already waited
+STORE_PAUSE_S, STORE_PAUSE_MAX_S = 0.2, 10.0  # doubled at every try
 
 # Downloads: tries of each mirror; one that received a part does not count.
 DOWNLOAD_TRIES = 5

@@ -4,7 +4,7 @@ import pytest
 from support import raw, s3
 from support.s3 import server
 
-from perennial.base.storage import s3 as store
+from perennial.base import retries
 
 __all__ = ["server"]
 
@@ -14,8 +14,8 @@ def proxy(server, monkeypatch):
     proxy = s3.Proxy(server)
     for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(store, "S3_PAUSE_S", 0.001)
-    monkeypatch.setattr(store, "S3_TRIES_INSIDE", 1)
+    monkeypatch.setattr(retries, "STORE_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "STORE_TRIES_INSIDE", 1)
     yield proxy
     proxy.end()
 

@@ -31,8 +31,8 @@ from perennial.base.errors import PerennialError
 from perennial.release.publishing import bucket as publishing
 from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
-from perennial.base.storage import s3 as store
-store.S3_PAUSE_S = 0.01
+from perennial.base import retries
+retries.STORE_PAUSE_S = 0.01
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
     url, export = line.split("\\t")

@@ -29,8 +29,9 @@ class Entry:
 
     key: str  # below the URL of the store, with `/` between its parts
     size: int  # bytes
-    etag: str  # changes when the content changes: in S3 the ETag, in a folder modification time and size
+    etag: str  # changes with the content: the ETag, Google's generation, or a file's modification time and size
     modified: datetime | None = None  # UTC; None if the response lacks it
+    md5: str | None = None  # of the content, in hexadecimal, where the provider has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
