@@ -120,9 +120,10 @@ def test_runs_start_all_work_as_commands() -> None:
     assert {use for use in uses if not use.startswith("orchestration")} <= known
 
 
-def test_only_storage_imports_boto3() -> None:
+def test_only_storage_imports_the_clients_of_providers() -> None:
     files = python_files("src", "flows", "tasks")
-    users = {file.parent for file in files for module in imported(file) if module.startswith("boto")}
+    clients = ("boto", "azure", "google.cloud", "google.auth")
+    users = {file.parent for file in files for module in imported(file) if module.startswith(clients)}
     assert users == {SOURCE / "perennial" / "base" / "storage"}
 
 

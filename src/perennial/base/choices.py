@@ -2,6 +2,10 @@
 
 from typing import Literal, get_args
 
+# Schemes of URLs in buckets, and how a person writes them; `base/storage` opens each.
+BUCKET_SCHEMES = ("s3", "gs", "azure")
+PLACES = "s3://bucket/prefix, gs://bucket/prefix or azure://container/prefix"
+
 Dataset = Literal[
     "digits", "mnist", "cifar10", "flowers", "imagenet", "visualwakewords", "image_folder", "tfrecord"
 ]

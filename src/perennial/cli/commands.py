@@ -154,9 +154,7 @@ def _publish(
 
 @command(app, "fetch", "Fetch a published version and verify every file.")
 def _fetch(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="Publish folder, s3://bucket/prefix, or a version.")
-    ],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Publish folder, URL in a bucket, or a version.")],
     to: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder to write. [default: NAME-VERSION]")
     ] = None,

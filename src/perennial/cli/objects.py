@@ -30,7 +30,8 @@ app.add_typer(_remote, name="remote", help="Where DVC keeps data and models.")
 def _add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the remote.")],
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="s3://bucket/prefix, a folder, or any URL that DVC takes.")
+        str,
+        typer.Argument(metavar="URL", help="s3://, gs:// or azure://, a folder, or any URL that DVC takes."),
     ],
     *,
     default: Annotated[
@@ -73,7 +74,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
     if any(refused_texts({"url": url})):
         raise ConfigError(
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
-            "boto3 and DVC read them from the environment"
+            "the provider's client and DVC read them from the environment"
         )
     try:
         return _add_verified(name, url, default=default)

@@ -115,7 +115,7 @@ def _why(done: Any) -> str:
 @command(app, "verify", "Check a published model against its provenance and git.")
 def _verify(
     url: Annotated[
-        str, typer.Argument(metavar="PATH|URL", help="Publish folder, s3://bucket/prefix, or a version.")
+        str, typer.Argument(metavar="PATH|URL", help="Publish folder, URL in a bucket, or a version.")
     ],
     params: ParamsOption = PARAMS,
     *,

@@ -18,7 +18,7 @@ from perennial.cli.runner import PARAMS, ParamsOption, command
 
 app = typer.Typer()
 NAME = "classifier"  # of a model without parameters
-POLL_S, POLL_S3_S = 1.0, 10.0
+POLL_S, POLL_BUCKET_S = 1.0, 10.0
 
 
 @command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
@@ -39,7 +39,7 @@ def _serve(  # noqa: PLR0913 - each option is one
     every: Annotated[
         float | None,
         typer.Option(
-            min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, S3: 10]"
+            min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, bucket: 10]"
         ),
     ] = None,
     max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Limit of a request's body.")] = 32,
@@ -68,7 +68,7 @@ def _serve(  # noqa: PLR0913 - each option is one
         batch=max_batch,
         wait_s=max_wait_ms / 1000,
     )
-    poll_s = every or (POLL_S3_S if is_bucket(chosen) else POLL_S)
+    poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
     decision = _decision(params, chosen)
     server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision)
 

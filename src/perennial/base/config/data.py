@@ -36,7 +36,8 @@ class DatasetConfig(Section):
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(
-        None, "changing source, used instead of path: s3://bucket/prefix, an https:// archive, or a path"
+        None,
+        "changing source, used instead of path: s3://, gs:// or azure://, an https:// archive, or a path",
     )
     digests: Literal["pinned", "record"] = option(
         "pinned", "pinned: accept only known files; record: trust the first download, verify later ones"

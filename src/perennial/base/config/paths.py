@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
+from perennial.base.choices import BUCKET_SCHEMES, PLACES
 from perennial.base.config.fields import AnyPath, Section, option
 
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
@@ -117,17 +118,17 @@ def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
 
 
 def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
-    """The folder or S3 URL that `publish.url`, `checkpoints.remote` or the command line names.
+    """The folder or URL of a bucket that `publish.url`, `checkpoints.remote` or the command line names.
 
     Raises:
         ValueError: it is neither, a run may replace it, or it belongs to the project or to dataset.path.
     """
-    if re.fullmatch(r"s3://[^/@?#:\s]+(/[^?#]*)?", url):
+    if re.fullmatch(rf"({'|'.join(BUCKET_SCHEMES)})://[^/@?#:\s]+(/[^?#]*)?", url):
         return url
     if "://" in url:
-        raise ValueError("must be a folder, or s3://bucket/prefix without user, password and query")
+        raise ValueError(f"must be a folder, or {PLACES}, without user, password and query")
     if not url:
-        raise ValueError("must name a folder or s3://bucket/prefix and is empty")
+        raise ValueError(f"must name a folder, or {PLACES}, and is empty")
     if url.startswith("~"):
         raise ValueError("must be a folder written in full; ~ is not expanded")
     _require_outside(Path(url).resolve(), paths, own)

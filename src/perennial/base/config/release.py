@@ -82,7 +82,7 @@ class GateConfig(Section):
 class PublishConfig(Section):
     """Where models that passed the gate are published."""
 
-    url: str | None = option(None, "folder of versions, or s3://bucket/prefix; null: none")
+    url: str | None = option(None, "folder of versions, or s3://, gs:// or azure:// URL; null: none")
 
 
 class RecordConfig(Section):

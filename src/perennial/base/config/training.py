@@ -292,7 +292,8 @@ class CheckpointsConfig(Section):
     interval_steps: Count | None = option(None, "steps between two checkpoints; null: not by steps")
     max_to_keep: Count = option(5, "checkpoints to keep; the last two always stay")
     remote: str | None = option(
-        None, "folder or s3://bucket/prefix for copies, from which another machine resumes; null: none"
+        None,
+        "folder, s3://, gs:// or azure:// URL for copies, from which another machine resumes; null: none",
     )
     remote_interval_s: float = option(60.0, "minimum seconds between two copies to remote", ge=0, le=1e9)
 

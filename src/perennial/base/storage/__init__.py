@@ -1,18 +1,27 @@
-"""One small interface to objects in folders and in S3: list, conditional get, conditional put."""
+"""One small interface to objects in folders and in buckets: list, conditional get, conditional put."""
 
-from collections.abc import Callable, Iterable, Iterator
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from perennial.base.choices import BUCKET_SCHEMES, PLACES
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 16  # of `together`
 WAITING = 4  # queued items per thread
+# By scheme: the module here with its class, and the package and extra that hold the provider's client.
+PROVIDERS = {
+    "s3": ("s3", "S3Store", "boto3", "s3"),
+    "gs": ("google", "GoogleStore", "google.cloud.storage", "gcs"),
+    "azure": ("azure", "AzureStore", "azure.storage.blob", "azure"),
+}
 
 
 class Missing(DataError):
@@ -34,18 +43,6 @@ class Entry:
     md5: str | None = None  # of the content, in hexadecimal, where the provider has it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """S3 settings that override boto3's own."""
-
-    endpoint: str | None = None
-    region: str | None = None
-    profile: str | None = None
-    key_id: str | None = field(default=None, repr=False)
-    secret: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-
-
 class Store(Protocol):
     """The objects below a URL. Any thread may call the methods.
 
@@ -60,7 +57,7 @@ class Store(Protocol):
         """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page.
 
         Raises:
-            Missing: the folder of the store does not exist; in S3 that is an empty one.
+            Missing: the folder of the store does not exist; in a bucket that is an empty one.
         """
 
     def numbers(self) -> tuple[int, ...]:
@@ -77,7 +74,7 @@ class Store(Protocol):
     ) -> Entry:
         """Write an object to a file, which appears only when it is complete; the folder is created.
 
-        With `if_match`, the expected ETag, an interrupted call to S3 leaves its bytes beside the file as
+        With `if_match`, the expected ETag, an interrupted call to a bucket leaves its bytes beside the file as
         `.NAME.part`, and the next call resumes from there. The file is not synced to disk.
 
         Raises:
@@ -121,25 +118,46 @@ class Store(Protocol):
 
 
 def is_bucket(url: str) -> bool:
-    """Whether a URL or path names objects in a bucket, which is S3's for now, and not in a folder."""
-    return url.startswith("s3://")
+    """Whether a URL or path names objects in a bucket of a provider, and not in a folder."""
+    return "://" in url and url.partition("://")[0] in BUCKET_SCHEMES
 
 
-def open_store(url: str, access: Access | None = None) -> Store:
-    """Open the store at `s3://bucket/prefix`, or in a folder, which need not exist yet.
+def options_of(url: str) -> frozenset[str]:
+    """The options of a DVC remote at a URL in a bucket that `open_store` takes."""
+    return frozenset(_class_for(url).OPTIONS)
+
+
+def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
+    """Open the store at a URL of `PLACES`, or in a folder, which need not exist yet.
+
+    Options have the names that DVC gives them in a remote, and override the environment.
 
     Raises:
-        ConfigError: the URL names no bucket or has another scheme, or boto3 is not installed.
+        ConfigError: the URL names no bucket or has another scheme, or the provider's client is not installed.
     """
     if is_bucket(url):
-        from perennial.base.storage.s3 import S3Store  # noqa: PLC0415 - boto3 is optional
-
-        return S3Store(url, access or Access())
+        store: Store = _class_for(url)(url, options or {})
+        return store
     if "://" in url:
-        raise ConfigError(f"{redacted(url)} is neither a folder nor s3://bucket/prefix")
-    from perennial.base.storage.local import LocalStore  # noqa: PLC0415 - not needed for S3
+        raise ConfigError(f"{redacted(url)} is neither a folder nor {PLACES}")
+    from perennial.base.storage.local import LocalStore  # noqa: PLC0415 - not needed for buckets
 
     return LocalStore(Path(url))
+
+
+def _class_for(url: str) -> Any:
+    scheme = url.partition("://")[0]
+    module, name, package, extra = PROVIDERS[scheme]
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # a parent of the package
+        found = None
+    if found is None:
+        raise ConfigError(
+            f"{redacted(url)} needs {package} of the extra `{extra}`; nothing was done; "
+            f"pip install 'perennial-ml[{extra}]', or in a project -r requirements/{extra}.txt"
+        )
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def file_below(folder: Path, key: str) -> Path:

@@ -235,7 +235,8 @@ class BucketStore(ABC):
 
     def _put_parts(self, key: str, file: Path, size: int, condition: Condition) -> Entry:
         parts = self._retried(key, lambda: self._parts(key, file, condition))
-        length = max(PART_BYTES, -(-size // PARTS))
+        unit = 256 << 10  # Google takes multiples of this
+        length = max(PART_BYTES, -(-size // PARTS // unit) * unit)
         try:
             with files.naming(file), file.open("rb") as stream:
                 for number in range(1, -(-size // length) + 1):

@@ -4,36 +4,45 @@ import hashlib
 import os
 import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from perennial.base import retries
 from perennial.base.project.dvc import S3_CHECKSUMS
-from perennial.base.storage import Access, Entry, bucket
+from perennial.base.storage import Entry, bucket
 from perennial.base.storage.bucket import CHUNK_BYTES, CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
 from perennial.base.storage.receive import Target
 from perennial.base.storage.s3_errors import translated
 
 PLAIN_ETAG = re.compile('"([0-9a-f]{32})"')  # of an object that was written in one request
-BY_BOTO3 = Access()
+OPTIONS = {  # of a DVC remote: the names that boto3 gives them
+    "endpointurl": "endpoint_url",
+    "region": "region_name",
+    "profile": "profile_name",
+    "access_key_id": "aws_access_key_id",
+    "secret_access_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+}
 
 
 class S3Store(BucketStore):
     """The objects below `s3://bucket/prefix`; methods as in `Store`.
 
-    Unless `access` sets credentials, region and endpoint, boto3 finds them in the environment, shared files or
-    roles.
+    boto3 finds credentials, region and endpoint in the environment, shared files or roles, unless options of a
+    DVC remote have others.
     """
 
+    OPTIONS = frozenset(OPTIONS)
     scheme = "s3"
     no_such_etag = '"00000000000000000000000000000000"'
 
-    def __init__(self, url: str, access: Access = BY_BOTO3) -> None:
+    def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(url)
-        self._client, self._secrets = _client(access)
+        self._client, self._secrets = _client(options)
 
     def _page(self, prefix: str, after: str | None, *, folders: bool) -> Page:
         options = {"Delimiter": "/"} if folders else {}
@@ -135,7 +144,7 @@ def _conditions(condition: Condition) -> dict[str, str]:
     return {"IfNoneMatch": "*"} if condition.is_new else {}
 
 
-def _client(access: Access) -> tuple[Any, frozenset[str]]:
+def _client(options: Mapping[str, str]) -> tuple[Any, frozenset[str]]:
     """Return a boto3 client, and the secrets that must not appear in messages."""
     import boto3  # noqa: PLC0415 - half a second that most commands do not need
     from botocore.config import Config  # noqa: PLC0415
@@ -153,11 +162,10 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
         if name not in os.environ
     }
     with translated("S3"):
-        session = boto3.session.Session(
-            profile_name=access.profile, region_name=access.region, aws_access_key_id=access.key_id,
-            aws_secret_access_key=access.secret, aws_session_token=access.token,
-        )  # fmt: skip
-        client = session.client("s3", endpoint_url=access.endpoint, config=Config(**settings))
+        given = {OPTIONS[name]: value for name, value in options.items()}
+        endpoint = given.pop("endpoint_url", None)
+        session = boto3.session.Session(**given)
+        client = session.client("s3", endpoint_url=endpoint, config=Config(**settings))
         found = session.get_credentials()
         frozen = found.get_frozen_credentials() if found else None
     return client, frozenset(filter(None, (frozen.secret_key, frozen.token) if frozen else ()))

@@ -89,7 +89,7 @@ def audit(
 ) -> Audit:
     """Compare the objects that commits need with the cache and the remote; removes nothing.
 
-    Compares sizes and, in S3, the digests in the listing. `deep` reads every object. The cache may
+    Compares sizes and, in a bucket, the digests in the listing. `deep` reads every object. The cache may
     lack a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is
     intact in `spare` alone is not lost, and is repaired from there. `own`: only of this pipeline, else of all
     pipelines of the project.
@@ -149,7 +149,7 @@ def _faults(
             found[digest] = "missing"
         elif need.size is not None and not need.is_folder and entry.size != need.size:
             found[digest] = "damaged"
-        elif deep or len(sizes) > 1 or (need.is_folder and not one.side.digests_in_etags):
+        elif deep or len(sizes) > 1 or (need.is_folder and not one.side.digests_listed):
             unclear.add(digest)
         elif one.side.doubtful(digest, entry):
             doubtful.append(digest)
@@ -158,7 +158,7 @@ def _faults(
     # With KMS encryption, ETags are not digests; reading a few objects shows this.
     first = one.side.damaged(doubtful[:TRIED])
     if doubtful and not first:
-        one.side.digests_in_etags = False
+        one.side.digests_listed = False
         log.info("the ETags of the %s are no digests, so sizes alone were compared", one.side.name)
     else:
         unclear.update(doubtful[TRIED:])

@@ -1,4 +1,4 @@
-"""The two sides where DVC keeps objects: its local cache, and a remote in a folder or in S3."""
+"""The two sides where DVC keeps objects: its local cache, and a remote in a folder or in a bucket."""
 
 import hashlib
 import logging
@@ -11,25 +11,16 @@ from pathlib import Path
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.project import dvc
-from perennial.base.storage import Access, Entry, Missing, Store, is_bucket, open_store, together
+from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store, options_of, together
 
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
-PAGE = 1000  # objects per response of S3
+PAGE = 1000  # objects per response
 PARTS = 256  # folders of objects, named by the first two digits
 NAMED = re.compile(r"[0-9a-f]{32}(\.dir)?")  # objects of DVC
 READ_ONLY = 0o444  # as DVC protects its objects
-PLAIN_ETAG = re.compile(r'"?([0-9a-f]{32})"?')
 # Options of a remote that affect transfers, but not the location and names of objects.
 HARMLESS = re.compile(r"url|verify|jobs|.*timeout|type|shared|acl|grant_.*|sse.*|max_.*|use_ssl")
-ACCESS = {
-    "endpointurl": "endpoint",
-    "region": "region",
-    "profile": "profile",
-    "access_key_id": "key_id",
-    "secret_access_key": "secret",
-    "session_token": "token",
-}
 
 
 class Unsupported(PerennialError):
@@ -42,7 +33,7 @@ class Side:
     def __init__(self, name: str, store: Store, folder: Path | None = None) -> None:
         self.name, self.folder, self.url = name, folder, store.url
         self._store = store
-        self.digests_in_etags = folder is None  # until one proves otherwise
+        self.digests_listed = folder is None  # until one proves otherwise
 
     def listing(self, digests: Collection[str]) -> dict[str, Entry]:
         """Find the objects that exist, with list calls only."""
@@ -94,10 +85,9 @@ class Side:
     def doubtful(self, digest: str, entry: Entry) -> bool:
         """Whether the listing shows another digest.
 
-        S3's ETag is the MD5, except for multipart uploads and KMS.
+        With KMS, the MD5 in S3's listing is another digest.
         """
-        plain = PLAIN_ETAG.fullmatch(entry.etag) if self.digests_in_etags else None
-        return plain is not None and plain[1] != digest[:32]
+        return self.digests_listed and entry.md5 not in {None, digest[:32]}
 
     def is_whole(self, digest: str) -> bool:
         """Whether an object exists and matches its digest; reads all of it."""
@@ -180,13 +170,15 @@ def _remote(name: str, options: dict[str, str]) -> Side:
         names = ", ".join(sorted(known)) or "none"
         raise ConfigError(f"DVC has no remote {name}; known: {names}; `perennial remote add`")
     if not is_bucket(url) and not Path(url).is_absolute():
-        raise Unsupported(f"the remote {name} at {redacted(url)} is neither a folder nor in S3")
-    unknown = sorted(key for key in own.keys() - ACCESS.keys() if not HARMLESS.fullmatch(key))
+        raise Unsupported(
+            f"the remote {name} at {redacted(url)} is neither a folder nor in a bucket that perennial knows"
+        )
+    understood = options_of(url) if is_bucket(url) else frozenset()
+    unknown = sorted(key for key in own.keys() - understood if not HARMLESS.fullmatch(key))
     if unknown:
         raise Unsupported(f"the remote {name} has options that only DVC knows: {', '.join(unknown)}")
     if is_bucket(url):
-        access = Access(**{ACCESS[key]: own[key] for key in own.keys() & ACCESS.keys()})
-        return Side("remote", open_store(url, access))
+        return Side("remote", open_store(url, {key: own[key] for key in own.keys() & understood}))
     return Side("remote", open_store(url), Path(url))
 
 

@@ -158,10 +158,10 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
 
 
 def _is_whole(entry: Entry | None, file: Path) -> bool:
-    """Whether an object has this content, by its MD5, which most stores give as the ETag."""
+    """Whether an object has this content, by its MD5, which most stores list."""
     if entry is None or entry.size != file.stat().st_size:
         return False
-    return entry.etag.strip('"') == files.md5(file)
+    return entry.md5 == files.md5(file)
 
 
 def _point(store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]) -> Published:
