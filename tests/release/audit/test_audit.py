@@ -264,7 +264,7 @@ def test_a_listing_of_s3_is_one_request_and_encrypted_etags_cost_three_more(cach
     proxy.asked.clear()
     assert check(cache, held).ok
     assert [method for method, _ in proxy.asked] == ["GET"]
-    monkeypatch.setattr(Side, "doubtful", lambda side, *_: side.digests_in_etags)  # as with KMS
+    monkeypatch.setattr(Side, "doubtful", lambda side, *_: side.digests_listed)  # as with KMS
     proxy.asked.clear()
     assert check(cache, held).ok
     assert len(proxy.asked) == 4
