@@ -16,9 +16,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 16  # of `together`
 WAITING = 4  # queued items per thread
-# By scheme: the module here with its class, and the package and extra that hold the provider's client.
+# By scheme: the module here, its class, the package of the provider's client, and its extra (boto3 has none).
 PROVIDERS = {
-    "s3": ("s3", "S3Store", "boto3", "s3"),
+    "s3": ("s3", "S3Store", "boto3", ""),
     "gs": ("google", "GoogleStore", "google.cloud.storage", "gcs"),
     "azure": ("azure", "AzureStore", "azure.storage.blob", "azure"),
 }

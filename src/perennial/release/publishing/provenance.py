@@ -34,7 +34,10 @@ MATERIALS = (
 SHARED = (  # by the pipelines of a project
     Path(code_digests.FILE),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
-    *(Path("requirements", f"{name}.txt") for name in ("base", OWN.stem, "s3", "gpu", "ray", *EXTRAS)),
+    *(
+        Path("requirements", f"{name}.txt")
+        for name in ("base", OWN.stem, "s3", "gpu", "ray", "gcs", "azure", *EXTRAS)
+    ),
 )
 Reader = Callable[[Path], bytes | None]
 
