@@ -75,7 +75,7 @@ def retrain(
             "convert": convert(),
             "validate": validate(),
             "initialize": initialize(),
-            **search(tune),
+            **({} if tune is None else search(tune)),
             "train": train(),
             "evaluate": evaluate(),
             "export": export(),

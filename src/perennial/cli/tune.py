@@ -30,7 +30,7 @@ app = typer.Typer()
 @command(
     app,
     "tune",
-    "Search settings on the validation split; write the best into params.yaml.",
+    "Search settings by validation scores; keep the best.",
     epilog="A search that was interrupted goes on. Example: `perennial tune --trials 20 --search "
     "train.learning_rate=1e-4..1e-1:log --search train.optimizer=adam,momentum`. See docs/how-to/tune.md.",
 )

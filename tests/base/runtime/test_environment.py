@@ -17,9 +17,10 @@ ROOT = Path(__file__).parents[3]
 NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
 # These read parameters, fetch, lock, show, serve, or compute a standard (digests, checksums, inflate).
 CHANGE_NO_NUMBER = {
-    "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx", "isal",
-    "jinja2", "mlflow", "orjson", "prefect", "prometheus_client", "psutil", "pydantic", "pydantic_core",
-    "ray", "rich", "ruamel", "starlette", "tenacity", "typer", "urllib3", "uvicorn", "wandb", "xxhash",
+    "azure", "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx",
+    "isal", "jinja2", "mlflow", "optuna", "orjson", "prefect", "prometheus_client", "psutil", "pydantic",
+    "pydantic_core", "ray", "requests", "rich", "ruamel", "starlette", "tenacity", "typer", "urllib3",
+    "uvicorn", "wandb", "xxhash",
 }  # fmt: skip
 
 

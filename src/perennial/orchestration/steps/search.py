@@ -11,7 +11,7 @@ from perennial.orchestration.work.failures import StageFailed
 from perennial.orchestration.work.parameters import search_arguments
 
 
-def search(tune: Mapping[str, Any] | None) -> dict[str, str]:
+def search(tune: Mapping[str, Any]) -> dict[str, str]:
     """Search settings, and write the best ones into params.yaml, which the run commits with its results.
 
     A retry, or a run that starts again, goes on with the search. It is no stage, so it adds no result.
@@ -19,8 +19,6 @@ def search(tune: Mapping[str, Any] | None) -> dict[str, str]:
     Raises:
         StageFailed: the search failed or was interrupted.
     """
-    if tune is None:
-        return {}
     log = get_run_logger()
     done = call("tune", "--no-experiment", "--json", *search_arguments(tune), log=log.info)
     if done.exit_code:
