@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from perennial.base import files
 from perennial.data.validation import html
@@ -136,6 +137,7 @@ def _by_trial(trials: Sequence[Trial], metric: str, *, maximizes: bool) -> Plot:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot(title=f"Validation {metric} by trial", xlabel="trial")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for points, color, label in (
             (others, COLORS["soft"], "stopped early"),
             (finished, COLORS["accent"], "finished"),
@@ -157,13 +159,14 @@ def _curves(trials: Sequence[Trial], metric: str, best: Trial | None) -> Plot:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot(title=f"Validation {metric} by evaluation", xlabel="evaluation")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for each in trials:
             chosen = best is not None and each.number == best.number
             color, shown = (
                 COLORS["accent" if chosen else "second" if each.before else "soft"],
                 chosen or each.before,
             )
-            (line,) = axes.plot(range(1, len(each.evaluations) + 1), each.evaluations, color=color)
+            (line,) = axes.plot(range(1, len(each.evaluations) + 1), each.evaluations, ".-", color=color)
             line.set(lw=1.8 if shown else 0.8, alpha=1 if shown else 0.5, zorder=3 if shown else 2)
         axes.grid(axis="y")
 
