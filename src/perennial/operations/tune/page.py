@@ -137,7 +137,7 @@ def _by_trial(trials: Sequence[Trial], metric: str, *, maximizes: bool) -> Plot:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot(title=f"Validation {metric} by trial", xlabel="trial")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for points, color, label in (
             (others, COLORS["soft"], "stopped early"),
             (finished, COLORS["accent"], "finished"),
@@ -159,7 +159,7 @@ def _curves(trials: Sequence[Trial], metric: str, best: Trial | None) -> Plot:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot(title=f"Validation {metric} by evaluation", xlabel="evaluation")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for each in trials:
             chosen = best is not None and each.number == best.number
             color, shown = (
