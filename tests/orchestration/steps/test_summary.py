@@ -1,10 +1,12 @@
 """What Prefect shows of a run."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from prefect import runtime
 
+from perennial.orchestration.steps import monitor
 from perennial.orchestration.steps.progress import progress
 from perennial.orchestration.steps.summary import CLASSES, markdown, run_name
 from perennial.orchestration.work.commands import perennial
@@ -91,3 +93,18 @@ def test_the_name_of_a_run_says_pipeline_date_and_reason(
     monkeypatch.setattr(runtime.flow_run, "parameters", given, raising=False)
     monkeypatch.setattr(runtime.deployment, "name", deployment, raising=False)
     assert run_name() == f"classifier 2026-11-22 02:00, {why}"
+
+
+def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pipelines" / "birds"
+    folder.mkdir(parents=True)
+    (tmp_path / "flows").mkdir()
+    for name in ("params.yaml", "dvc.yaml"):
+        (folder / name).touch()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(
+        runtime.flow_run, "scheduled_start_time", datetime(2026, 11, 22, 2, tzinfo=UTC), raising=False
+    )
+    assert monitor.run_name() == "birds monitor 2026-11-22 02:00"

@@ -60,6 +60,10 @@ class Project:
         start = f"{self.name}-" if self.name else ""
         return name if name.startswith(start) else start + name
 
+    def titled(self, name: str) -> str:
+        """The name of a run of this pipeline, such as `birds monitor 2026-11-22 02:00`."""
+        return f"{self.name} {name}" if self.name else name
+
     def holds(self, path: str | Path) -> bool:
         """Whether a file belongs to this pipeline, and not to another one in its folder."""
         file = self.folder / path

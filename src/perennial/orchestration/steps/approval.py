@@ -39,7 +39,7 @@ class Answer(RunInput):
 def run_name() -> str:
     """The name of a run, such as `classifier: approve 2026-11-22 02:00`."""
     start = runtime.flow_run.scheduled_start_time
-    return f"{runtime.flow_run.parameters['pipeline']}: approve {start:%Y-%m-%d %H:%M}"
+    return Project.find().titled(f"{runtime.flow_run.parameters['pipeline']}: approve {start:%Y-%m-%d %H:%M}")
 
 
 def ask_for_approval() -> None:

@@ -39,7 +39,7 @@ RULES = {
 
 def run_name() -> str:
     """The name of a run, such as `monitor 2026-11-22 02:00`."""
-    return f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+    return Project.find().titled(f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
 
 
 def look() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from prefect import get_run_logger, runtime
 from prefect.artifacts import create_markdown_artifact
 
+from perennial.base.project.layout import Project
 from perennial.orchestration.steps.summary import table
 from perennial.orchestration.work.commands import call, perennial
 from perennial.orchestration.work.failures import StageFailed
@@ -16,7 +17,7 @@ EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
 
 def run_name() -> str:
     """The name of a run, such as `rebuild 2026-11-22 04:00`."""
-    return f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+    return Project.find().titled(f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
 
 
 def unproven() -> list[str]:

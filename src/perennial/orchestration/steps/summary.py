@@ -15,6 +15,7 @@ from prefect.artifacts import (
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from perennial.base.project.layout import Project
 from perennial.orchestration.work.commands import call, perennial
 
 CLASSES = 20  # in the artifact; the report has more
@@ -74,10 +75,11 @@ def completed(facts: Mapping[str, str]) -> State[dict[str, str]]:
 
 
 def run_name() -> str:
-    """The name of a run: pipeline, date and reason, such as `classifier 2026-11-22 02:00, nightly`."""
+    """The name of a run: model, date and reason, such as `classifier 2026-11-22 02:00, nightly`."""
     given, start = runtime.flow_run.parameters, runtime.flow_run.scheduled_start_time
     why = given.get("reason") or runtime.deployment.name or "by hand"
-    return f"{given['pipeline']} {start:%Y-%m-%d %H:%M}, {shorten(why, REASON, placeholder=' ...')}"
+    short = shorten(why, REASON, placeholder=" ...")
+    return Project.find().titled(f"{given['pipeline']} {start:%Y-%m-%d %H:%M}, {short}")
 
 
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:
