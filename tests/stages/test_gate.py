@@ -12,7 +12,7 @@ import pytest
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
-from perennial.model.evaluation import comparison, results
+from perennial.model.evaluation import comparison, intervals, results
 from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
 from perennial.stages.gate import gate
@@ -108,6 +108,7 @@ SLIGHTLY = Model(wrong=(range(4, 40),))  # 4 won: below min_gain
 NOISY = Model(wrong=(range(20, 40), range(100, 114)))  # 20 won, 14 lost: not significant
 DOG_WORSE = Model(wrong=(range(101, 301, 4),))  # recall of dogs 0.8
 DOGS_FORGOTTEN = Model(wrong=(range(1, 57, 4),))  # 14 dogs of 250 wrong, 4 of them lost; 30 others won
+DOGS_LOST = Model(wrong=(range(1, 81, 4),))  # 20 dogs of 250 wrong, 10 of them lost; 30 others won
 HALF_SURE = Model(confidence=0.5)
 LARGE = Model(export_bytes=2_000_000)
 RENAMED = ("cat", "dog", "bird", "shark")
@@ -131,8 +132,12 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
     "gain not significant": (NOISY, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": True, "significance": False}),
     "gain not significant, no test": (NOISY, OLD, {"gate.min_accuracy": 0.9, "gate.significance": None},
                                       {"min_gain": True, "max_class_drop": True}),
-    "one class worse": (DOGS_FORGOTTEN, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": 0.01},
+    "one class worse": (DOGS_LOST, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": 0.01},
                         {"min_gain": True, "significance": True, "max_class_drop": False}),
+    "one class worse, less than the limit": (DOGS_LOST, OLD, {"gate.max_class_drop": 0.04},
+                                             {"significance": True, "max_class_drop": True}),
+    "one class worse, perhaps by chance": (DOGS_FORGOTTEN, OLD, {"gate.max_class_drop": 0.01},
+                                           {"min_gain": True, "significance": True, "max_class_drop": True}),
     "one class worse, allowed": (DOGS_FORGOTTEN, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": None,
                                  "gate.significance": None}, {"min_gain": True}),
     "same weights": (BETTER, replace(BETTER, digest="m"), {}, {"min_accuracy": True, "new_weights": False}),
@@ -195,6 +200,13 @@ def test_a_model_that_is_not_finite_is_never_promoted(
 
 def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None:
     decision = decide(BETTER, OLD)
+    classes = decision["comparison"].pop("classes")
+    low, high = intervals.wilson(245, 250)
+    assert classes == [
+        {"name": name, "examples": 250, "candidate": 0.98, "low": low, "high": high, "champion": 0.96, "won": 5,
+         "lost": 0, "p_value": 1.0, "judged": True}
+        for name in CLASSES
+    ]  # fmt: skip
     assert decision["comparison"] == {
         "examples": 1000, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20), "gain": pytest.approx(0.02),
         "gain_low": pytest.approx(0.0109, abs=1e-4), "gain_high": pytest.approx(0.0291, abs=1e-4),

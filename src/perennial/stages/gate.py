@@ -1,7 +1,7 @@
 """Gate stage: decide whether the new model may replace the champion. A rejection is a result, not a failure."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from perennial.base.config.release import GateConfig
 from perennial.base.errors import DataError, printable
 from perennial.base.runtime import child
 from perennial.model.evaluation import comparison, predictions, results
-from perennial.model.evaluation.comparison import Champion, Comparison, Scores
+from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
 
@@ -23,6 +23,7 @@ LATENCY = "perennial.model.inference.latency"
 LOG = "latency.log"  # of the program that measures latency, in paths.work
 ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
 MB = 1e6
+DROP_LEVEL = 0.05  # how often the drops of an equally good model reject it, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,14 +232,43 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig) -> I
     yield gain
     if limits.significance is not None:
         yield _compared("significance", "p-value of the gain", comparison.p_value, limits.significance)
-    if limits.max_class_drop is not None:
-        where = (
-            f", of class {printable(comparison.dropped_class)}," if comparison.dropped_class is not None else ""
-        )
-        what = f"largest drop of a recall{where}"
-        judged = _compared("max_class_drop", what, comparison.class_drop, limits.max_class_drop)
-        chance = f" (by chance, {100 * comparison.drop_p_value:.2g} % of equally good models drop that much)"
-        yield judged._replace(reason=judged.reason + chance) if comparison.class_drop else judged
+    yield from _drops(comparison, limits)
+
+
+def _drops(compared: Comparison, limits: GateConfig) -> Iterator[Judged]:
+    """Check that no class or slice lost more than its limit, beyond chance.
+
+    A drop counts if the exact McNemar test of the losses finds it at a level of 0.05 divided by the number of
+    classes and slices that are judged (Bonferroni): of equally good models, at most 5 % are rejected, whatever
+    the number of groups and however they overlap.
+    """
+    rules = [
+        ("max_class_drop", "recall", "class", limits.max_class_drop, compared.classes),
+    ]
+    judged = sum(group.judged for *_, limit, found in rules if limit is not None for group in found)
+    for name, score, kind, limit, found in rules:
+        if limit is not None and found:
+            yield _drop(name, f"{score}, of {kind}", limit, found, judged)
+
+
+def _drop(name: str, what: str, limit: float, groups: Sequence[Group], judged: int) -> Judged:
+    """Check the drops of the classes, or of the slices; `judged` groups share the level."""
+    level = DROP_LEVEL / max(judged, 1)
+    beyond = [each for each in groups if each.judged and each.drop > limit and each.p_value <= level]
+    worst = max(beyond or groups, key=lambda group: (group.drop, group.examples))
+    check = Check(name=name, value=worst.drop if beyond else 0.0, limit=limit, passed=not beyond)
+    drop = f"largest drop of a {what} {printable(worst.name)}, {worst.drop:.4g}"
+    counts = f"{worst.won} won and {worst.lost} lost of {worst.examples}"
+    if beyond:
+        chance = f"p-value {worst.p_value:.2g}, at most {level:.2g}: {DROP_LEVEL:g} over {judged} groups"
+        return Judged(check, f"{drop} is above gate.{name} {limit:g} and no chance ({counts}; {chance})")
+    if worst.drop <= 0:
+        return Judged(check, f"no {what.rpartition(' ')[2]} has a lower score than the champion's")
+    if worst.drop <= limit:
+        return Judged(check, f"{drop} is within gate.{name} {limit:g} ({counts})")
+    why = f"p-value {worst.p_value:.2g}, above {level:.2g}: {DROP_LEVEL:g} over {judged} groups"
+    why = why if worst.judged else f"fewer than {comparison.ENOUGH} examples are not judged"
+    return Judged(check, f"{drop} is above gate.{name} {limit:g}, but may be chance ({counts}; {why})")
 
 
 def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Judged:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 from perennial.base.config import advice
 from perennial.model.evaluation import comparison, intervals
@@ -98,13 +98,20 @@ def test_the_interval_of_a_gain_contains_it_about_as_often_as_it_says(examples: 
     assert min(found.values()) >= 0.93
 
 
-@pytest.mark.parametrize(("drop", "classes"), [(0.1, 1), (0.1, 10), (0.2, 10), (0.3, 3)])
-def test_the_chance_of_a_drop_is_how_often_equally_good_models_have_one(drop: float, classes: int) -> None:
-    random, examples = np.random.default_rng(0), np.full(classes, 20)
-    discordant = random.integers(0, 9, classes)
-    lost = random.binomial(discordant, 0.5, (20_000, classes))
-    simulated = ((2 * lost - discordant) / examples >= drop - 1e-9).any(axis=1).mean()
-    assert comparison.chance_of_drop(drop, examples, discordant) == pytest.approx(simulated, abs=0.015)
+@pytest.mark.parametrize("rate", [0.5, 0.8, 0.95])
+def test_wilsons_interval_contains_the_true_share_as_often_as_it_says_on_average(rate: float) -> None:
+    covered = []
+    for examples in range(100, 130):
+        ends = np.array([intervals.wilson(hits, examples) for hits in range(examples + 1)])
+        chances = binom.pmf(np.arange(examples + 1), examples, rate)
+        covered.append(float(chances[(ends[:, 0] <= rate) & (rate <= ends[:, 1])].sum()))
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.01)
+
+
+def test_wilsons_interval_is_that_of_scipy() -> None:
+    for hits, examples in ((0, 10), (7, 10), (306, 340), (50, 50)):
+        expected = binomtest(hits, examples).proportion_ci(method="wilson")
+        assert intervals.wilson(hits, examples) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_the_interval_of_equal_losses_is_not_a_point() -> None:

@@ -1,5 +1,6 @@
 """The champion (the model in use), and its comparison with a candidate on the same test examples."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from perennial.model.evaluation.predictions import TopPredictions
 FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in paths.champion
 SMALLEST = np.finfo(np.float32).tiny
 ADVICE = "`dvc repro champion` makes or restores it"
+ENOUGH = 50  # examples of a slice from which on it is judged
 
 
 class ChampionFile(documents.JsonFile):
@@ -90,6 +92,27 @@ class Scores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Group:
+    """A candidate and the champion on the examples of one class or slice."""
+
+    name: str
+    examples: int
+    candidate: float  # its accuracy, 0..1: for a class, the recall
+    low: float  # ends of its 95 % interval (Wilson)
+    high: float
+    champion: float
+    won: int
+    lost: int
+    p_value: float  # of the losses, by the exact one-sided McNemar test
+    judged: bool  # whether the gate may reject the candidate for it
+
+    @property
+    def drop(self) -> float:
+        """By how much the accuracy is below the champion's; negative where it is above."""
+        return (self.lost - self.won) / self.examples
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A candidate and the champion on the same test examples."""
 
@@ -102,7 +125,8 @@ class Comparison:
     gain_high: float
     class_drop: float  # largest drop of a class's recall, 0..1
     dropped_class: str | None  # the class of that drop; None if no recall dropped
-    drop_p_value: float  # how often a recall of equally good models drops that much by chance
+    drop_p_value: float  # of that class's losses
+    classes: tuple[Group, ...]  # that have examples
     new_classes: tuple[str, ...]  # that the champion does not know
     missing_classes: tuple[str, ...]  # of the champion, that the candidate does not know
 
@@ -146,12 +170,9 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
     ours, theirs = correct(candidate, champion)
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     low, high = intervals.gain(won, lost, len(ours))
-    count = len(candidate.classes)
-    drops = recall(candidate.labels, theirs, count) - recall(candidate.labels, ours, count)
-    worst = int(np.nanargmax(drops))
-    drop = max(0.0, float(drops[worst]))
-    examples = np.bincount(candidate.labels, minlength=count)
-    discordant = np.bincount(candidate.labels[ours != theirs], minlength=count)
+    classes = groups(candidate.labels, candidate.classes, ours, theirs)
+    worst = max(classes, key=lambda group: group.drop)
+    dropped = worst.drop > 0
     return Comparison(
         examples=len(ours),
         won=won,
@@ -160,12 +181,40 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
         gain=(won - lost) / len(ours),
         gain_low=low,
         gain_high=high,
-        class_drop=drop,
-        dropped_class=candidate.classes[worst] if drop else None,
-        drop_p_value=chance_of_drop(drop, examples, discordant),
+        class_drop=worst.drop if dropped else 0.0,
+        dropped_class=worst.name if dropped else None,
+        drop_p_value=worst.p_value if dropped else 1.0,
+        classes=classes,
         new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
         missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),
     )
+
+
+def groups(
+    of: NDArray[np.int64], names: Sequence[str], ours: NDArray[np.bool_], theirs: NDArray[np.bool_],
+    least: int = 1,
+) -> tuple[Group, ...]:  # fmt: skip
+    """Compare two models in each group that has examples.
+
+    `of` is the index in `names` of each example's group, [N]; `ours` and `theirs` whether each model is right,
+    [N]; a group is judged from `least` examples on.
+    """
+    counts = [
+        np.bincount(of[mask], minlength=len(names)).tolist()
+        for mask in (slice(None), ours, theirs, ours & ~theirs, theirs & ~ours)
+    ]
+    found = []
+    for name, examples, hits, champion, won, lost in zip(names, *counts, strict=True):
+        if examples:
+            low, high = intervals.wilson(hits, examples)
+            found.append(
+                Group(
+                    name=name, examples=examples, candidate=hits / examples, low=low, high=high,
+                    champion=champion / examples, won=won, lost=lost, p_value=mcnemar(lost, won),
+                    judged=examples >= least,
+                )
+            )  # fmt: skip
+    return tuple(found)
 
 
 def mcnemar(won: int, lost: int) -> float:
@@ -174,20 +223,6 @@ def mcnemar(won: int, lost: int) -> float:
     If the models are equally good, each is as likely won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
     """
     return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
-
-
-def chance_of_drop(drop: float, examples: NDArray[np.int64], discordant: NDArray[np.int64]) -> float:
-    """How often the recall of any class drops by `drop` or more by chance, if the models are equally good.
-
-    `examples` of each class, and the `discordant` ones that only one of the models gets right, of which each
-    is as likely won as lost. The classes have different examples, so their drops are independent.
-    """
-    if drop <= 0:
-        return 1.0
-    # lost - won >= drop * examples, where won + lost = discordant; less a rounding error of the recalls
-    lost = np.ceil((discordant + drop * examples) / 2 - 1e-9)
-    chances = np.where(lost <= discordant, bdtrc(np.minimum(lost, discordant) - 1, discordant, 0.5), 0.0)
-    return float(1 - np.prod(1 - chances[examples > 0]))
 
 
 def recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:
