@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from perennial.base import config
-from perennial.base.errors import ConfigError, DataError, listed
+from perennial.base.errors import ConfigError, DataError, listed, redacted
 from perennial.base.runtime import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 
@@ -63,6 +63,10 @@ def _forget(
     because: Annotated[str, typer.Option(metavar="TEXT", help="Reason, which is recorded.")],
     params: ParamsOption = PARAMS,
     *,
+    kept: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="Remove them also from what `serve --keep` has kept there."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
@@ -86,7 +90,18 @@ def _forget(
     if new:
         lines.append("`perennial run` trains without them; sources, earlier versions and their data keep them")
     document = {"file": file, "added": new, "excluded": len(excluded.digests), "not_in_records": absent}
+    if kept is not None:
+        removed = _forget_kept(kept, images, digests)
+        lines.append(f"{redacted(kept)}: removed {removed} kept image{'' if removed == 1 else 's'}")
+        document["kept_removed"] = removed
     output(document, lines, as_json=as_json)
+
+
+def _forget_kept(url: str, images: list[Path], digests: list[str]) -> int:
+    """Remove images from a place; a photo is kept without its metadata, so its file has another digest."""
+    place = importlib.import_module("perennial.operations.capture.place")
+    named = [place.digest_of(each.read_bytes()) for each in images if each.is_file()]
+    return int(place.forget(place.open_store(url), [*digests, *filter(None, named)]))
 
 
 def _digest(image: Path) -> str | None:

@@ -5,7 +5,7 @@ import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,26 @@ from perennial.cli.runner import PARAMS, ParamsOption, command
 app = typer.Typer()
 NAME = "classifier"  # of a model without parameters
 POLL_S, POLL_BUCKET_S = 1.0, 10.0
+Name = Annotated[
+    str | None, typer.Option(help="Name of the model in URLs. [default: record.artifact, else classifier]")
+]
+Every = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, bucket: 10]"
+    ),
+]
+MaxWait = Annotated[
+    float, typer.Option(min=0, max=1000, help="Time to wait for a batch to fill, in milliseconds.")
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(metavar="PLACE", help="Folder or bucket for images to label later. [default: keep none]"),
+]
+KeepShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the images that is kept.")]
+KeepPerDay = Annotated[int, typer.Option(min=1, help="Limit of kept images a day.")]
+KeepMb = Annotated[int, typer.Option(min=1, help="Limit of the place's size.")]
+KeepDays = Annotated[int, typer.Option(min=1, help="Days after which kept images are removed.")]
 
 
 @command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
@@ -31,17 +51,10 @@ def _serve(  # noqa: PLR0913 - each option is one
         ),
     ] = None,
     *,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the model in URLs. [default: record.artifact, else classifier]")
-    ] = None,
+    name: Name = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8501,
-    every: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, bucket: 10]"
-        ),
-    ] = None,
+    every: Every = None,
     max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Limit of a request's body.")] = 32,
     max_megapixels: Annotated[int, typer.Option(min=1, max=80, help="Limit of an image.")] = 50,
     max_instances: Annotated[int, typer.Option(min=1, max=10_000, help="Limit of images per request.")] = 128,
@@ -49,9 +62,12 @@ def _serve(  # noqa: PLR0913 - each option is one
         int, typer.Option(min=1, max=100_000, help="Limit of waiting images; more get 503.")
     ] = 1024,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Limit of images per model call.")] = 32,
-    max_wait_ms: Annotated[
-        float, typer.Option(min=0, max=1000, help="Time to wait for a batch to fill, in milliseconds.")
-    ] = 0,
+    max_wait_ms: MaxWait = 0,
+    keep: Keep = None,
+    keep_share: KeepShare = 0.01,
+    keep_per_day: KeepPerDay = 1000,
+    keep_mb: KeepMb = 1024,
+    keep_days: KeepDays = 30,
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
@@ -68,9 +84,17 @@ def _serve(  # noqa: PLR0913 - each option is one
         batch=max_batch,
         wait_s=max_wait_ms / 1000,
     )
+    bounds = {"share": keep_share, "per_day": keep_per_day, "bytes": keep_mb << 20, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
-    decision = _decision(params, chosen)
-    server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision)
+    kept, decision = keep and _capture(keep, bounds), _decision(params, chosen)
+    server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, keep=kept)
+
+
+def _capture(url: str, limits: dict[str, float]) -> tuple[Any, Any]:
+    """The place of kept images, and its limits."""
+    capture = importlib.import_module("perennial.operations.capture.keeper")
+    place = importlib.import_module("perennial.operations.capture.place")
+    return place.open_place(url), capture.CaptureLimits(**limits)
 
 
 def _model(params: Path) -> tuple[str, str]:

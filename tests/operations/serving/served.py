@@ -13,7 +13,9 @@ import httpx
 from support.exports import list_files
 from support.inference import World
 
+from perennial.base.storage import Store
 from perennial.model.inference.classifier import Classifier
+from perennial.operations.capture.keeper import CaptureLimits
 from perennial.operations.serving.requests import ServingLimits
 from perennial.operations.serving.server import SWITCH_S, ModelServer, listen, url
 from perennial.release.publishing import folder
@@ -26,11 +28,18 @@ MODEL = f"v1/models/{NAME}"
 
 @contextmanager
 def serving(
-    model: Path | str, *, poll_s: float = 0.1, decision: Path | None = None, **limits: float
+    model: Path | str,
+    *,
+    poll_s: float = 0.1,
+    decision: Path | None = None,
+    keep: tuple[Store, CaptureLimits] | None = None,
+    **limits: float,
 ) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
     listener = listen("127.0.0.1", 0)
-    server = ModelServer(NAME, str(model), ServingLimits(**limits), poll_s, listener, decision)  # type: ignore[arg-type]
+    server = ModelServer(
+        NAME, str(model), ServingLimits(**limits), poll_s, listener, decision=decision, keep=keep
+    )  # type: ignore[arg-type]
     thread = threading.Thread(target=server.run)
     address = url(listener)
     thread.start()

@@ -135,6 +135,17 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
     return stream.getvalue()
 
 
+def without_metadata(encoded: bytes) -> bytes:
+    """A JPEG or PNG as records hold it, with the same pixels, but without EXIF (place, time, camera) and texts.
+
+    Raises:
+        Refused: it is damaged.
+    """
+    if encoded.startswith(jpeg.START):
+        return jpeg.without_metadata(encoded)
+    return png_file.check(encoded).for_decoder(encoded)
+
+
 def is_kept(content: bytes) -> bool:
     """Whether a record keeps an image file byte for byte; detects damage only in the structure of a JPEG.
 

@@ -89,6 +89,16 @@ class Jpeg:
         return b"".join((*pieces, jpeg[first.start : self.end]))
 
 
+def without_metadata(jpeg: bytes) -> bytes:
+    """The same pixels without EXIF, XMP, comments, other segments of programs, and bytes after the end marker.
+
+    Raises:
+        Refused: it has more segments than programs write.
+    """
+    kept = [each for each in segments(jpeg) if each.marker != END and _is_needed(jpeg, each)]
+    return b"".join((START[:2], *(jpeg[each.start : each.stop] for each in kept), bytes((MARK, END))))
+
+
 def read(jpeg: bytes) -> Jpeg:
     """Read all segments up to the end marker.
 

@@ -168,6 +168,15 @@ class Classifier:
                 _require_finite(each)
         return outputs
 
+    def encoded(self, image: ImageSource) -> bytes:
+        """Read an image as the model gets it: PNG or JPEG, as a record would hold it.
+
+        Raises:
+            UnusableImage: with the reason.
+        """
+        read = image.read(self._budget, self._transparency)
+        return inputs.limited(read, self._budget, self._max_side)
+
     def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
         _require_finite(probabilities)
         classes = (
@@ -185,9 +194,7 @@ class Classifier:
             if stopped.is_set():  # the caller is gone
                 raise CancelledError
             try:
-                encoded = inputs.limited(
-                    image.read(self._budget, self._transparency), self._budget, self._max_side
-                )
+                encoded = self.encoded(image)
                 size = self._pixels(encoded)
             except UnusableImage as error:
                 outputs[index] = BadImage(filename=image.name, reason=str(error))

@@ -74,6 +74,7 @@ class ImageSource:
 
     name: str
     read: Callable[[PixelBudget, Transparency], bytes]
+    size: int = 0  # bytes of it that are in memory already
 
 
 @dataclass(frozen=True)

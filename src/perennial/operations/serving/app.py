@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from perennial.base.errors import printable
 from perennial.base.runtime import parallel
 from perennial.data.validation import html
+from perennial.operations.capture.keeper import Keeper
 from perennial.operations.serving import requests
 from perennial.operations.serving.batching import Batcher
 from perennial.operations.serving.metrics import ServingMetrics
@@ -67,6 +68,7 @@ class Service:
         rejected: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
+        self.keeper: Keeper | None = None
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
@@ -114,6 +116,8 @@ class Service:
         names = version.classifier.classes
         build = partial(requests.answer, parsed.form, outputs, names, version.number)
         content = build() if len(outputs) * len(names) <= FEW else await self._in_thread(build)
+        if self.keeper:
+            self.keeper.offer(version.number, version.classifier, parsed.images, outputs)
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:

@@ -35,6 +35,8 @@ class ServingMetrics:
         text = "Images by their most probable class."
         self._predictions = counter("perennial_predictions", text, ("class",))
         self._bad = counter("perennial_bad_images", "Rejected images.")
+        text = "Images chosen to be kept, by what became of them."
+        self._kept = counter("perennial_kept_images", text, ("result",))
         self._loads = counter("perennial_model_loads", "Loaded and refused versions.", ("result",))
         text = "The served version."
         self._model = gauge("perennial_model_info", text, ("version", "architecture"))
@@ -51,6 +53,10 @@ class ServingMetrics:
             self._model.clear()
             self._model.labels(version.number, str(version.card.get("architecture", ""))).set(1)
             self._loaded.set(version.loaded)
+
+    def kept(self, result: str) -> None:
+        """Count an image that was chosen to be kept."""
+        self._kept.labels(result).inc()
 
     def predicted(self, outputs: Iterable[Output], classes: Sequence[str]) -> None:
         """Count the images of a request."""

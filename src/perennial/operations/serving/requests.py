@@ -147,9 +147,11 @@ def _image(name: str, value: object, signature: str, limits: ServingLimits) -> I
     if isinstance(value, dict) and value.keys() == {NAME}:
         value = value[NAME]
     if isinstance(value, dict) and value.keys() == {"b64"}:
-        kind, read = FILES, partial(_read, _decoded(name, value["b64"]), limits.pixels)
+        content = _decoded(name, value["b64"])
+        kind, read, size = FILES, partial(_read, content, limits.pixels), len(content)
     elif isinstance(value, list):
-        kind, read = PIXELS, partial(_encode, _pixels(name, value))
+        pixels = _pixels(name, value)
+        kind, read, size = PIXELS, partial(_encode, pixels), pixels.nbytes
     else:
         raise RequestRefused(
             400, f'{name} is {_kind(value)}, expected {{"b64": file}} or pixels as nested lists'
@@ -157,7 +159,7 @@ def _image(name: str, value: object, signature: str, limits: ServingLimits) -> I
     if kind not in SIGNATURES[signature]:
         takes = "pixels as nested lists" if signature == PIXELS else 'files, {"b64": ...}'
         raise RequestRefused(400, f"{name} does not fit the signature {signature}, which takes {takes}")
-    return ImageSource(name, read)
+    return ImageSource(name, read, size)
 
 
 def _decoded(name: str, text: object) -> bytes:

@@ -17,6 +17,8 @@ import uvicorn
 
 from perennial.base.errors import ConfigError
 from perennial.base.runtime import process
+from perennial.base.storage import Store
+from perennial.operations.capture.keeper import CaptureLimits, Keeper
 from perennial.operations.serving import app
 from perennial.operations.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
 from perennial.operations.serving.conversion import Converter
@@ -39,6 +41,7 @@ class ModelServer:
         poll_s: seconds between checks for a new version.
         listener: listening socket, which `run` closes.
         decision: the gate's decision about the model, if it is a project's.
+        keep: place and limits of images to keep from the traffic.
     """
 
     def __init__(
@@ -48,12 +51,16 @@ class ModelServer:
         limits: ServingLimits,
         poll_s: float,
         listener: socket.socket,
+        *,
         decision: Path | None = None,
+        keep: tuple[Store, CaptureLimits] | None = None,
     ) -> None:
         self.error: Exception | None = None
         self.idle = True  # after `run`: no thread is still running TensorFlow
         self._listener = listener
         self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
+        if keep:
+            self.service.keeper = Keeper(keep[0], name, keep[1], self.service.metrics.kept)
         self.budget = Converter(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
         configured = uvicorn.Config(
@@ -78,9 +85,13 @@ class ModelServer:
             PerennialError, OSError: the first model cannot be loaded.
         """
         self.follower.start(self._fail)
+        if keeper := self.service.keeper:
+            keeper.start(self._fail)
         try:
             self._uvicorn.run([self._listener])
         finally:
+            if keeper:
+                keeper.close()
             self.idle = all((self.follower.stop(), self.service.close()))
             self.budget.close()
         if self.error:
@@ -145,6 +156,7 @@ def serve(
     port: int,
     poll_s: float,
     decision: Path | None = None,
+    keep: tuple[Store, CaptureLimits] | None = None,
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then answer pending requests.
 
@@ -157,7 +169,7 @@ def serve(
     listener = listen(host, port)
     _allow_files(2 * CONNECTIONS + OTHER_FILES)
     sys.setswitchinterval(SWITCH_S)
-    server = ModelServer(name, model, limits, poll_s, listener, decision)
+    server = ModelServer(name, model, limits, poll_s, listener, decision=decision, keep=keep)
     log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
     with _signals(server.stop):
         server.run()

@@ -1,0 +1,1 @@
+"""Images that a server keeps from its traffic, to be labelled later."""

@@ -1,0 +1,208 @@
+"""Keep a share of the images that a server has answered, without ever delaying an answer.
+
+The event loop only draws a number and puts chosen images into a bounded queue; a thread writes them. While the
+place is full, slow or away, images are not kept but counted.
+"""
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.storage import Store
+from perennial.data.images import BadImage, Refused, accept
+from perennial.model.inference.classifier import Classifier, Probabilities
+from perennial.model.inference.inputs import ImageSource, UnusableImage
+from perennial.operations.capture import place
+from perennial.operations.capture.place import KeptImage
+
+log = logging.getLogger(__name__)
+RANDOM = "random"  # the reason of a record
+QUEUED = 256  # images
+QUEUED_BYTES = 64 << 20
+FLUSH_S, FLUSH_RECORDS = 10.0, 500  # records are written after so long, or so many
+PAUSE_S, PAUSE_MAX_S = 1.0, 60.0  # after the place failed; doubled at every failure
+CLOSE_S = 2.0  # for the last records of a server that stops
+Result = Literal["kept", "limit", "full", "busy", "away", "unusable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureLimits:
+    """What is kept at most."""
+
+    share: float  # of the images, 0..1
+    per_day: int  # images of this place and day
+    bytes: int  # of the place
+    days: int  # after which a day is removed
+
+
+class _Chosen(NamedTuple):
+    """An image that was drawn, with its answer."""
+
+    seconds: float  # since 1970
+    version: str
+    classifier: Classifier
+    image: ImageSource
+    probabilities: Probabilities
+
+
+class Keeper:
+    """Keeps images of a model's traffic in a place.
+
+    Args:
+        store: the place.
+        model: its name in URLs.
+        limits: what is kept at most.
+        count: called with a result for each image that was chosen.
+    """
+
+    def __init__(
+        self, store: Store, model: str, limits: CaptureLimits, count: Callable[[Result], object]
+    ) -> None:
+        self._store, self._model, self._limits, self._count = store, model, limits, count
+        self._queue: queue.SimpleQueue[_Chosen | None] = queue.SimpleQueue()
+        self._queued = self._queued_bytes = 0
+        self._lock = threading.Lock()
+        self._random = secrets.SystemRandom()
+        self._away_until, self._pause_s = 0.0, PAUSE_S
+        self._records: list[KeptImage] = []
+        self._flush_at = time.monotonic() + FLUSH_S
+        self._day, self._bytes, self._images = "", 0, 0
+        self._thread = threading.Thread(target=self._run, name="keep", daemon=True)
+
+    def start(self, failed: Callable[[Exception], object]) -> None:
+        """Start the thread; `failed` gets a ConfigError, such as a bucket that does not exist."""
+        self._failed = failed
+        self._thread.start()
+
+    def offer(
+        self,
+        version: str,
+        classifier: Classifier,
+        images: Sequence[ImageSource],
+        outputs: Sequence[Probabilities | BadImage],
+    ) -> None:
+        """Draw images of an answered request; never waits."""
+        for image, output in zip(images, outputs, strict=True):
+            if self._random.random() < self._limits.share and not isinstance(output, BadImage):
+                self._enqueue(_Chosen(time.time(), version, classifier, image, output))
+
+    def close(self) -> None:
+        """Write the records of kept images, and stop; what still waits is not kept."""
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
+        self._store.stop()
+
+    def _enqueue(self, chosen: _Chosen) -> None:
+        if time.monotonic() < self._away_until:
+            self._count("away")
+            return
+        with self._lock:
+            room = self._queued < QUEUED and self._queued_bytes + chosen.image.size <= QUEUED_BYTES
+            if room:
+                self._queued += 1
+                self._queued_bytes += chosen.image.size
+        if room:
+            self._queue.put(chosen)
+        else:
+            self._count("busy")
+
+    def _run(self) -> None:
+        try:
+            self._begin(place.today())
+        except ConfigError as error:
+            self._failed(error)
+            return
+        except (PerennialError, OSError) as error:
+            self._pause(error)
+        while True:
+            try:
+                chosen = self._queue.get(timeout=max(self._flush_at - time.monotonic(), 0))
+            except queue.Empty:
+                self._attempt(self._flush)
+                continue
+            if chosen is None:
+                self._attempt(self._flush)
+                return
+            with self._lock:
+                self._queued -= 1
+                self._queued_bytes -= chosen.image.size
+            result = self._attempt(lambda: self._keep(chosen))  # noqa: B023 - called at once
+            self._count(result or "away")
+
+    def _attempt(self, work: Callable[[], "Result"]) -> "Result | None":
+        """Use the place; None if it fails, and then nothing is kept for a while."""
+        try:
+            result = work()
+        except (PerennialError, OSError) as error:
+            self._pause(error)
+            return None
+        if self._pause_s > PAUSE_S:
+            log.info("images are kept in %s again", redacted(self._store.url))
+        self._pause_s = PAUSE_S
+        return result
+
+    def _pause(self, error: Exception) -> None:
+        if self._pause_s == PAUSE_S:
+            log.warning("images are not kept while %s fails: %s", redacted(self._store.url), error)
+        self._away_until = self._flush_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+    def _keep(self, chosen: _Chosen) -> Result:
+        day = datetime.fromtimestamp(chosen.seconds, UTC).date().isoformat()
+        if day > self._day:
+            self._begin(day)
+        if self._images >= self._limits.per_day:
+            return "limit"
+        if self._bytes >= self._limits.bytes:
+            return "full"
+        try:
+            encoded = accept.without_metadata(chosen.classifier.encoded(chosen.image))
+        except (UnusableImage, Refused):
+            return "unusable"
+        sha256 = place.put_image(self._store, self._day, encoded)
+        self._records.append(self._record(chosen, sha256))
+        self._images += 1
+        self._bytes += len(encoded)
+        if len(self._records) >= FLUSH_RECORDS:
+            self._flush()
+        return "kept"
+
+    def _begin(self, day: str) -> None:
+        """Begin a day: write the records of the last one, remove old days, and count what is there."""
+        self._flush()
+        removed = place.remove_before(self._store, self._limits.days)
+        if removed:
+            log.info("removed %d kept files older than %d days", removed, self._limits.days)
+        self._bytes, self._images = place.usage(self._store, day)
+        self._day = day
+
+    def _record(self, chosen: _Chosen, sha256: str) -> KeptImage:
+        first = np.argsort(-chosen.probabilities, kind="stable")[: place.TOP].tolist()
+        classes = chosen.classifier.classes
+        return KeptImage(
+            time=datetime.fromtimestamp(chosen.seconds, UTC).isoformat(timespec="milliseconds"),
+            model=self._model,
+            version=chosen.version,
+            sha256=sha256,
+            top=tuple((classes[index], round(float(chosen.probabilities[index]), 6)) for index in first),
+            reason=RANDOM,
+            probability=self._limits.share,
+        )
+
+    def _flush(self) -> Result:
+        """Write the records of a day since the last time."""
+        if self._records:
+            name = f"{datetime.now(UTC):%H%M%S}-{secrets.token_hex(8)}"
+            place.put_records(self._store, self._day, name, self._records)
+            self._records = []
+        self._flush_at = time.monotonic() + FLUSH_S
+        return "kept"

@@ -1,0 +1,185 @@
+"""Where a server keeps images: a folder or bucket that has a folder for each day (UTC).
+
+    2026-11-27/images/<sha256>.jpg or .png      as the model got it, without metadata
+    2026-11-27/records/<time>-<random>.jsonl    a line for each time that an image was kept
+
+Whole days are removed when they are old. Other files in the place are never touched.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perennial.base import files
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store
+from perennial.data.images import Refused, accept, jpeg
+from perennial.model.inference import inputs
+
+KEY = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)/(images/(?P<sha256>[0-9a-f]{64})\.(jpg|png)|records/[\w-]+\.jsonl)")
+TOP = 5  # classes of a record
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptImage:
+    """A line of the records: an image that was kept, and what the model said of it."""
+
+    time: str  # ISO 8601, UTC
+    model: str
+    version: str
+    sha256: str  # of the kept file
+    top: tuple[tuple[str, float], ...]  # the most probable classes, at most TOP, with their probabilities
+    reason: str  # why it was kept: random
+    probability: float  # with which an image was chosen for this reason, 0..1
+
+    @property
+    def day(self) -> str:
+        """The name of its folder."""
+        return self.time[:10]
+
+
+class Usage(NamedTuple):
+    """What a place holds."""
+
+    bytes: int
+    today: int  # images of the day
+
+
+def open_place(url: str) -> Store:
+    """Open a folder, which is made, or the store at a URL.
+
+    Raises:
+        ConfigError: the folder cannot be written, or the URL names no store.
+    """
+    if not is_bucket(url):
+        folder = Path(url)
+        try:
+            files.make_folder(folder)
+        except OSError as error:
+            raise ConfigError(
+                f"{folder} cannot be made: {error.strerror or error}; name another place"
+            ) from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"{folder} cannot be written by this user; name another place")
+    return open_store(url)
+
+
+def today() -> str:
+    """The name of the day's folder."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def put_image(store: Store, day: str, encoded: bytes) -> str:
+    """Write an image without metadata, and return its SHA-256; the same image takes its space once a day."""
+    sha256 = hashlib.sha256(encoded).hexdigest()
+    store.put(image_key(day, sha256, encoded), encoded)
+    return sha256
+
+
+def digest_of(content: bytes) -> str | None:
+    """The SHA-256 under which a server keeps a file; None for one that it cannot classify.
+
+    It is another one if the model takes images with another `max_side` or transparency.
+    """
+    try:
+        encoded = accept.without_metadata(inputs.to_encoded(content, inputs.PixelBudget()))
+    except (inputs.UnusableImage, Refused):
+        return None
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def image_key(day: str, sha256: str, encoded: bytes) -> str:
+    """The key of an image in the place."""
+    return f"{day}/images/{sha256}.{'jpg' if encoded.startswith(jpeg.START) else 'png'}"
+
+
+def put_records(store: Store, day: str, name: str, records: Iterable[KeptImage]) -> None:
+    """Write the records of a day as an object of their own."""
+    lines = (json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in records)
+    store.put(f"{day}/records/{name}.jsonl", "".join(lines).encode())
+
+
+def usage(store: Store, day: str) -> Usage:
+    """Count the bytes of all days, and the images of one."""
+    size = images = 0
+    for entry, found in _ours(store):
+        size += entry.size
+        images += found["day"] == day and found["sha256"] is not None
+    return Usage(size, images)
+
+
+def read(store: Store) -> Iterator[KeptImage]:
+    """Yield all records, the oldest objects first.
+
+    Raises:
+        DataError: a line is not valid; names the object and the line.
+    """
+    for entry, found in _ours(store):
+        if found["sha256"] is None:
+            yield from _records(store, entry.key)
+
+
+def remove_before(store: Store, days: int) -> int:
+    """Remove the folders of days that ended more than `days` days ago; returns the number of objects."""
+    first = (datetime.now(UTC).date() - timedelta(days)).isoformat()
+    old = [entry.key for entry, found in _ours(store) if found["day"] < first]
+    for key in old:
+        store.delete(key)
+    return len(old)
+
+
+def forget(store: Store, digests: Collection[str]) -> int:
+    """Remove images and what the records say of them; returns the number of removed images.
+
+    Records go first: a removal that is interrupted leaves an image without a record, which is found again.
+    """
+    images, removed = [], set(digests)
+    for entry, found in _ours(store):
+        if found["sha256"] in removed:
+            images.append(entry.key)
+        elif found["sha256"] is None:
+            _without(store, entry, removed)
+    for key in images:
+        store.delete(key)
+    return len(images)
+
+
+def _without(store: Store, entry: Entry, digests: Collection[str]) -> None:
+    """Replace the records in an object by those of other images."""
+    records = list(_records(store, entry.key))
+    others = [each for each in records if each.sha256 not in digests]
+    if not others:
+        store.delete(entry.key)
+    elif len(others) < len(records):
+        day, _, name = entry.key.split("/")
+        put_records(store, day, name.removesuffix(".jsonl"), others)
+
+
+def _ours(store: Store) -> Iterator[tuple[Entry, "re.Match[str]"]]:
+    """The objects that servers have written, listed before any is changed."""
+    with suppress(Missing):  # a folder that is made with the first image
+        yield from [(entry, found) for entry in store.list() if (found := KEY.fullmatch(entry.key))]
+
+
+def _records(store: Store, key: str) -> list[KeptImage]:
+    content, _ = store.get_bytes(key)
+    records = []
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            records.append(_record(json.loads(line)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(
+                f"{store.url}/{key}: line {number} is no record of a kept image: {error}; remove the line"
+            ) from error
+    return records
+
+
+def _record(line: dict[str, Any]) -> KeptImage:
+    return KeptImage(**{**line, "top": tuple((str(name), float(share)) for name, share in line["top"])})
