@@ -26,6 +26,8 @@ def keep(store, day: str, *images: bytes) -> list[KeptImage]:
             top=(("cat", 0.75), ("dog", 0.25)),
             reason="random",
             probability=0.01,
+            candidate="8",
+            candidate_top=(("dog", 0.5),),
         )
         for image in images
     ]

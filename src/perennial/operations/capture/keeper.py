@@ -25,7 +25,6 @@ from perennial.operations.capture import place
 from perennial.operations.capture.place import KeptImage
 
 log = logging.getLogger(__name__)
-RANDOM = "random"  # the reason of a record
 QUEUED = 256  # images
 QUEUED_BYTES = 64 << 20
 FLUSH_S, FLUSH_RECORDS = 10.0, 500  # records are written after so long, or so many
@@ -194,7 +193,7 @@ class Keeper:
             version=chosen.version,
             sha256=sha256,
             top=tuple((classes[index], round(float(chosen.probabilities[index]), 6)) for index in first),
-            reason=RANDOM,
+            reason="random",
             probability=self._limits.share,
         )
 

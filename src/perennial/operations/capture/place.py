@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError
@@ -25,6 +25,10 @@ from perennial.model.inference import inputs
 
 KEY = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)/(images/(?P<sha256>[0-9a-f]{64})\.(jpg|png)|records/[\w-]+\.jsonl)")
 TOP = 5  # classes of a record
+TOPS = ("top", "candidate_top")  # fields
+Top = tuple[tuple[str, float], ...]  # the most probable classes, at most TOP, with their probabilities
+# Why an image was kept: drawn from all, or from those in which the candidate in the shadow disagreed.
+Reason = Literal["random", "disagreement"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +39,11 @@ class KeptImage:
     model: str
     version: str
     sha256: str  # of the kept file
-    top: tuple[tuple[str, float], ...]  # the most probable classes, at most TOP, with their probabilities
-    reason: str  # why it was kept: random
+    top: Top
+    reason: Reason
     probability: float  # with which an image was chosen for this reason, 0..1
+    candidate: str | None = None  # the version in the shadow, if it answered
+    candidate_top: Top = ()
 
     @property
     def day(self) -> str:
@@ -182,4 +188,5 @@ def _records(store: Store, key: str) -> list[KeptImage]:
 
 
 def _record(line: dict[str, Any]) -> KeptImage:
-    return KeptImage(**{**line, "top": tuple((str(name), float(share)) for name, share in line["top"])})
+    tops = {key: tuple((str(name), float(share)) for name, share in line.get(key, ())) for key in TOPS}
+    return KeptImage(**{**line, **tops})
