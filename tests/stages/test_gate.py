@@ -15,6 +15,7 @@ from perennial.base.errors import DataError, QualityError
 from perennial.model.evaluation import comparison, intervals, results
 from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.slices import Slices
 from perennial.stages.gate import gate
 
 CLASSES = ("cat", "dog", "bird", "fish")
@@ -210,7 +211,8 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
     assert decision["comparison"] == {
         "examples": 1000, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20), "gain": pytest.approx(0.02),
         "gain_low": pytest.approx(0.0109, abs=1e-4), "gain_high": pytest.approx(0.0291, abs=1e-4),
-        "class_drop": 0.0, "dropped_class": None, "drop_p_value": 1.0, "new_classes": [], "missing_classes": [],
+        "class_drop": 0.0, "dropped_class": None, "drop_p_value": 1.0, "slices": [], "new_classes": [],
+        "missing_classes": [],
     }  # fmt: skip
     champion, candidate = decision["champion"], decision["candidate"]
     assert (champion["version"], champion["commit"], champion["model"]) == ("v0.0.3", "c" * 40, "old")
@@ -219,6 +221,32 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
     assert champion["loss"] == pytest.approx(-0.96 * np.log(0.98) - 0.04 * np.log(0.02 / 3), rel=1e-4)
     assert champion["calibration_error"] == pytest.approx(0.02, abs=1e-6)
     assert (champion["model_bytes"], candidate["model_bytes"], candidate["split_digest"]) == (1000, 1000, "t")
+
+
+@pytest.mark.parametrize(
+    ("examples", "lost", "passed", "why"),
+    [
+        (200, 20, False, "0.1 is above gate.max_slice_drop 0.05 and no chance (0 won and 20 lost of 200"),
+        (200, 9, True, "0.045 is within gate.max_slice_drop 0.05 (0 won and 9 lost of 200)"),
+        (60, 5, True, "but may be chance (0 won and 5 lost of 60; p-value 0.031, above 0.0083"),
+        (40, 20, True, "fewer than 50 examples are not judged"),
+    ],
+)
+def test_a_slice_that_lost_more_than_chance_takes_rejects_the_model(
+    load: Callable[..., Config], examples: int, lost: int, passed: bool, why: str
+) -> None:
+    config = load(**{"gate.min_accuracy": None, "gate.max_class_drop": 0.1})
+    first = (np.arange(EXAMPLES) >= examples).astype(np.int64)
+    site = Slices(column="site", values=("north", "south"), of=first)
+    write_candidate(config, Model(wrong=(range(lost),)), slices=(site,))
+    write_champion(config, Model(wrong=(range(500, 600),), digest="old"))
+    gate(config)
+    decision = documents.read_json(config.paths.decision)
+    (check,) = [check for check in decision["checks"] if check["name"] == "max_slice_drop"]
+    assert (check["passed"], decision["promote"]) == (passed, passed)
+    assert any(why in reason and "of slice site: north" in reason for reason in decision["reasons"])
+    north = decision["comparison"]["slices"][0]
+    assert (north["name"], north["lost"], north["judged"]) == ("site: north", lost, examples >= 50)
 
 
 def test_reasons_of_a_rejection_are_the_rules_that_it_breaks(decide: Decide) -> None:

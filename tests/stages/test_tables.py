@@ -9,8 +9,9 @@ from support import raw
 from perennial.base import files
 from perennial.base.choices import SPLITS
 from perennial.base.project.exclusions import FILE
+from perennial.data.records import columns as further
 from perennial.data.records import manifest
-from perennial.stages.convert import COLUMNS_FILE, convert
+from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
 
@@ -32,7 +33,7 @@ def tabled(load):
 
 
 def columns(config):
-    with (config.paths.records / COLUMNS_FILE).open(newline="") as stream:
+    with (config.paths.records / further.FILE).open(newline="") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -49,6 +50,17 @@ def test_further_columns_are_written_for_every_record(tabled):
     assert [row["split"] for row in found] == [split for split in SPLITS for _ in range(splits[split].examples)]
 
 
+def test_the_columns_of_a_split_are_read_in_the_order_of_its_records(tabled):
+    download(tabled)
+    convert(tabled)
+    found = further.read(tabled.paths.records, "test")
+    data = manifest.load(tabled.paths.records)
+    names = [fields.filename for fields, _ in further.examples(tabled.paths.records, data, "test")]
+    assert found.names == ("site", "age")
+    assert [f"images/{int(age):02}.png" for _, age in found.rows] == names
+    assert len(names) == 8
+
+
 def test_images_that_are_rejected_or_excluded_have_no_row(tabled):
     own = tabled.dataset.path / "images"
     (own / "00.png").write_bytes(b"no image")
@@ -62,4 +74,4 @@ def test_images_that_are_rejected_or_excluded_have_no_row(tabled):
 def test_without_a_table_there_are_no_columns(pictures):
     download(pictures)
     convert(pictures)
-    assert not (pictures.paths.records / COLUMNS_FILE).exists()
+    assert not (pictures.paths.records / further.FILE).exists()

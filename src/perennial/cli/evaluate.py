@@ -78,7 +78,9 @@ def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
 def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
     predictions = found.predictions
     reliability = found.reliability(config.evaluate.calibration_bins)
-    scores = metrics.compute(found.scores, predictions.classes, reliability, config.evaluate)
+    scores = metrics.compute(
+        found.scores, predictions.classes, reliability, config.evaluate, predictions.slices
+    )
     return {**scores, "split": predictions.split, "data": predictions.data, "model": predictions.model}
 
 
@@ -97,4 +99,10 @@ def _table(scores: dict[str, Any]) -> str:
     for name, each in scores["per_class"].items():
         values = ("-" if each[column] is None else f"{each[column]:.4f}" for column in columns)
         lines.append(f"{name:<{width}}{each['examples']:>10}" + "".join(f"{value:>11}" for value in values))
+    for column, slices in scores.get("slices", {}).items():
+        width = max(map(len, (column, *slices)))
+        lines += ["", f"{column:<{width}}{'examples':>10}{'accuracy':>11}"]
+        lines += [
+            f"{value:<{width}}{each['examples']:>10}{each['accuracy']:>11.4f}" for value, each in slices.items()
+        ]
     return "\n".join(lines)

@@ -1,7 +1,5 @@
 """Convert stage: original files to TFRecord shards with labels and a manifest."""
 
-import csv
-import io
 import logging
 import shutil
 import time
@@ -29,7 +27,7 @@ from perennial.data.archives import unpack
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
-from perennial.data.records import manifest, selection, sharding
+from perennial.data.records import columns, manifest, selection, sharding
 from perennial.data.records.manifest import Manifest, SplitManifest
 from perennial.data.records.sharding import Encoded, PlannedShard
 
@@ -39,7 +37,6 @@ SMALL_BYTES = 16 << 20  # below this, encoding takes less time than starting pro
 SHOWN = 20  # rejected files listed in a message
 HIDDEN_SHOWN = 3
 REJECTED_FILE = "rejected.json"
-COLUMNS_FILE = "columns.csv"
 Indices = Mapping[Split, NDArray[np.int64]]  # of examples, by the split of the source
 
 
@@ -77,7 +74,7 @@ def convert(config: Config) -> None:
                     shards = _cut_again(folder, config, source, left, shards, rejected)
                     splits, _ = _write(folder, config, source, shards, small=small)
             _warn_of_hidden(lost.hidden)
-            _write_columns(folder / COLUMNS_FILE, source, shards, rejected)
+            _write_columns(folder, source, shards, rejected)
             classes, origin = list(source.classes), digests()
             _describe(
                 folder,
@@ -287,9 +284,9 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
 
 
 def _write_columns(
-    file: Path, source: Source, shards: Sequence[PlannedShard], rejected: Sequence[BadImage]
+    folder: Path, source: Source, shards: Sequence[PlannedShard], rejected: Sequence[BadImage]
 ) -> None:
-    """Write the further columns of a table of labels, a row for each record, sorted by split and file name."""
+    """Write the further columns of a table of labels, a row for each record."""
     if not source.columns:
         return
     # The name of a rejected file may have the folder of its split in front.
@@ -301,12 +298,7 @@ def _write_columns(
             if (name := examples.names[index]) not in out:
                 label = source.classes[examples.labels[index]]
                 rows.append((shard.split, name, label, *examples.further[index]))
-    rows.sort(key=lambda row: (SPLITS.index(row[0]), row[1]))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("split", "image/filename", "class", *source.columns))
-    writer.writerows(rows)
-    files.write_bytes(file, text.getvalue().encode())
+    columns.write(folder, source.columns, rows)
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:

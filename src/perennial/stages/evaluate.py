@@ -44,7 +44,7 @@ def _write(config: Config, result: SplitResult) -> None:
     """Write all files; metrics last, since they name the model and data of the others."""
     predictions, scores, paths = result.predictions, result.scores, config.paths
     reliability = result.reliability(config.evaluate.calibration_bins)
-    found = metrics.compute(scores, predictions.classes, reliability, config.evaluate)
+    found = metrics.compute(scores, predictions.classes, reliability, config.evaluate, predictions.slices)
     counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
     matrix = diagnostics.matrix(counts, predictions.classes)
     if undrawn := plots.without_glyph(matrix.names):

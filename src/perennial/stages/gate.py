@@ -242,13 +242,14 @@ def _drops(compared: Comparison, limits: GateConfig) -> Iterator[Judged]:
     classes and slices that are judged (Bonferroni): of equally good models, at most 5 % are rejected, whatever
     the number of groups and however they overlap.
     """
-    rules = [
-        ("max_class_drop", "recall", "class", limits.max_class_drop, compared.classes),
-    ]
+    rules = (
+        ("max_class_drop", "recall, of class", limits.max_class_drop, compared.classes),
+        ("max_slice_drop", "accuracy, of slice", limits.max_slice_drop, compared.slices),
+    )
     judged = sum(group.judged for *_, limit, found in rules if limit is not None for group in found)
-    for name, score, kind, limit, found in rules:
+    for name, what, limit, found in rules:
         if limit is not None and found:
-            yield _drop(name, f"{score}, of {kind}", limit, found, judged)
+            yield _drop(name, what, limit, found, judged)
 
 
 def _drop(name: str, what: str, limit: float, groups: Sequence[Group], judged: int) -> Judged:

@@ -69,7 +69,16 @@ class GateConfig(Section):
         0.002, "maximum p-value of the gain over the champion (exact McNemar test); null: no test", gt=0, lt=1
     )
     max_class_drop: float | None = option(
-        0.1, "maximum drop of a class's recall below the champion's, a fraction; null: no limit", ge=0, le=1
+        0.1,
+        "maximum drop of a class's recall below the champion's, beyond chance, a fraction; null: no limit",
+        ge=0,
+        le=1,
+    )
+    max_slice_drop: float | None = option(
+        0.05,
+        "the same for the accuracy on a slice: the examples with equal values in a column of a label table",
+        ge=0,
+        le=1,
     )
     approval: bool = option(
         False, "a person must approve a model that passes the gate; does not change the decision"

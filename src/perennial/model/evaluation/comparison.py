@@ -127,6 +127,7 @@ class Comparison:
     dropped_class: str | None  # the class of that drop; None if no recall dropped
     drop_p_value: float  # of that class's losses
     classes: tuple[Group, ...]  # that have examples
+    slices: tuple[Group, ...]  # those of every column; judged from 50 examples on
     new_classes: tuple[str, ...]  # that the champion does not know
     missing_classes: tuple[str, ...]  # of the champion, that the candidate does not know
 
@@ -185,6 +186,9 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
         dropped_class=worst.name if dropped else None,
         drop_p_value=worst.p_value if dropped else 1.0,
         classes=classes,
+        slices=tuple(
+            group for each in candidate.slices for group in groups(each.of, each.names, ours, theirs, ENOUGH)
+        ),
         new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
         missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),
     )

@@ -7,15 +7,23 @@ import numpy as np
 
 from perennial.base.config.release import EvaluateConfig
 from perennial.model.evaluation import intervals
+from perennial.model.evaluation import slices as slicing
 from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.evaluation.slices import Slices
 
 
 def compute(
-    scores: ExampleScores, names: Sequence[str], calibration: Reliability, config: EvaluateConfig
+    scores: ExampleScores,
+    names: Sequence[str],
+    calibration: Reliability,
+    config: EvaluateConfig,
+    slices: Sequence[Slices] = (),
 ) -> dict[str, object]:
-    """Metrics as JSON values: overall with confidence intervals, per class, and calibration."""
+    """Metrics as JSON values: overall with confidence intervals, per class and slice, and calibration."""
+    correct, level = scores.predicted == scores.labels, config.confidence_level
     return {
+        **({"slices": slicing.scores(slices, correct, level)} if slices else {}),
         "accuracy": scores.accuracy,
         "loss": scores.loss,
         "recall_at_5": scores.recall_at_5,

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.errors import DataError
+from perennial.model.evaluation import slices
+from perennial.model.evaluation.slices import Slices
 
 PADDED_BYTES, CHARACTER_BYTES = 64 << 20, 4  # of the class names: NumPy pads each to the longest
 BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at once
@@ -30,6 +32,7 @@ class _Scored:
     data: str  # digest of the manifest
     split_digest: str  # of the images and labels of the split
     model: str  # digest of the weights
+    slices: tuple[Slices, ...] = ()  # of the columns of a table of labels
 
 
 def archived(**arrays: NDArray[Any]) -> bytes:
@@ -63,6 +66,7 @@ class Predictions(_Scored):
             data=np.array(self.data),
             split_digest=np.array(self.split_digest),
             model=np.array(self.model),
+            **slices.arrays(self.slices),
         )
         files.write_bytes(file, content)
 
@@ -110,6 +114,7 @@ def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
         "labels": found["labels"],
         "classes": _unpacked(found["classes"]),
         **{name: str(found[name]) for name in ("split", "data", "model", "split_digest")},
+        "slices": slices.of_arrays(found),
     }
 
 

@@ -56,6 +56,15 @@ class ClassMetrics(JsonFile):
     f1: Share | None
 
 
+class SliceMetrics(JsonFile):
+    """The accuracy on a slice, with its interval."""
+
+    examples: int
+    accuracy: Share
+    low: Share
+    high: Share
+
+
 class Calibration(JsonFile):
     """Expected calibration error."""
 
@@ -80,6 +89,7 @@ class Metrics(MainMetrics):
     confidence_level: Share
     calibration: Calibration
     per_class: dict[str, ClassMetrics]
+    slices: dict[str, dict[str, SliceMetrics]] = Field(default_factory=dict)  # by column and value
 
 
 class CandidateRecord(JsonFile):

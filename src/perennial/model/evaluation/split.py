@@ -16,11 +16,11 @@ from perennial.base.config import Config
 from perennial.base.errors import DataError, listed
 from perennial.data.images.header import header
 from perennial.data.preprocessing import ImageSpec
-from perennial.data.records import manifest, pipeline
+from perennial.data.records import columns, manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
-from perennial.model.evaluation import diagnostics, inference, scoring
+from perennial.model.evaluation import diagnostics, inference, scoring, slices
 from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores, NonFinite
@@ -68,6 +68,7 @@ def evaluate(
     with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, description.pixels):
         logits = inference.logits(inference.on_devices(model, description, devices), batches)
         scores = scoring.score(_fill(probabilities, logits), classes=len(classes), examples=examples)
+    further = columns.read(folder, split)
     predictions = Predictions(
         labels=scores.labels,
         probabilities=probabilities,
@@ -76,6 +77,7 @@ def evaluate(
         data=manifest.digest(folder),
         split_digest=data.split_digest(split),
         model=description.weights_sha256,
+        slices=slices.find(further.names, further.rows) if further else (),
     )
     return SplitResult(dataset=data.dataset, predictions=predictions, scores=scores)
 

@@ -4,32 +4,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
 
 from perennial.base import files
-from perennial.base.choices import Split
 from perennial.base.config import Config, advice
 from perennial.base.errors import DataError
 from perennial.base.project.stages import STAGES
-from perennial.data.records.random_access import Records
 from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail
 from perennial.data.validation.report import by_split
 from perennial.model.evaluation import plots
-from perennial.model.evaluation.comparison import correct, recall
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
-from perennial.operations.report import facts, suspects
+from perennial.operations.report import facts, sides, suspects
 from perennial.operations.report.facts import Facts
 from perennial.operations.report.summary import CURVES
-from perennial.operations.report.suspects import scored_records, thumbnail_of
+from perennial.operations.report.suspects import scored_records
 
 CLASSES = 50  # in the table, the worst ones
 MISTAKES = 24
-CHANGED = 18  # examples won, and as many lost
 CONFUSIONS = 12
 PARAMETERS = (
     "model.name", "preprocessing.name", "train.optimizer", "train.learning_rate", "train.schedule.name",
@@ -45,17 +41,6 @@ class Mistake(NamedTuple):
     predicted: str
     p: float  # of the predicted class, 0..1
     p_true: float
-    image: Thumbnail | None  # None if the records are not those that were scored
-
-
-class ChangedExample(NamedTuple):
-    """An example that only one of candidate and champion classifies correctly."""
-
-    number: int  # of the record in its split
-    true: str
-    predicted: str
-    by_champion: str
-    won: bool  # by the candidate
     image: Thumbnail | None  # None if the records are not those that were scored
 
 
@@ -104,11 +89,12 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
         most_classes=CLASSES,
         few=plots.FEW_EXAMPLES,
         splits=by_split(found.data.splits),
-        changed=_changed(found, config),
+        changed=sides.changed(found, config.paths),
         advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.accuracy),
         suspects=suspects.label_errors(config, found.results.metrics.data, found.results.metrics.model),
         copies=suspects.copies(config),
-        recalls=list(_recalls(found)),
+        compared=sides.classes(found)[:CLASSES],
+        slices=sides.slices(found),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),
         **_test(found, config),
@@ -218,40 +204,6 @@ def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[Cl
     ]
 
 
-def _changed(found: Facts, config: Config) -> list[ChangedExample]:
-    """The first examples that were won, then those that were lost against the champion."""
-    if found.test is None or found.champion is None:
-        return []
-    scored, champion = found.test.predictions, found.champion
-    ours, theirs = correct(scored, champion)
-    records = scored_records(config.paths.records, config.paths.index, scored.data)
-    return [
-        ChangedExample(
-            number,
-            true=scored.classes[scored.labels[number]],
-            predicted=scored.classes[scored.predicted[number]],
-            by_champion=champion.classes[champion.predicted[number]],
-            won=won,
-            image=_image(records, scored, number) if records else None,
-        )
-        for won, sides in ((True, ours & ~theirs), (False, theirs & ~ours))
-        for number in np.flatnonzero(sides)[:CHANGED].tolist()
-    ]
-
-
-def _recalls(found: Facts) -> Iterator[tuple[str, float, float]]:
-    """Name and recall by candidate and champion of each class, the largest drop first."""
-    if found.test is None or found.champion is None:
-        return
-    scored = found.test.predictions
-    ours, theirs = (
-        recall(scored.labels, right, len(scored.classes)) for right in correct(scored, found.champion)
-    )
-    for label in np.argsort(ours - theirs, kind="stable")[:CLASSES].tolist():
-        if not np.isnan(ours[label]):
-            yield scored.classes[label], float(ours[label]), float(theirs[label])
-
-
 def most_confident(predictions: TopPredictions, records: Path, index: Path, most: int) -> list[Mistake]:
     """The most confident mistakes, highest probability first, with the images of the records."""
     wrong = np.flatnonzero(predictions.predicted != predictions.labels)
@@ -264,14 +216,7 @@ def most_confident(predictions: TopPredictions, records: Path, index: Path, most
             predicted=predictions.classes[predictions.predicted[number]],
             p=float(predictions.p[number]),
             p_true=float(predictions.p_true[number]),
-            image=_image(scored, predictions, number) if scored else None,
+            image=sides.image(scored, predictions, number) if scored else None,
         )
         for number in chosen
     ]
-
-
-def _image(records: Records, predictions: TopPredictions, number: int) -> Thumbnail | None:
-    try:
-        return thumbnail_of(records.record(number, cast(Split, predictions.split)))
-    except DataError:
-        return None

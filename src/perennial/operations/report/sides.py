@@ -1,0 +1,75 @@
+"""The candidate beside the champion: by class and slice, and the examples that changed sides."""
+
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from perennial.base.choices import Split
+from perennial.base.config.paths import PathsConfig
+from perennial.base.errors import DataError
+from perennial.data.records.random_access import Records
+from perennial.data.validation.html import Thumbnail
+from perennial.model.evaluation.comparison import ENOUGH, Group, correct, groups
+from perennial.model.evaluation.predictions import TopPredictions
+from perennial.operations.report.facts import Facts
+from perennial.operations.report.suspects import scored_records, thumbnail_of
+
+CHANGED = 18  # examples won, and as many lost
+
+
+class ChangedExample(NamedTuple):
+    """An example that only one of candidate and champion classifies correctly."""
+
+    number: int  # of the record in its split
+    true: str
+    predicted: str
+    by_champion: str
+    won: bool  # by the candidate
+    image: Thumbnail | None  # None if the records are not those that were scored
+
+
+def classes(found: Facts) -> list[Group]:
+    """The classes by both models, the largest drop of a recall first; none without a champion."""
+    if found.test is None or found.champion is None:
+        return []
+    scored = found.test.predictions
+    rows = groups(scored.labels, scored.classes, *correct(scored, found.champion))
+    return sorted(rows, key=lambda group: -group.drop)
+
+
+def slices(found: Facts) -> list[Group]:
+    """The slices in the order of their columns and values; without a champion, both sides are the model."""
+    if found.test is None:
+        return []
+    scored, ours = found.test.predictions, found.test.predictions.predicted == found.test.predictions.labels
+    ours, theirs = correct(scored, found.champion) if found.champion else (ours, ours)
+    return [group for each in scored.slices for group in groups(each.of, each.names, ours, theirs, ENOUGH)]
+
+
+def changed(found: Facts, paths: PathsConfig) -> list[ChangedExample]:
+    """The first examples that were won, then those that were lost against the champion."""
+    if found.test is None or found.champion is None:
+        return []
+    scored, champion = found.test.predictions, found.champion
+    ours, theirs = correct(scored, champion)
+    records = scored_records(paths.records, paths.index, scored.data)
+    return [
+        ChangedExample(
+            number,
+            true=scored.classes[scored.labels[number]],
+            predicted=scored.classes[scored.predicted[number]],
+            by_champion=champion.classes[champion.predicted[number]],
+            won=won,
+            image=image(records, scored, number) if records else None,
+        )
+        for won, side in ((True, ours & ~theirs), (False, theirs & ~ours))
+        for number in np.flatnonzero(side)[:CHANGED].tolist()
+    ]
+
+
+def image(records: Records, predictions: TopPredictions, number: int) -> Thumbnail | None:
+    """The picture of a scored example; None if its record cannot be read."""
+    try:
+        return thumbnail_of(records.record(number, cast(Split, predictions.split)))
+    except DataError:
+        return None
