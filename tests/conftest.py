@@ -13,6 +13,7 @@ import prefect.main  # noqa: F401
 import pytest
 from support import forks
 from support.parameters import change_params
+from support.stores import make_bucket, servers
 
 from perennial.base import config
 from perennial.base.config import Config
@@ -20,6 +21,7 @@ from perennial.base.config import Config
 # The imports make millions of objects that stay: looking for garbage among them takes a third of the time of
 # collecting the tests.
 gc.disable()
+__all__ = ["make_bucket", "servers"]
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
 

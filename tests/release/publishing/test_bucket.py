@@ -1,4 +1,4 @@
-"""Versions in S3: published, rolled back, raced for, killed; against moto over HTTP."""
+"""Versions in buckets: published, rolled back, raced for, killed; mostly in S3, against moto over HTTP."""
 
 import itertools
 import os
@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support import stores
 from support.exports import decide, write_export
 from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
 
@@ -399,3 +400,19 @@ def test_no_secret_is_printed(url, load, proxy, tmp_path):
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for secret in (SECRET, CREDENTIALS["AWS_ACCESS_KEY_ID"]):
         assert (secret in printed, secret.encode() in written) == (False, False)
+
+
+@pytest.mark.fast_rows("gs-0.2")
+@pytest.mark.parametrize("rate", [0, 0.05, 0.2])
+@pytest.mark.parametrize("scheme", stores.PROVIDERS)
+def test_three_nights_are_published_and_fetched_through_failures(scheme, rate, load, tmp_path, make_bucket):
+    bucket = make_bucket(scheme)
+    bucket.proxy.rate, bucket.proxy.faults = rate, FAST_FAULTS
+    config = load(**{"publish.url": f"{bucket.url}/models/digits"})
+    for night in (1, 2, 3):
+        write_export(config, f"m{night}")
+        assert publish(config).version == night
+    fetch.fetch(config.publish.url, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "saved_model.pb").read_text() == "graph of m3"
+    assert bool(bucket.proxy.failed) == (rate > 0)
+    print(scheme, rate, len(bucket.proxy.failed), "of", len(bucket.proxy.asked))

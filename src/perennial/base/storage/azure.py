@@ -181,12 +181,12 @@ def _container(name: str, options: Mapping[str, str]) -> tuple[Any, frozenset[st
         session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
     settings: dict[str, Any] = {
         "retry_total": 0,
-        "connection_timeout": CONNECT_S,
-        "read_timeout": bucket.STALL_S,
         "max_single_get_size": RANGE_BYTES,
         "max_chunk_get_size": RANGE_BYTES,
         "max_single_put_size": bucket.SINGLE_BYTES,
-        "transport": RequestsTransport(session=session),
+        "transport": RequestsTransport(
+            session=session, connection_timeout=CONNECT_S, read_timeout=bucket.STALL_S
+        ),
     }
     given = {
         option: options.get(option) or os.environ.get(f"AZURE_STORAGE_{variable}", "")

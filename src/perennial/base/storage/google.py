@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from perennial.base import retries
-from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.storage import Changed, Entry, Missing, bucket
 from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
 from perennial.base.storage.receive import Target
@@ -163,8 +163,10 @@ class _Parts:
             if self._arrived < end:
                 raise Temporary(f"only {self._arrived:,} of {end:,} bytes arrived")
             self._before = end
+        elif (found := answer.json()).get("md5Hash") != self._md5:  # Google itself compares it before
+            raise DataError(f"the server put other bytes together: MD5 {found.get('md5Hash')}, not {self._md5}")
         else:
-            self._generation = str(answer.json()["generation"])
+            self._generation = str(found["generation"])
 
     def complete(self) -> str:
         """See `Parts.complete`; the last part has done it."""
@@ -200,6 +202,8 @@ def _client(options: Mapping[str, str]) -> tuple[Any, Any]:
     transport: Any = importlib.import_module("google.auth.transport.requests")
     from google.cloud import storage  # noqa: PLC0415
 
+    # Else a thread of the client asks about the bucket itself, for traces, which takes another permission.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     if file := options.get("credentialpath"):
         credentials, _ = auth.load_credentials_from_file(file, scopes=[SCOPE])
     elif os.environ.get("STORAGE_EMULATOR_HOST"):
