@@ -17,14 +17,17 @@ from support.parameters import change_params
 from support.scoring import CLASSES, World
 
 from perennial.base import config, documents, files
+from perennial.base.choices import SPLITS
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
+from perennial.data.validation import image_index
 from perennial.model.evaluation import comparison
 from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.unbiased import CHOSE, NO_PART, TRAINED
 from perennial.model.export import saved_model
 from perennial.stages.champion import champion
 
@@ -143,6 +146,33 @@ def test_on_the_same_test_split_its_own_predictions_are_used(here: Config, repos
     assert (found.model, found.classes) == (world.description.weights_sha256, CLASSES)
     export = repository.folder / "models" / "export"
     assert found.model_bytes == sum(path.stat().st_size for path in export.rglob("*") if path.is_file())
+
+
+def write_index(chosen: Config, *images: tuple[str, range]) -> None:
+    """Write the index of images, which are numbers, by split."""
+    entries = [(number, SPLITS.index(split)) for split, numbers in images for number in numbers]
+    index = np.zeros(len(entries), image_index.ENTRY)
+    for entry, (number, split) in zip(index, entries, strict=True):
+        entry["sha256"], entry["pixels"], entry["split"] = number, number, split
+    files.write_bytes(chosen.paths.index / image_index.FILE, image_index.content(index))
+
+
+def test_examples_that_a_version_was_trained_on_or_chosen_by_are_told_from_new_ones(
+    here: Config, repository: Repository
+) -> None:
+    stages = {**PIPELINE["stages"], "validate": {"cmd": "true", "outs": ["data/index"]}}
+    YAML().dump({"stages": stages}, Path("dvc.yaml"))
+    write_index(here, ("train", range(40)), ("test", range(40, 70)))
+    pin(commit_version(repository.world, here))
+    shutil.rmtree(here.paths.index)
+    # 5 examples moved from training to test, 15 stayed there, 10 joined
+    write_index(here, ("train", range(35)), ("test", range(35, 55)), ("test", range(100, 110)))
+    assert written(here).parts.tolist() == 5 * [TRAINED] + 15 * [CHOSE] + 10 * [NO_PART]
+
+
+def test_what_a_version_without_an_index_was_trained_on_is_not_known(here: Config) -> None:
+    write_index(here, ("test", range(30)))
+    assert len(written(here).parts) == 0
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
-from perennial.model.evaluation import comparison, intervals, results
+from perennial.model.evaluation import comparison, intervals, results, unbiased
 from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.slices import Slices
@@ -209,7 +209,8 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
         for name in CLASSES
     ]  # fmt: skip
     assert decision["comparison"] == {
-        "examples": 1000, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20), "gain": pytest.approx(0.02),
+        "examples": 1000, "left_out": 0, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20),
+        "gain": pytest.approx(0.02),
         "gain_low": pytest.approx(0.0109, abs=1e-4), "gain_high": pytest.approx(0.0291, abs=1e-4),
         "class_drop": 0.0, "dropped_class": None, "drop_p_value": 1.0, "slices": [], "new_classes": [],
         "missing_classes": [],
@@ -221,6 +222,34 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
     assert champion["loss"] == pytest.approx(-0.96 * np.log(0.98) - 0.04 * np.log(0.02 / 3), rel=1e-4)
     assert champion["calibration_error"] == pytest.approx(0.02, abs=1e-6)
     assert (champion["model_bytes"], candidate["model_bytes"], candidate["split_digest"]) == (1000, 1000, "t")
+
+
+def test_examples_that_the_champion_was_trained_on_do_not_count(load: Callable[..., Config]) -> None:
+    config = load(**{"gate.min_accuracy": None})
+    parts = np.full(EXAMPLES, unbiased.CHOSE, np.int8)
+    parts[:200], parts[200:350] = unbiased.TRAINED, unbiased.NO_PART
+    write_candidate(config, Model(wrong=(range(30), range(300, 310))))  # 30 lost of those that do not count
+    write_champion(config, as_champion(Model(wrong=(range(200, 260),), digest="old"), parts=parts))
+    gate(config)
+    decision = documents.read_json(config.paths.decision)
+    compared, champion = decision["comparison"], decision["champion"]
+    assert (compared["examples"], compared["left_out"], compared["won"], compared["lost"]) == (800, 200, 60, 10)
+    assert champion["accuracy"] == (800 - 60) / 800
+    assert any("without 200 that v0.0.3 was trained on" in reason for reason in decision["reasons"])
+    low, high = intervals.wilson(90, 150)
+    assert champion["unbiased"] == {"examples": 150, "correct": 90, "accuracy": 0.6, "low": low, "high": high}
+
+
+def test_a_champion_that_was_trained_on_every_test_example_cannot_be_compared(
+    load: Callable[..., Config],
+) -> None:
+    config = load(**{"gate.min_accuracy": None})
+    write_candidate(config, BETTER)
+    write_champion(config, as_champion(OLD, parts=np.full(EXAMPLES, unbiased.TRAINED, np.int8)))
+    gate(config)
+    decision = documents.read_json(config.paths.decision)
+    assert (decision["promote"], decision["comparison"]) == (False, None)
+    assert "it was trained on every example" in decision["reasons"][0]
 
 
 @pytest.mark.parametrize(

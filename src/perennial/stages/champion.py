@@ -3,16 +3,19 @@
 import dataclasses
 import logging
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
 from perennial.base.project import dvc_lock, outputs, pins
 from perennial.base.runtime import child, lease
 from perennial.data.records import manifest
-from perennial.model.evaluation import comparison, predictions
+from perennial.data.validation import image_index
+from perennial.model.evaluation import comparison, predictions, unbiased
 from perennial.model.evaluation.comparison import Champion
 from perennial.release.registry import revision
 
@@ -70,11 +73,31 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
             p=scored.p,
             p_true=scored.p_true,
         )
+        same = scored.data == manifest.digest(config.paths.records)
+        parts = _parts(config, commit, paths, None if same else Path(temporary))
+        found = dataclasses.replace(found, parts=parts)
         if scored.split_digest == digest:
             return found
         log.info("champion %s was evaluated on another test split: its export is scored on this one", version)
         revision.fetch_output(commit, paths["export"], Path(temporary, "export"))
         return _rescored(config, found, Path(temporary))
+
+
+def _parts(config: Config, commit: str, paths: Mapping[str, str], folder: Path | None) -> NDArray[np.int8]:
+    """The part that each test example played in a version; empty if one of both has no index of its images.
+
+    `folder` takes the version's index; None where its data are those here.
+    """
+    try:
+        now = image_index.read(config.paths.index / image_index.FILE)
+        if folder is None:
+            return unbiased.parts(now, now)
+        if dvc_lock.digest(revision.recorded(commit), paths.get("index", "")) is not None:
+            revision.fetch_output(commit, paths["index"], folder / "index")
+        return unbiased.parts(now, image_index.read(folder / "index" / image_index.FILE))
+    except DataError as error:  # only validate.decode: all writes it
+        log.warning("test examples that %s was trained on are not known, and count: %s", commit[:10], error)
+        return np.zeros(0, np.int8)
 
 
 def _rescored(config: Config, known: Champion, folder: Path) -> Champion:

@@ -16,7 +16,14 @@ from perennial.base.runtime import child
 from perennial.model.evaluation import comparison, predictions, results
 from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
 from perennial.model.evaluation.predictions import TopPredictions
-from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
+from perennial.model.evaluation.results import (
+    CandidateRecord,
+    ChampionRecord,
+    Check,
+    Decision,
+    MainMetrics,
+    UnbiasedScore,
+)
 
 log = logging.getLogger(__name__)
 LATENCY = "perennial.model.inference.latency"
@@ -104,12 +111,13 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
     """Pass a candidate that keeps every limit and, if there is a champion, beats it."""
     theirs, compared = None, None
     if champion and not champion.problem and candidate.scores:
-        labels = candidate.predictions.labels
-        _, right = comparison.correct(candidate.predictions, champion)
-        theirs = comparison.scores(
-            labels, right, champion.p, champion.p_true, classes=len(candidate.predictions.classes), bins=bins
-        )
-        compared = comparison.compare(candidate.predictions, champion)
+        rows, _, right = comparison.correct(candidate.predictions, champion)
+        if len(rows):
+            labels, classes = candidate.predictions.labels[rows], len(candidate.predictions.classes)
+            theirs = comparison.scores(
+                labels, right, champion.p[rows], champion.p_true[rows], classes=classes, bins=bins
+            )
+            compared = comparison.compare(candidate.predictions, champion)
     judged = list(_checks(candidate, champion, compared, limits))
     failed = [rule.reason for rule in judged if not rule.check.passed]
     kept = [rule.reason for rule in judged]
@@ -119,7 +127,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         promote=not failed,
         reasons=failed or kept,
         candidate=_recorded(candidate),
-        champion=None if champion is None else _recorded_champion(champion, theirs),
+        champion=None if champion is None else _recorded_champion(champion, candidate.predictions, theirs),
         checks=[rule.check for rule in judged],
         comparison=None if compared is None else asdict(compared),
     )
@@ -149,7 +157,8 @@ def _checks(
     if same:
         return
     if compared is None:
-        reason = f"the champion {champion.version} cannot be compared on this test split: {champion.problem}"
+        why = champion.problem or "it was trained on every example"
+        reason = f"the champion {champion.version} cannot be compared on this test split: {why}"
         yield Judged(Check(name="comparable", value=None, limit=None, passed=False), reason)
         return
     yield from _better(champion, compared, limits)
@@ -223,6 +232,8 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig) -> I
         else ""
     )
     won = f"{comparison.won} won and {comparison.lost} lost of {comparison.examples} test examples{new}"
+    if comparison.left_out:
+        won += f", without {comparison.left_out} that {champion.version} was trained on"
     between = f"(95 %: {comparison.gain_low:.3g} to {comparison.gain_high:.3g})"
     what = f"gain in accuracy over {champion.version} {between}, {won},"
     gain = _compared("min_gain", what, comparison.gain, limits.min_gain, least=True)
@@ -299,11 +310,12 @@ def _recorded(candidate: Candidate) -> CandidateRecord:
     )
 
 
-def _recorded_champion(champion: Champion, scores: Scores | None) -> ChampionRecord:
+def _recorded_champion(champion: Champion, top: TopPredictions, scores: Scores | None) -> ChampionRecord:
     """The fields of the champion.
 
     `scores` are on the same test examples, None where it has no predictions on them.
     """
+    fresh = None if scores is None else comparison.fresh_score(top, champion)
     return ChampionRecord(
         version=champion.version,
         commit=champion.commit,
@@ -312,4 +324,5 @@ def _recorded_champion(champion: Champion, scores: Scores | None) -> ChampionRec
         accuracy=None if scores is None else scores.accuracy,
         loss=None if scores is None else scores.loss,
         calibration_error=None if scores is None else scores.calibration_error,
+        unbiased=None if fresh is None else UnbiasedScore(**fresh),
     )

@@ -1,8 +1,9 @@
 """The champion (the model in use), and its comparison with a candidate on the same test examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from scipy.special import bdtrc
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
-from perennial.model.evaluation import diagnostics, intervals, predictions
+from perennial.model.evaluation import diagnostics, intervals, predictions, unbiased
 from perennial.model.evaluation.predictions import TopPredictions
 
 FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in paths.champion
@@ -49,10 +50,12 @@ class Champion:
     p: NDArray[np.float32]  # of the predicted class, 0..1
     p_true: NDArray[np.float32]  # of the label; NaN if it does not know that class
     problem: str | None = None  # why it has no predictions on this test split
+    # The part that each example played in it, as `unbiased.parts` says; empty if that is not known.
+    parts: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
 
     def write(self, folder: Path) -> None:
         """Write into an empty folder; equal champions give equal bytes."""
-        content = predictions.archived(predicted=self.predicted, p=self.p, p_true=self.p_true)
+        content = predictions.archived(predicted=self.predicted, p=self.p, p_true=self.p_true, parts=self.parts)
         files.write_bytes(folder / PREDICTIONS, content)
         facts = {name: getattr(self, name) for name in ChampionFile.model_fields if name != "classes"}
         files.write_json(folder / FACTS, ChampionFile(**facts, classes=list(self.classes)).model_dump())
@@ -78,6 +81,8 @@ def read(folder: Path) -> Champion | None:
         raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")
     with predictions.arrays(folder / PREDICTIONS, "champion") as found:
         columns = {name: found[name] for name in ("predicted", "p", "p_true")}
+        if "parts" in found:
+            columns["parts"] = found["parts"]
     return Champion(**{**known, "classes": tuple(facts.classes or ())}, **columns)
 
 
@@ -117,6 +122,7 @@ class Comparison:
     """A candidate and the champion on the same test examples."""
 
     examples: int
+    left_out: int  # test examples that the champion was trained on
     won: int  # examples that only the candidate classifies correctly
     lost: int  # examples that only the champion classifies correctly
     p_value: float  # of the wins, by the exact one-sided McNemar test
@@ -146,8 +152,19 @@ def scores(
     )
 
 
-def correct(candidate: TopPredictions, champion: Champion) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Find which test examples each model classifies correctly, [N]; classes match by name.
+class Sides(NamedTuple):
+    """Which test examples each model classifies correctly; without those that the champion was trained on."""
+
+    rows: NDArray[np.int64]  # [M], numbers of the examples that count
+    ours: NDArray[np.bool_]  # [M]
+    theirs: NDArray[np.bool_]  # [M]
+
+
+def correct(candidate: TopPredictions, champion: Champion) -> Sides:
+    """Find which test examples each model classifies correctly; classes match by name.
+
+    An example that the champion was trained on shows nothing, and would favour it: it may be a test example now
+    because the class grew, another share is held out, or somebody moved it.
 
     Raises:
         DataError: the two did not classify the same examples.
@@ -158,24 +175,39 @@ def correct(candidate: TopPredictions, champion: Champion) -> tuple[NDArray[np.b
             f"candidate on {candidate.split_digest}; `dvc repro champion` scores the champion on that one"
         )
     index = {name: number for number, name in enumerate(candidate.classes)}
-    ours = np.array([index.get(name, -1) for name in champion.classes], np.int64)
-    return candidate.predicted == candidate.labels, ours[champion.predicted] == candidate.labels
+    names = np.array([index.get(name, -1) for name in champion.classes], np.int64)
+    ours, theirs = candidate.predicted == candidate.labels, names[champion.predicted] == candidate.labels
+    rows = np.flatnonzero(champion.parts != unbiased.TRAINED) if len(champion.parts) else np.arange(len(ours))
+    return Sides(rows, ours[rows], theirs[rows])
+
+
+def fresh_score(candidate: TopPredictions, champion: Champion) -> dict[str, Any] | None:
+    """Score the champion on the test examples that played no part in it; None if these are not known."""
+    if not len(champion.parts):
+        return None
+    rows, _, theirs = correct(candidate, champion)
+    fresh = theirs[champion.parts[rows] == unbiased.NO_PART]
+    return unbiased.score(int(fresh.sum()), len(fresh))
 
 
 def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
     """Compare two models example by example.
 
     Raises:
-        DataError: the two did not classify the same examples.
+        DataError: the two did not classify the same examples, or the champion was trained on all of them.
     """
-    ours, theirs = correct(candidate, champion)
+    rows, ours, theirs = correct(candidate, champion)
+    if not len(rows):
+        raise DataError(f"the champion {champion.version} was trained on every test example")
+    labels = candidate.labels[rows]
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     low, high = intervals.gain(won, lost, len(ours))
-    classes = groups(candidate.labels, candidate.classes, ours, theirs)
+    classes = groups(labels, candidate.classes, ours, theirs)
     worst = max(classes, key=lambda group: group.drop)
     dropped = worst.drop > 0
     return Comparison(
         examples=len(ours),
+        left_out=len(candidate.labels) - len(rows),
         won=won,
         lost=lost,
         p_value=mcnemar(won, lost),
@@ -187,7 +219,9 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
         drop_p_value=worst.p_value if dropped else 1.0,
         classes=classes,
         slices=tuple(
-            group for each in candidate.slices for group in groups(each.of, each.names, ours, theirs, ENOUGH)
+            group
+            for each in candidate.slices
+            for group in groups(each.of[rows], each.names, ours, theirs, ENOUGH)
         ),
         new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
         missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),

@@ -106,6 +106,16 @@ class CandidateRecord(JsonFile):
     latency_ms: float | None = None  # median for one image; only with gate.max_latency_ms
 
 
+class UnbiasedScore(JsonFile):
+    """The score of a champion on test examples that played no part in choosing it, with its 95 % interval."""
+
+    examples: int
+    correct: int
+    accuracy: Share | None = None  # None of too few examples
+    low: Share | None = None
+    high: Share | None = None
+
+
 class ChampionRecord(JsonFile):
     """The model in use, with its scores on the same test examples; None if it cannot classify them."""
 
@@ -116,6 +126,7 @@ class ChampionRecord(JsonFile):
     accuracy: Share | None
     loss: float | None = None
     calibration_error: Share | None = None
+    unbiased: UnbiasedScore | None = None
 
 
 class Check(JsonFile):

@@ -9,7 +9,7 @@ from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import DataError
 from perennial.data.records.random_access import Records
 from perennial.data.validation.html import Thumbnail
-from perennial.model.evaluation.comparison import ENOUGH, Group, correct, groups
+from perennial.model.evaluation.comparison import ENOUGH, Group, Sides, correct, groups
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.operations.report.facts import Facts
 from perennial.operations.report.suspects import scored_records, thumbnail_of
@@ -33,8 +33,9 @@ def classes(found: Facts) -> list[Group]:
     if found.test is None or found.champion is None:
         return []
     scored = found.test.predictions
-    rows = groups(scored.labels, scored.classes, *correct(scored, found.champion))
-    return sorted(rows, key=lambda group: -group.drop)
+    rows, ours, theirs = correct(scored, found.champion)
+    found_groups = groups(scored.labels[rows], scored.classes, ours, theirs)
+    return sorted(found_groups, key=lambda group: -group.drop)
 
 
 def slices(found: Facts) -> list[Group]:
@@ -42,8 +43,11 @@ def slices(found: Facts) -> list[Group]:
     if found.test is None:
         return []
     scored, ours = found.test.predictions, found.test.predictions.predicted == found.test.predictions.labels
-    ours, theirs = correct(scored, found.champion) if found.champion else (ours, ours)
-    return [group for each in scored.slices for group in groups(each.of, each.names, ours, theirs, ENOUGH)]
+    own = Sides(np.arange(len(ours)), ours, ours)
+    rows, ours, theirs = correct(scored, found.champion) if found.champion else own
+    return [
+        group for each in scored.slices for group in groups(each.of[rows], each.names, ours, theirs, ENOUGH)
+    ]
 
 
 def changed(found: Facts, paths: PathsConfig) -> list[ChangedExample]:
@@ -51,7 +55,7 @@ def changed(found: Facts, paths: PathsConfig) -> list[ChangedExample]:
     if found.test is None or found.champion is None:
         return []
     scored, champion = found.test.predictions, found.champion
-    ours, theirs = correct(scored, champion)
+    rows, ours, theirs = correct(scored, champion)
     records = scored_records(paths.records, paths.index, scored.data)
     return [
         ChangedExample(
@@ -63,7 +67,7 @@ def changed(found: Facts, paths: PathsConfig) -> list[ChangedExample]:
             image=image(records, scored, number) if records else None,
         )
         for won, side in ((True, ours & ~theirs), (False, theirs & ~ours))
-        for number in np.flatnonzero(side)[:CHANGED].tolist()
+        for number in rows[side][:CHANGED].tolist()
     ]
 
 

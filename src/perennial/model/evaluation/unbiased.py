@@ -1,0 +1,75 @@
+"""The score of a champion on test examples that played no part in choosing it.
+
+The test split chooses the champion, so its score there is too high: of many candidates that are compared on the
+same examples, the luckiest wins. Examples that joined the test split later, and that it was not trained on, do
+not know it; neither does a part of the test split that no decision reads (`evaluate.audit_fraction`).
+
+Sources, on test examples that are used again and again: A. Blum and M. Hardt, The Ladder: A Reliable
+Leaderboard for Machine Learning Competitions, 2015; C. Dwork et al., The reusable holdout, Science 349, 2015.
+They limit how much a decision tells about the examples; here, others give the score.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.base.choices import SPLITS
+from perennial.model.evaluation import intervals
+
+NO_PART, CHOSE, TRAINED = 0, 1, 2  # of a test example in a version
+ENOUGH = 100  # examples from which on the score is shown
+UNKNOWN = "not known yet"
+
+
+def parts(now: NDArray[np.void], before: NDArray[np.void]) -> NDArray[np.int8]:
+    """The part that each test example of the index `now` played in a version with the index `before`, [N].
+
+    NO_PART: its image was in none of the version's splits; CHOSE: in its test split, by which it was chosen;
+    TRAINED: in its training or validation split. Images are the same if their files or their pixels are. The
+    indices are those of `image_index`.
+    """
+    test, own = now[now["split"] == SPLITS.index("test")], before["split"] == SPLITS.index("test")
+    found = np.full(len(test), NO_PART, np.int8)
+    for part, entries in ((CHOSE, before[own]), (TRAINED, before[~own])):
+        for field in ("sha256", "pixels"):
+            known = set(_rows(entries[field]))
+            found[[row in known for row in _rows(test[field])]] = part
+    return found
+
+
+def _rows(values: NDArray[Any]) -> list[bytes]:
+    """The bytes of each row."""
+    count, content = len(values), values.tobytes()
+    size = len(content) // max(count, 1)
+    return [content[size * row : size * (row + 1)] for row in range(count)]
+
+
+def score(hits: int, examples: int) -> dict[str, Any]:
+    """JSON of an accuracy with its 95 % interval (Wilson); None below 100 examples."""
+    if examples < ENOUGH:
+        return {"examples": examples, "correct": hits, "accuracy": None, "low": None, "high": None}
+    low, high = intervals.wilson(hits, examples)
+    return {"examples": examples, "correct": hits, "accuracy": hits / examples, "low": low, "high": high}
+
+
+def chosen_text(accuracy: float, examples: int | None, comparison: int | None) -> str:
+    """The score on the examples that chose a champion, in words."""
+    on = "the test examples" if examples is None else f"{examples:,} test examples"
+    number = "" if comparison is None else f" ({_ordinal(comparison)} comparison)"
+    return f"{accuracy:.4g} on {on}, which chose it{number}"
+
+
+def text(found: Mapping[str, Any] | None) -> str:
+    """A `score` in words."""
+    if found is None or found["accuracy"] is None:
+        count = found["examples"] if found else 0
+        return f"{UNKNOWN} on examples that played no part ({count} of {ENOUGH} needed)"
+    interval = f"[{found['low']:.3f}, {found['high']:.3f}]"
+    return f"{found['accuracy']:.4g} {interval} on {found['examples']:,} examples that played no part"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

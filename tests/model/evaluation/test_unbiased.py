@@ -1,0 +1,56 @@
+"""The score of a champion on test examples that played no part in choosing it."""
+
+import numpy as np
+import pytest
+
+from perennial.base.choices import SPLITS
+from perennial.data.validation.image_index import ENTRY, ImageIndex
+from perennial.model.evaluation import unbiased
+
+
+def index(*images: tuple[str, int], pixels: dict[int, int] | None = None) -> ImageIndex:
+    """An index of images by their split and number; `pixels`: numbers of images with the same pixels."""
+    entries = np.zeros(len(images), ENTRY)
+    for entry, (split, number) in zip(entries, images, strict=True):
+        entry["sha256"], entry["split"] = number, SPLITS.index(split)
+        entry["pixels"] = (pixels or {}).get(number, number)
+    return entries
+
+
+def test_an_image_is_known_by_its_file_in_any_split_of_the_version() -> None:
+    before = index(("train", 1), ("validation", 2), ("test", 3))
+    now = index(("train", 9), ("test", 1), ("test", 2), ("test", 3), ("test", 4))
+    assert unbiased.parts(now, before).tolist() == [
+        unbiased.TRAINED, unbiased.TRAINED, unbiased.CHOSE, unbiased.NO_PART,
+    ]  # fmt: skip
+
+
+def test_an_image_in_another_file_is_known_by_its_pixels() -> None:
+    before, now = index(("train", 1)), index(("test", 5), pixels={5: 1})
+    assert unbiased.parts(now, before).tolist() == [unbiased.TRAINED]
+
+
+def test_an_image_that_was_both_trained_on_and_tested_was_trained_on() -> None:
+    assert unbiased.parts(index(("test", 1)), index(("train", 1), ("test", 1))).tolist() == [unbiased.TRAINED]
+
+
+@pytest.mark.parametrize(("examples", "known"), [(0, False), (99, False), (100, True)])
+def test_a_score_of_few_examples_is_not_known_yet(examples: int, known: bool) -> None:
+    found = unbiased.score(examples, examples)
+    assert (found["accuracy"] is not None) == known
+    assert unbiased.text(found).startswith("not known yet") != known
+
+
+def test_both_scores_are_said_in_words() -> None:
+    assert unbiased.chosen_text(0.912, 2000, 37) == (
+        "0.912 on 2,000 test examples, which chose it (37th comparison)"
+    )
+    assert unbiased.text(unbiased.score(308, 340)) == (
+        "0.9059 [0.870, 0.933] on 340 examples that played no part"
+    )
+
+
+@pytest.mark.parametrize(("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (112, "112th"),
+                                              (23, "23rd"), (40, "40th")])  # fmt: skip
+def test_numbers_of_comparisons_are_ordinal(number: int, text: str) -> None:
+    assert f"({text} comparison)" in unbiased.chosen_text(0.5, None, number)
