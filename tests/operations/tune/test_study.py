@@ -38,7 +38,8 @@ def train(study, trial, until=EVALUATIONS):
     """Score a trial as its training would, up to an evaluation; says whether it ended."""
     for evaluation in range(1, until + 1):
         found = score(trial.settings, evaluation)
-        if study.evaluated(trial.number, evaluation, found) and evaluation < EVALUATIONS:
+        stops = study.evaluated(trial.number, evaluation, score=found, loss=1 - found)
+        if stops and evaluation < EVALUATIONS:
             study.stop(trial.number)
             return True
     if until == EVALUATIONS:
@@ -83,6 +84,18 @@ def test_most_trials_stop_early_and_the_best_one_does_not(make):
     assert 10 <= len(stopped) <= 25
     assert {len(each.evaluations) for each in stopped} <= {1, 3}
     assert study.better(study.best(), trials[0])
+
+
+def test_a_trial_with_a_poor_score_goes_on_if_its_loss_is_among_the_better(make):
+    """One image of a small validation split decides its accuracy."""
+    study, present = make()
+    for score, loss in ((0.7, 1.5), (0.6, 1.2), (0.6, 1.4)):
+        study.evaluated(study.next(present).number, 1, score=score, loss=loss)
+        study.stop(study.trials()[-1].number)
+    worse_score, worse_both = (0.5, 1.1), (0.5, 1.6)
+    assert not study.evaluated(study.next(present).number, 1, score=worse_score[0], loss=worse_score[1])
+    study.stop(study.trials()[-1].number)
+    assert study.evaluated(study.next(present).number, 1, score=worse_both[0], loss=worse_both[1])
 
 
 def test_of_equal_scores_the_lowest_loss_is_the_best(make):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 from keras import applications
@@ -91,24 +92,36 @@ def load(model: keras.Model, file: Path) -> None:
 
 def _published(model: keras.Model, file: Path) -> tuple[keras.Model, dict[str, str]]:
     """Build the published network with the file's weights; returns it and our names of its layers."""
-    name, reasons = model.name, []
+    name, reasons = model.name, dict[bool, str]()
     image = (NETWORKS[name].image_size, NETWORKS[name].image_size, 3)
-    for top in (True, False):
+    first = _may_have_top(file)
+    for top in (first, not first):
         network = MAKERS[name](weights=None, input_shape=image, include_top=top, classes=CLASSES)
         try:
             # Keras only warns when it skips layers, so make its warnings errors.
             with warnings.catch_warnings(action="error", category=UserWarning):
                 network.load_weights(file)
         except (OSError, ValueError, KeyError, UserWarning) as error:
-            reasons.append(" ".join(str(error).split()))
+            reasons[top] = " ".join(str(error).split())
             continue
         if name in NASNETS:
             return network, _names_in_nasnet(network, model, NASNETS[name].num_cells // 3)
         return network, layer_names(network, APPLICATIONS[name].classifier)
     raise ConfigError(
         f"model.weights: {file} does not hold the weights of {name}; "
-        f"read with its head: {reasons[0]}; without: {reasons[1]}"
+        f"read with its head: {reasons[True]}; without: {reasons[False]}"
     )
+
+
+def _may_have_top(file: Path) -> bool:
+    """Whether a file may hold a classifier, by the names of its layers; decides what is built first."""
+    try:
+        with h5py.File(file) as opened:
+            stored = opened.get("model_weights", opened).attrs.get("layer_names")
+    except OSError:
+        return True
+    names = {name if isinstance(name, str) else name.decode() for name in ([] if stored is None else stored)}
+    return not names or bool(names & {"predictions", "logits", "Logits"})
 
 
 def _names_in_nasnet(network: keras.Model, model: keras.Model, cells: int) -> dict[str, str]:

@@ -42,17 +42,21 @@ def fingerprint(
 ) -> Parts:
     """Collect the parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
     return {
-        "code": {
-            file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
-            for file in sorted(source_code.of_stage(STAGE, package))
-        }
-        | _components(config),
+        "code": code(package) | _components(config),
         "data": manifest,
         "model": config.model.model_dump(mode="json", exclude={"weights", "weights_url"}),
         "packages": {name: version(name) for name in PACKAGES},
         "preprocessing": config.preprocessing.model_dump(mode="json"),
         "train": config.train.model_dump(mode="json", exclude=NEUTRAL),
         "weights": weights,
+    }
+
+
+def code(package: Path = source_code.PACKAGE) -> dict[str, str]:
+    """The digest of each file that decides what a training makes; a process computes each only once."""
+    return {
+        file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
+        for file in sorted(source_code.of_stage(STAGE, package))
     }
 
 

@@ -24,6 +24,7 @@ from perennial.base.runtime import lease, locks, process, tensorflow
 log = logging.getLogger(__name__)
 STARTED, EVALUATED, FINISHED, STOPPED, FAILED = "started", "evaluated", "finished", "stopped", "failed"
 STAGE = "perennial.stages.train"
+RUN_DIRECTORY = "perennial.model.training.run_directory"
 LOG = "log.txt"  # in a trial's folder
 
 
@@ -121,4 +122,5 @@ def import_code(work: Path) -> Callable[[Task, Connection], None]:
     with files.stderr_into(work / tensorflow.LOG):
         tensorflow.load()
         importlib.import_module(STAGE)
+    importlib.import_module(RUN_DIRECTORY).code()  # its digests take a while, and all trials inherit them
     return run

@@ -261,7 +261,9 @@ class _Follower:
 
     def __call__(self, evaluation: dict[str, Any], stopped_by: str | None) -> bool:
         self._count += 1
-        worse = self._study.evaluated(self._number, self._count, evaluation[self._metric])
+        worse = self._study.evaluated(
+            self._number, self._count, score=evaluation[self._metric], loss=evaluation["loss"]
+        )
         return worse and stopped_by is None and evaluation["step"] > self._begins_step
 
 
