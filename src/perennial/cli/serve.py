@@ -19,6 +19,13 @@ from perennial.cli.runner import PARAMS, ParamsOption, command
 app = typer.Typer()
 NAME = "classifier"  # of a model without parameters
 POLL_S, POLL_BUCKET_S = 1.0, 10.0
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH|URL",
+        help="Export, or publish folder or URL. [default: publish.url, else the export of the parameters]",
+    ),
+]
 Name = Annotated[
     str | None, typer.Option(help="Name of the model in URLs. [default: record.artifact, else classifier]")
 ]
@@ -28,6 +35,7 @@ Every = Annotated[
         min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, bucket: 10]"
     ),
 ]
+Queue = Annotated[int, typer.Option(min=1, max=100_000, help="Limit of waiting images; more get 503.")]
 MaxWait = Annotated[
     float, typer.Option(min=0, max=1000, help="Time to wait for a batch to fill, in milliseconds.")
 ]
@@ -41,15 +49,21 @@ KeepMb = Annotated[int, typer.Option(min=1, help="Limit of the place's size.")]
 KeepDays = Annotated[int, typer.Option(min=1, help="Days after which kept images are removed.")]
 
 
+ShadowModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH|URL", help="Candidate that is compared on a share of the traffic. [default: none]"
+    ),
+]
+ShadowShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the images that the candidate gets.")]
+ShadowMs = Annotated[
+    float | None, typer.Option(min=0, help="Stop a candidate whose images take longer. [default: no limit]")
+]
+
+
 @command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
 def _serve(  # noqa: PLR0913 - each option is one
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH|URL",
-            help="Export, or publish folder or URL. [default: publish.url, else the export of the parameters]",
-        ),
-    ] = None,
+    model: Model = None,
     *,
     name: Name = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
@@ -58,9 +72,7 @@ def _serve(  # noqa: PLR0913 - each option is one
     max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Limit of a request's body.")] = 32,
     max_megapixels: Annotated[int, typer.Option(min=1, max=80, help="Limit of an image.")] = 50,
     max_instances: Annotated[int, typer.Option(min=1, max=10_000, help="Limit of images per request.")] = 128,
-    queue: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Limit of waiting images; more get 503.")
-    ] = 1024,
+    queue: Queue = 1024,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Limit of images per model call.")] = 32,
     max_wait_ms: MaxWait = 0,
     keep: Keep = None,
@@ -68,6 +80,9 @@ def _serve(  # noqa: PLR0913 - each option is one
     keep_per_day: KeepPerDay = 1000,
     keep_mb: KeepMb = 1024,
     keep_days: KeepDays = 30,
+    shadow: ShadowModel = None,
+    shadow_share: ShadowShare = 0.1,
+    shadow_max_ms: ShadowMs = None,
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
@@ -86,8 +101,14 @@ def _serve(  # noqa: PLR0913 - each option is one
     )
     bounds = {"share": keep_share, "per_day": keep_per_day, "bytes": keep_mb << 20, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
-    kept, decision = keep and _capture(keep, bounds), _decision(params, chosen)
-    server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, keep=kept)
+    traffic = server.Traffic(
+        keep=keep and _capture(keep, bounds),
+        shadow=shadow and _candidate(shadow, share=shadow_share, max_ms=shadow_max_ms),
+    )
+    decision = _decision(params, chosen)
+    server.serve(
+        name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, traffic=traffic
+    )
 
 
 def _capture(url: str, limits: dict[str, float]) -> tuple[Any, Any]:
@@ -95,6 +116,17 @@ def _capture(url: str, limits: dict[str, float]) -> tuple[Any, Any]:
     capture = importlib.import_module("perennial.operations.capture.keeper")
     place = importlib.import_module("perennial.operations.capture.place")
     return place.open_place(url), capture.CaptureLimits(**limits)
+
+
+def _candidate(model: str, **given: float | None) -> Any:
+    """The candidate for the shadow.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    if not is_bucket(model) and not Path(model).exists():
+        raise ConfigError(f"--shadow: {model} does not exist; name an export, a publish folder or a URL")
+    return importlib.import_module("perennial.operations.serving.shadow").Candidate(model=model, **given)
 
 
 def _model(params: Path) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from perennial.base.storage import open_store
 from perennial.base.storage.local import LocalStore
 from perennial.operations.capture import keeper, place
 from perennial.operations.capture.keeper import CaptureLimits
+from perennial.operations.serving.server import Traffic
 
 ALL = CaptureLimits(share=1, per_day=1000, bytes=1 << 30, days=30)
 PREDICT = f"{MODEL}:predict"
@@ -47,7 +48,8 @@ def photograph() -> bytes:
 
 @contextmanager
 def keeping(world, store, **limits):
-    with serving(world.folder, keep=(store, CaptureLimits(**{**vars(ALL), **limits}))) as (_, client):
+    traffic = Traffic(keep=(store, CaptureLimits(**{**vars(ALL), **limits})))
+    with serving(world.folder, traffic=traffic) as (_, client):
         yield client
 
 
@@ -179,7 +181,7 @@ def test_a_refused_request_keeps_nothing(world, store) -> None:
 
 def test_a_bucket_that_does_not_exist_is_an_error_at_the_start(bucket) -> None:
     failed: list[Exception] = []
-    started = keeper.Keeper(open_store("s3://no-such-bucket/kept"), "pets", ALL, lambda _: None)
+    started = keeper.Keeper(open_store("s3://no-such-bucket/kept"), ALL, "pets", lambda _: None)
     started.start(failed.append)
     started.close()
     assert [type(error) for error in failed] == [ConfigError]

@@ -13,11 +13,9 @@ import httpx
 from support.exports import list_files
 from support.inference import World
 
-from perennial.base.storage import Store
 from perennial.model.inference.classifier import Classifier
-from perennial.operations.capture.keeper import CaptureLimits
 from perennial.operations.serving.requests import ServingLimits
-from perennial.operations.serving.server import SWITCH_S, ModelServer, listen, url
+from perennial.operations.serving.server import ANSWER, SWITCH_S, ModelServer, Traffic, listen, url
 from perennial.release.publishing import folder
 from perennial.release.publishing.layout import AllowedExport
 from perennial.release.publishing.publish import verified_digests
@@ -32,13 +30,13 @@ def serving(
     *,
     poll_s: float = 0.1,
     decision: Path | None = None,
-    keep: tuple[Store, CaptureLimits] | None = None,
+    traffic: Traffic = ANSWER,
     **limits: float,
 ) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
     listener = listen("127.0.0.1", 0)
     server = ModelServer(
-        NAME, str(model), ServingLimits(**limits), poll_s, listener, decision=decision, keep=keep
+        NAME, str(model), ServingLimits(**limits), poll_s, listener, decision=decision, traffic=traffic
     )  # type: ignore[arg-type]
     thread = threading.Thread(target=server.run)
     address = url(listener)

@@ -12,9 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
-
-import numpy as np
+from typing import Literal
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.storage import Store
@@ -23,6 +21,7 @@ from perennial.model.inference.classifier import Classifier, Probabilities
 from perennial.model.inference.inputs import ImageSource, UnusableImage
 from perennial.operations.capture import place
 from perennial.operations.capture.place import KeptImage
+from perennial.operations.capture.waiting import Answered, Waiting, drawn
 
 log = logging.getLogger(__name__)
 QUEUED = 256  # images
@@ -43,34 +42,21 @@ class CaptureLimits:
     days: int  # after which a day is removed
 
 
-class _Chosen(NamedTuple):
-    """An image that was drawn, with its answer."""
-
-    seconds: float  # since 1970
-    version: str
-    classifier: Classifier
-    image: ImageSource
-    probabilities: Probabilities
-
-
 class Keeper:
     """Keeps images of a model's traffic in a place.
 
     Args:
         store: the place.
-        model: its name in URLs.
         limits: what is kept at most.
+        model: its name in URLs.
         count: called with a result for each image that was chosen.
     """
 
     def __init__(
-        self, store: Store, model: str, limits: CaptureLimits, count: Callable[[Result], object]
+        self, store: Store, limits: CaptureLimits, model: str, count: Callable[[Result], object]
     ) -> None:
         self._store, self._model, self._limits, self._count = store, model, limits, count
-        self._queue: queue.SimpleQueue[_Chosen | None] = queue.SimpleQueue()
-        self._queued = self._queued_bytes = 0
-        self._lock = threading.Lock()
-        self._random = secrets.SystemRandom()
+        self._waiting = Waiting(QUEUED, QUEUED_BYTES)
         self._away_until, self._pause_s = 0.0, PAUSE_S
         self._records: list[KeptImage] = []
         self._flush_at = time.monotonic() + FLUSH_S
@@ -90,29 +76,20 @@ class Keeper:
         outputs: Sequence[Probabilities | BadImage],
     ) -> None:
         """Draw images of an answered request; never waits."""
-        for image, output in zip(images, outputs, strict=True):
-            if self._random.random() < self._limits.share and not isinstance(output, BadImage):
-                self._enqueue(_Chosen(time.time(), version, classifier, image, output))
+        drawn(self._limits.share, "random", (version, classifier, images, outputs), self.put)
+
+    def put(self, answered: Answered) -> None:
+        """Keep a chosen image, or count why not; never waits."""
+        if time.monotonic() < self._away_until:
+            self._count("away")
+        elif not self._waiting.put(answered):
+            self._count("busy")
 
     def close(self) -> None:
         """Write the records of kept images, and stop; what still waits is not kept."""
-        self._queue.put(None)
+        self._waiting.end()
         self._thread.join(CLOSE_S)
         self._store.stop()
-
-    def _enqueue(self, chosen: _Chosen) -> None:
-        if time.monotonic() < self._away_until:
-            self._count("away")
-            return
-        with self._lock:
-            room = self._queued < QUEUED and self._queued_bytes + chosen.image.size <= QUEUED_BYTES
-            if room:
-                self._queued += 1
-                self._queued_bytes += chosen.image.size
-        if room:
-            self._queue.put(chosen)
-        else:
-            self._count("busy")
 
     def _run(self) -> None:
         try:
@@ -124,16 +101,13 @@ class Keeper:
             self._pause(error)
         while True:
             try:
-                chosen = self._queue.get(timeout=max(self._flush_at - time.monotonic(), 0))
+                chosen = self._waiting.get(max(self._flush_at - time.monotonic(), 0))
             except queue.Empty:
                 self._attempt(self._flush)
                 continue
             if chosen is None:
                 self._attempt(self._flush)
                 return
-            with self._lock:
-                self._queued -= 1
-                self._queued_bytes -= chosen.image.size
             result = self._attempt(lambda: self._keep(chosen))  # noqa: B023 - called at once
             self._count(result or "away")
 
@@ -155,7 +129,7 @@ class Keeper:
         self._away_until = self._flush_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
-    def _keep(self, chosen: _Chosen) -> Result:
+    def _keep(self, chosen: Answered) -> Result:
         day = datetime.fromtimestamp(chosen.seconds, UTC).date().isoformat()
         if day > self._day:
             self._begin(day)
@@ -184,17 +158,17 @@ class Keeper:
         self._bytes, self._images = place.usage(self._store, day)
         self._day = day
 
-    def _record(self, chosen: _Chosen, sha256: str) -> KeptImage:
-        first = np.argsort(-chosen.probabilities, kind="stable")[: place.TOP].tolist()
-        classes = chosen.classifier.classes
+    def _record(self, chosen: Answered, sha256: str) -> KeptImage:
         return KeptImage(
             time=datetime.fromtimestamp(chosen.seconds, UTC).isoformat(timespec="milliseconds"),
             model=self._model,
             version=chosen.version,
             sha256=sha256,
-            top=tuple((classes[index], round(float(chosen.probabilities[index]), 6)) for index in first),
-            reason="random",
-            probability=self._limits.share,
+            top=chosen.top,
+            reason=chosen.reason,
+            probability=chosen.probability,
+            candidate=chosen.candidate,
+            candidate_top=chosen.candidate_top,
         )
 
     def _flush(self) -> Result:

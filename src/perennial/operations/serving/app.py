@@ -4,13 +4,13 @@ import asyncio
 import io
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jinja2
 import orjson
@@ -22,11 +22,13 @@ from starlette.requests import ClientDisconnect
 from perennial.base.errors import printable
 from perennial.base.runtime import parallel
 from perennial.data.validation import html
-from perennial.operations.capture.keeper import Keeper
+from perennial.model.inference.classifier import Classifier
+from perennial.model.inference.inputs import ImageSource
 from perennial.operations.serving import requests
-from perennial.operations.serving.batching import Batcher
+from perennial.operations.serving.batching import Batcher, Output
 from perennial.operations.serving.metrics import ServingMetrics
 from perennial.operations.serving.requests import RequestRefused, ServingLimits, Verb
+from perennial.operations.serving.shadow import Shadow
 from perennial.operations.serving.versions import LoadedVersion
 
 SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
@@ -37,7 +39,7 @@ LEFT = 499  # nginx's code for a client that closed its connection, in the metri
 HEALTH = "/health"
 PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
 VERSION_HEADER = "Model-Version"
-PAGE = "page.html.jinja"
+PAGE, SHADOW_PAGE = "page.html.jinja", "shadow.html.jinja"
 POLICY = (
     "default-src 'none'; img-src blob: data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
     "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -54,6 +56,21 @@ T = TypeVar("T")
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
+class Observer(Protocol):
+    """Gets the images that were answered; never keeps the caller waiting."""
+
+    def start(self, failed: Callable[[Exception], object]) -> None:
+        """Start; an error that must end the server is passed to `failed`."""
+
+    def offer(
+        self, version: str, classifier: Classifier, images: Sequence[ImageSource], outputs: Sequence[Output]
+    ) -> None:
+        """Take the images of a request, and what the served version said of each."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
 class Service:
     """The shared state of the endpoints.
 
@@ -68,7 +85,8 @@ class Service:
         rejected: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
-        self.keeper: Keeper | None = None
+        self.observers: list[Observer] = []
+        self.shadow: Shadow | None = None
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
@@ -116,8 +134,8 @@ class Service:
         names = version.classifier.classes
         build = partial(requests.answer, parsed.form, outputs, names, version.number)
         content = build() if len(outputs) * len(names) <= FEW else await self._in_thread(build)
-        if self.keeper:
-            self.keeper.offer(version.number, version.classifier, parsed.images, outputs)
+        for observer in self.observers:
+            observer.offer(version.number, version.classifier, parsed.images, outputs)
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
@@ -242,15 +260,14 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
     @app.api_route("/", methods=PROBED)
     async def page() -> Response:
         nonce = secrets.token_urlsafe(16)
-        text = _template().render(
+        text = _template(PAGE).render(
             name=service.name,
             version=service.current(),
             rejected=service.rejected(),
             limits=service.limits,
             nonce=nonce,
         )
-        policy = POLICY.format(nonce=nonce)
-        return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
+        return _page(text, nonce)
 
     @app.api_route(HEALTH, methods=PROBED)
     async def health() -> Response:
@@ -261,14 +278,32 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
         served = service.version(service.name)
         return _json({"status": "ready", "model": service.name, "version": served.number})
 
+    @app.get("/shadow")
+    async def shadow(request: Request) -> Response:
+        if service.shadow is None:
+            raise RequestRefused(
+                404, "no candidate is in the shadow; `perennial serve --shadow PLACE` names one"
+            )
+        found = service.shadow.snapshot().document(service.shadow.failure)
+        if "text/html" not in request.headers.get("accept", ""):
+            return _json(found)
+        nonce = secrets.token_urlsafe(16)
+        text = _template(SHADOW_PAGE).render(name=service.name, found=found, nonce=nonce)
+        return _page(text, nonce)
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 @cache
-def _template() -> jinja2.Template:
-    return html.environment(Path(__file__).parent).get_template(PAGE)
+def _template(name: str) -> jinja2.Template:
+    return html.environment(Path(__file__).parent).get_template(name)
+
+
+def _page(text: str, nonce: str) -> Response:
+    policy = POLICY.format(nonce=nonce)
+    return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -37,6 +37,8 @@ class ServingMetrics:
         self._bad = counter("perennial_bad_images", "Rejected images.")
         text = "Images chosen to be kept, by what became of them."
         self._kept = counter("perennial_kept_images", text, ("result",))
+        text = "Images drawn for the candidate in the shadow, by what became of them."
+        self._shadow = counter("perennial_shadow_images", text, ("result",))
         self._loads = counter("perennial_model_loads", "Loaded and refused versions.", ("result",))
         text = "The served version."
         self._model = gauge("perennial_model_info", text, ("version", "architecture"))
@@ -57,6 +59,10 @@ class ServingMetrics:
     def kept(self, result: str) -> None:
         """Count an image that was chosen to be kept."""
         self._kept.labels(result).inc()
+
+    def shadowed(self, result: str) -> None:
+        """Count an image that was drawn for the candidate in the shadow."""
+        self._shadow.labels(result).inc()
 
     def predicted(self, outputs: Iterable[Output], classes: Sequence[str]) -> None:
         """Count the images of a request."""

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -23,12 +24,24 @@ from perennial.operations.serving import app
 from perennial.operations.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
 from perennial.operations.serving.conversion import Converter
 from perennial.operations.serving.requests import ServingLimits
+from perennial.operations.serving.shadow import Candidate, Shadow
 from perennial.operations.serving.versions import Follower, place
 
 log = logging.getLogger(__name__)
 OTHER_FILES = 500  # that a server has open besides its connections
 # Time after which a computing thread yields to a responding one; Python's default of 5 ms delays responses.
 SWITCH_S = 0.0002
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What is done with a share of the images besides answering."""
+
+    keep: tuple[Store, CaptureLimits] | None = None  # where and how many are kept
+    shadow: Candidate | None = None  # what is compared with the model
+
+
+ANSWER = Traffic()  # nothing else
 
 
 class ModelServer:
@@ -41,7 +54,7 @@ class ModelServer:
         poll_s: seconds between checks for a new version.
         listener: listening socket, which `run` closes.
         decision: the gate's decision about the model, if it is a project's.
-        keep: place and limits of images to keep from the traffic.
+        traffic: what is done with a share of it besides answering.
     """
 
     def __init__(
@@ -53,14 +66,17 @@ class ModelServer:
         listener: socket.socket,
         *,
         decision: Path | None = None,
-        keep: tuple[Store, CaptureLimits] | None = None,
+        traffic: Traffic = ANSWER,
     ) -> None:
         self.error: Exception | None = None
         self.idle = True  # after `run`: no thread is still running TensorFlow
         self._listener = listener
         self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
-        if keep:
-            self.service.keeper = Keeper(keep[0], name, keep[1], self.service.metrics.kept)
+        metrics = self.service.metrics
+        keeper = Keeper(*traffic.keep, name, metrics.kept) if traffic.keep else None
+        if traffic.shadow:
+            self.service.shadow = Shadow(traffic.shadow, metrics.shadowed, keeper)
+        self.service.observers = list(filter(None, (keeper, self.service.shadow)))
         self.budget = Converter(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
         configured = uvicorn.Config(
@@ -85,13 +101,13 @@ class ModelServer:
             PerennialError, OSError: the first model cannot be loaded.
         """
         self.follower.start(self._fail)
-        if keeper := self.service.keeper:
-            keeper.start(self._fail)
+        for observer in self.service.observers:
+            observer.start(self._fail)
         try:
             self._uvicorn.run([self._listener])
         finally:
-            if keeper:
-                keeper.close()
+            for observer in reversed(self.service.observers):
+                observer.close()
             self.idle = all((self.follower.stop(), self.service.close()))
             self.budget.close()
         if self.error:
@@ -156,7 +172,7 @@ def serve(
     port: int,
     poll_s: float,
     decision: Path | None = None,
-    keep: tuple[Store, CaptureLimits] | None = None,
+    traffic: Traffic = ANSWER,
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then answer pending requests.
 
@@ -169,7 +185,7 @@ def serve(
     listener = listen(host, port)
     _allow_files(2 * CONNECTIONS + OTHER_FILES)
     sys.setswitchinterval(SWITCH_S)
-    server = ModelServer(name, model, limits, poll_s, listener, decision=decision, keep=keep)
+    server = ModelServer(name, model, limits, poll_s, listener, decision=decision, traffic=traffic)
     log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
     with _signals(server.stop):
         server.run()

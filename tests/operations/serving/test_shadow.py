@@ -1,0 +1,184 @@
+"""A candidate beside the served version: compared, bounded, stopped, and never in the way of an answer."""
+
+import json
+import re
+import shutil
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from operations.serving.served import MODEL, b64, expected, publish, serving
+from support.checkout import wait_until
+from support.inference import CLASSES
+from support.raw import encoded, picture
+
+from perennial.base.storage.local import LocalStore
+from perennial.model.inference.inputs import from_values
+from perennial.operations.capture import place
+from perennial.operations.capture.keeper import CaptureLimits
+from perennial.operations.serving import shadow, versions
+from perennial.operations.serving.server import Traffic
+from perennial.operations.serving.shadow import Candidate, Comparison
+
+PREDICT = f"{MODEL}:predict"
+IMAGES = [encoded(picture(seed, 12)) for seed in range(4)]
+ALL = CaptureLimits(share=0, per_day=1000, bytes=1 << 30, days=30)
+
+
+@contextmanager
+def shadowing(world, candidate, store=None):
+    """A server with a candidate, whose process has loaded it or failed to."""
+    traffic = Traffic(
+        keep=(store, ALL) if store else None, shadow=Candidate(model=str(candidate), share=1, max_ms=None)
+    )
+    with serving(world.folder, traffic=traffic) as (server, client):
+        yield server, client
+
+
+def ask(client, *images: bytes) -> None:
+    assert client.post(PREDICT, json={"instances": [*map(b64, images)]}).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def turned(world, tmp_path_factory):
+    """The served model with its classes in another order: it disagrees on every image."""
+    folder = tmp_path_factory.mktemp("turned") / "export"
+    shutil.copytree(world.folder, folder)
+    names = [*CLASSES[1:], CLASSES[0]]
+    text = "".join(f"{index}:{name}\n" for index, name in enumerate(names))
+    (folder / "assets" / "labels.txt").write_text(text, encoding="utf-8")
+    (folder / "assets.extra" / "files.json").unlink(missing_ok=True)
+    return folder
+
+
+@pytest.mark.slow
+def test_an_equal_candidate_agrees_and_one_that_disagrees_is_shown_by_class(world, turned) -> None:
+    for candidate, agreed in ((world.folder, 4), (turned, 0)):
+        with shadowing(world, candidate) as (_, client):
+            ask(client, *IMAGES)
+            wait_until(lambda client=client: client.get("shadow").json()["images"] == 4)
+            found = client.get("shadow").json()
+            assert found["agreed"] == agreed
+            assert sum(each["images"] for each in found["disagreements"]) == 4 - agreed
+            assert found["confidence"]["candidate"] == pytest.approx(found["confidence"]["served"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_images_on_which_the_two_disagree_are_kept_with_both_answers(world, turned, tmp_path) -> None:
+    store = LocalStore(tmp_path / "kept")
+    with shadowing(world, turned, store) as (_, client):
+        ask(client, *IMAGES)
+        wait_until(lambda: 'perennial_kept_images_total{result="kept"} 4.0' in client.get("metrics").text)
+    kept = list(place.read(store))
+    assert {each.reason for each in kept} == {"disagreement"}
+    for each in kept:
+        assert each.candidate_top[0][0] != each.top[0][0]
+        assert [share for _, share in each.candidate_top] == pytest.approx(
+            [share for _, share in each.top], abs=1e-5
+        )
+
+
+@pytest.mark.slow
+def test_a_candidate_that_does_not_load_is_stopped_and_answers_go_on(world, tmp_path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(world.folder, broken)
+    (broken / "saved_model.pb").write_bytes(b"no model")
+    with shadowing(world, broken) as (_, client):
+        for _ in range(2):
+            ask(client, *IMAGES)
+        wait_until(lambda: client.get("shadow").json()["stopped"] is not None)
+        found = client.get("shadow").json()
+        assert re.fullmatch(r"[5-8] of [5-8] images failed", found["stopped"])
+        assert found["failure"]
+        ask(client, *IMAGES)
+
+
+@pytest.mark.slow
+def test_a_new_version_of_the_candidate_begins_a_new_comparison(world, turned, tmp_path, monkeypatch) -> None:
+    published = tmp_path / "candidates"
+    publish(published, world)
+    with shadowing(world, published) as (_, client):
+        ask(client, *IMAGES)
+        wait_until(lambda: client.get("shadow").json()["images"] == 4)
+        publish(published, world)
+
+        def second() -> bool:
+            ask(client, IMAGES[0])
+            return client.get("shadow").json()["candidate"] == "2"
+
+        wait_until(second)
+        assert client.get("shadow").json()["images"] < 4 + 60
+
+
+def test_a_candidate_gives_the_answers_of_predict(world, classifier) -> None:
+    found = shadow.classify({"model": str(world.folder), "versions": versions}, list(from_values(IMAGES)))
+    assert found.classes == classifier.classes
+    assert [each.tolist() for each in found.outputs] == [
+        pytest.approx(each, abs=1e-5) for each in expected(classifier, *IMAGES)
+    ]
+
+
+def test_a_candidate_that_cannot_be_loaded_is_a_reason(tmp_path) -> None:
+    found = shadow.classify({"model": str(tmp_path), "versions": versions}, list(from_values(IMAGES)))
+    assert "saved_model.pb" in found
+
+
+def test_a_loaded_candidate_stays_while_its_place_is_away(world, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(shadow, "LOOK_S", 0)
+    moved = shutil.copytree(world.folder, tmp_path / "candidate")
+    state = {"model": str(moved), "versions": versions}
+    before = shadow.classify(state, list(from_values(IMAGES)))
+    shutil.rmtree(moved)
+    assert shadow.classify(state, list(from_values(IMAGES))).version == before.version
+
+
+def test_without_a_candidate_the_page_says_how_to_name_one(client) -> None:
+    answer = client.get("shadow")
+    assert answer.status_code == 404
+    assert "--shadow PLACE" in answer.json()["error"]
+
+
+def test_the_page_escapes_what_a_model_calls_its_classes(world, monkeypatch) -> None:
+    hostile = Comparison(served="1", candidate="<script>", pairs=Counter({("<b>", "<i>"): 3}))
+    hostile.seconds.extend([0.001] * 3)
+    monkeypatch.setattr(shadow.Shadow, "snapshot", lambda _: hostile)
+    with shadowing(world, world.folder) as (_, client):
+        text = client.get("shadow", headers={"accept": "text/html"}).text
+    assert "&lt;script&gt;" in text
+    assert not re.search("<(script|b|i)>", text)
+
+
+def compared(*pairs: tuple[str, str, int], errors: int = 0, seconds: float = 0.01) -> Comparison:
+    found = Comparison(served="1", candidate="2", errors=errors)
+    for served, other, count in pairs:
+        for _ in range(count):
+            found.add(served, other, (0.9, 0.9), seconds)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (
+            compared(("cat", "cat", 100), ("dog", "cat", 100)),
+            "200 of 200 images are cat; of the served version's, 100",
+        ),
+        (compared(("cat", "cat", 199)), ""),  # too few
+        (compared(("cat", "cat", 300)), ""),  # the traffic has one class
+        (compared(("cat", "cat", 150), ("dog", "dog", 50)), ""),
+        (compared(("cat", "cat", 10), errors=5), "5 of 15 images failed"),
+        (compared(("cat", "cat", 150), ("dog", "dog", 1000), errors=5), ""),
+        (
+            compared(("cat", "cat", 100), ("dog", "dog", 100), seconds=0.2),
+            "an image takes 200.0 ms, the limit is 100",
+        ),
+    ],
+)
+def test_a_candidate_is_stopped_for_a_reason_that_needs_no_labels(found, reason) -> None:
+    stopped = found.reason_to_stop(100)
+    assert stopped.startswith(reason)
+    assert bool(stopped) == bool(reason)
+
+
+def test_a_comparison_without_images_is_a_document(tmp_path) -> None:
+    assert json.loads(json.dumps(compared().document("")))["agreement"] is None
