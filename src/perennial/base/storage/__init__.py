@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from perennial.base.choices import BUCKET_SCHEMES, PLACES
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
+from perennial.base.project.remedies import install
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -154,8 +155,7 @@ def _class_for(url: str) -> Any:
         found = None
     if found is None:
         raise ConfigError(
-            f"{redacted(url)} needs {package} of the extra `{extra}`; nothing was done; "
-            f"pip install 'perennial-ml[{extra}]', or in a project -r requirements/{extra}.txt"
+            f"{redacted(url)} needs {package} of the extra `{extra}`; nothing was done; {install(extra)}"
         )
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 

@@ -12,22 +12,34 @@ from typing import Any, BinaryIO
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project import remedies
 from perennial.base.storage import Entry, bucket
 from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
 from perennial.base.storage.receive import Target
 from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
 
 RANGE_BYTES = 4 << 20  # the most for which the server sends an MD5
+# Our own codes: Azure's is AuthenticationFailed; by the words of its answer.
+EXPIRED, SKEWED = "SignatureExpired", "RequestTooOld"
+DETAILS = {EXPIRED: "Signature not valid in the specified time frame", SKEWED: "Request date header too old"}
 AZURE = Provider(
     bucket="container",
     temporary={"ServerBusy", "InternalError", "OperationTimedOut", "Md5Mismatch"},
     missing_bucket={"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"},
     rejected={"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"},
-    credentials_hint=(
-        "azure:// reads AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY, "
-        "AZURE_STORAGE_SAS_TOKEN, or what `az login`, the machine or a service principal provides"
-    ),
-    expired_hint="get new ones; then run this again",
+    expired={EXPIRED},
+    skewed={SKEWED},
+    blocked={
+        "BlobArchived",
+        "BlobBeingRehydrated",
+        "BlobImmutableDueToPolicy",
+        "InvalidBlobType",
+        "LeaseIdMissing",
+        "PublicAccessNotPermitted",
+    },
+    credentials_hint=remedies.AZURE_CREDENTIALS_HINT,
+    expired_hint=remedies.AZURE_EXPIRED_HINT,
+    rights_hint=remedies.AZURE_RIGHTS_HINT,
     endpoint_hint="check the network, AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_CONNECTION_STRING and the proxy",
 )
 
@@ -258,4 +270,7 @@ def _refusal(where: str, error: Any, secrets: frozenset[str]) -> PerennialError:
         return Temporary(f"{where}: the connection was interrupted: {said}")
     code = getattr(error, "error_code", None) or error.response.headers.get("x-ms-error-code") or ""
     code = str(getattr(code, "value", code))
+    for own, words in DETAILS.items():
+        if words in error.message:
+            code, said = own, clean(words + error.message.partition(words)[2].partition("\n")[0], secrets)
     return refusal(Answer(where=where, status=status, code=code, message=said), AZURE)

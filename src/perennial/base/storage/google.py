@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.project import remedies
 from perennial.base.storage import Changed, Entry, Missing, bucket
 from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
 from perennial.base.storage.receive import Target
@@ -21,13 +22,13 @@ from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, 
 PAGE = 1000
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 NO_BUCKET = "NoSuchBucket"  # our own code: Google's answers have none
+LIMITED = "rateLimitExceeded"
 GOOGLE = Provider(
     missing_bucket={NO_BUCKET},
-    credentials_hint=(
-        "gs:// reads GOOGLE_APPLICATION_CREDENTIALS, what `gcloud auth application-default login` wrote, "
-        "or the machine's service account"
-    ),
-    expired_hint="sign in again",
+    temporary={LIMITED},
+    credentials_hint=remedies.GOOGLE_CREDENTIALS_HINT,
+    expired_hint=remedies.GOOGLE_EXPIRED_HINT,
+    rights_hint=remedies.GOOGLE_RIGHTS_HINT,
     endpoint_hint="check the network, STORAGE_EMULATOR_HOST and the proxy",
 )
 
@@ -234,7 +235,8 @@ def _translated(where: str, *, of_bucket: bool = False) -> Iterator[None]:
     except _exceptions().GoogleAPICallError as error:
         said, status = clean(error.message, ()), int(error.code or 0)
         missing = status == 404 and (of_bucket or "bucket does not exist" in said)
-        code = NO_BUCKET if missing else ""
+        limited = any(LIMITED.lower() in str(each).lower() for each in error.errors)  # with 403, too
+        code = NO_BUCKET if missing else LIMITED if limited else ""
         raise refusal(Answer(where=where, status=status, code=code, message=said), GOOGLE) from None
     except auth.TransportError as error:
         raise _unreachable(where, error) from None
@@ -243,9 +245,9 @@ def _translated(where: str, *, of_bucket: bool = False) -> Iterator[None]:
             raise _unreachable(where, error) from None
         if isinstance(error, requests.RequestException | ConnectionError | TimeoutError):
             raise Temporary(f"{where}: the connection was interrupted: {clean(str(error), ())}") from None
-        raise ConfigError(
-            f"{where}: no credentials ({clean(str(error), ())}); {GOOGLE.credentials_hint}"
-        ) from None
+        said = clean(str(error), ())
+        hint = remedies.remedy(said) or GOOGLE.credentials_hint  # a clock, or a login of the past
+        raise ConfigError(f"{where}: no credentials ({said}); {hint}") from None
     except (DataCorruption, HTTPError) as error:
         raise Temporary(f"{where}: the content was damaged on its way: {clean(str(error), ())}") from None
 

@@ -4,9 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.project.remedies import CLOCK_HINT
 from perennial.base.storage import Changed, Missing
-
-CLOCK_HINT = "set the clock of this machine, which differs too much from the server's, then run this again"
 
 
 class Temporary(PerennialError):
@@ -25,6 +24,7 @@ class Provider:
     credentials_hint: str
     expired_hint: str
     endpoint_hint: str
+    rights_hint: str = "grant it, or use other credentials"
     other_hint: str = ""  # about a request that the server does not support
     bucket: str = "bucket"  # its word for it
     missing_bucket: Collection[str] = ()
@@ -32,6 +32,7 @@ class Provider:
     expired: Collection[str] = ()
     skewed: Collection[str] = ()  # the clock of this machine is wrong
     temporary: Collection[str] = ()
+    blocked: Collection[str] = ()  # 409 or 412, but not because the object is another version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def refusal(answer: Answer, provider: Provider) -> PerennialError:
         error = ConfigError(f"{where}: the {provider.bucket} does not exist; create it, or correct the URL")
     elif answer.code in provider.temporary or status in {408, 416, 429} or (status >= 500 and status != 501):
         error = Temporary(f"{where}: the server answered {status} ({said})", status=status)
-    elif status in {409, 412}:
+    elif status in {409, 412} and answer.code not in provider.blocked:
         error = Changed(f"{where} is not the expected version: it was written in the meantime")
     elif status == 404:
         error = Missing(f"{where} does not exist")
@@ -86,5 +87,5 @@ def _of_credentials(answer: Answer, provider: Provider) -> PerennialError | None
     if answer.code in provider.rejected:
         return ConfigError(f"{where}: the server rejects the credentials ({said}); {provider.credentials_hint}")
     if status in {401, 403} and answer.code not in provider.temporary:
-        return ConfigError(f"{where}: access denied ({said}); grant it, or use other credentials")
+        return ConfigError(f"{where}: access denied ({said}); {provider.rights_hint}")
     return None

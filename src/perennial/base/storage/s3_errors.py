@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project.dvc import CREDENTIALS_HINT, EXPIRED_HINT
+from perennial.base.project.remedies import S3_CREDENTIALS_HINT, S3_EXPIRED_HINT
 from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
 
 S3 = Provider(
@@ -26,8 +26,8 @@ S3 = Provider(
     expired={"ExpiredToken", "RequestExpired", "TokenRefreshRequired"},
     skewed={"RequestTimeTooSkewed"},
     missing_bucket={"NoSuchBucket"},
-    credentials_hint=CREDENTIALS_HINT,
-    expired_hint=EXPIRED_HINT,
+    credentials_hint=S3_CREDENTIALS_HINT,
+    expired_hint=S3_EXPIRED_HINT,
     endpoint_hint="check the network, AWS_ENDPOINT_URL and the proxy",
     other_hint="if it rejects checksums, unset AWS_REQUEST_CHECKSUM_CALCULATION, or set it to when_required",
 )
@@ -49,9 +49,8 @@ def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
             clean(str(found.get("Error", {}).get(key, "")), secrets) for key in ("Code", "Message")
         )
         if status == 400 and code == NO_BODY:
-            raise ConfigError(
-                f"{where}: the server answered 400 without a reason, as to expired credentials; {EXPIRED_HINT}"
-            ) from None
+            said = "the server answered 400 without a reason, as to expired credentials"
+            raise ConfigError(f"{where}: {said}; {S3.expired_hint}") from None
         raise refusal(Answer(where=where, status=status, code=code, message=message), S3) from None
     except (BotoCoreError, HTTPError, ValueError) as error:  # ValueError: a malformed endpoint
         raise _failure(where, error, clean(str(error), secrets)) from None
@@ -64,7 +63,7 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
 
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
-        return ConfigError(f"{where}: no credentials ({reason}); {CREDENTIALS_HINT}")
+        return ConfigError(f"{where}: no credentials ({reason}); {S3_CREDENTIALS_HINT}")
     if isinstance(error, boto.SSLError):
         return PerennialError(f"{where}: TLS failed: {reason}; set AWS_CA_BUNDLE to use other certificates")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
@@ -74,4 +73,4 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
     broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
     if isinstance(error, (*broken, ResponseParserError, HTTPError)):
         return Temporary(f"{where}: the connection was interrupted: {reason}")
-    return ConfigError(f"{where}: {reason}; {CREDENTIALS_HINT}; {S3.endpoint_hint}")
+    return ConfigError(f"{where}: {reason}; {S3_CREDENTIALS_HINT}; {S3.endpoint_hint}")
