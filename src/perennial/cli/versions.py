@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -37,16 +37,20 @@ def _versions(
     as_json: JsonOption = False,
 ) -> None:
     access = importlib.import_module("perennial.release.registry.access")
-    registry = access.open_registry(config.load(params), fetch=fetch).registry
-    listed = importlib.import_module("perennial.release.registry.versions").listing(registry)
+    checked = config.load(params)
+    registry = access.open_registry(checked, fetch=fetch).registry
+    scores = importlib.import_module("perennial.release.registry.scores")
+    listed = scores.listing(checked, registry)
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
-    output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
+    rows = [_row(each, scores.lines(each) if each["champion"] else ()) for each in listed]
+    output(listed, rows or nothing, as_json=as_json)
 
 
-def _row(version: Mapping[str, Any]) -> str:
+def _row(version: Mapping[str, Any], more: Sequence[str]) -> str:
     champion = "  champion" if version["champion"] else ""
     scored = _scored(version["accuracy"])
-    return f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
+    first = f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
+    return "\n".join((first, *(f"{'':<10} {line}" for line in more)))
 
 
 def _scored(accuracy: float | None) -> str:

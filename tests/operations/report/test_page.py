@@ -10,7 +10,7 @@ from support import finished
 from support.pages import Elements, text
 
 from perennial.base.project.stages import STAGES
-from perennial.model.evaluation import predictions
+from perennial.model.evaluation import predictions, unbiased
 from perennial.model.evaluation.comparison import Champion
 from perennial.operations.report import facts, page
 from perennial.operations.report.provenance import Output
@@ -131,6 +131,7 @@ def test_candidate_and_champion_stand_side_by_side_with_the_examples_that_change
         split_digest=scored.split_digest, rescored=False, predicted=theirs, p=scored.p, p_true=scored.p_true,
     ).write(config.paths.champion)  # fmt: skip
     champion = {"version": "v0.0.3", "accuracy": 0.625, "loss": 0.5, "model_bytes": 2_000_000}
+    champion["unbiased"] = unbiased.score(308, 340)
     checks = [{"name": "min_gain", "value": 0.0125, "limit": 0.005, "passed": True}]
     finished.change(config.paths.decision, champion=champion, checks=checks)
     source = rendered(config)
@@ -138,6 +139,8 @@ def test_candidate_and_champion_stand_side_by_side_with_the_examples_that_change
     assert "min_gain 0.0125 0.005 passed" in shown
     assert "Candidate and champion v0.0.3" in shown
     assert "62.50 %" in shown
+    assert "0.9059 [0.870, 0.933] on 340 examples that played no part" in shown
+    assert "0.002 (gate.significance) x 365 nights = 0.73 by chance" in shown
     assert shown.count(" won, record ") == 3
     assert shown.count(" lost, record ") == 1
     Elements(source)

@@ -11,7 +11,7 @@ from perennial.operations.prefect_api import settings
 from perennial.operations.prefect_api.answers import ServerRefused
 from perennial.operations.prefect_api.owner import LocalOwner, Owner, of_checkout, owner
 from perennial.operations.prefect_api.server import PrefectServer, connect, said
-from perennial.release.registry import access, runs, versions
+from perennial.release.registry import access, runs, scores, versions
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -39,7 +39,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
         problems.insert(0, f"git's remote {opened.remote} does not answer: {opened.unreachable}")
     return {
         "pipeline": opened.registry.artifact,
-        "champion": _champion(opened.registry, now),
+        "champion": _champion(config, opened.registry, now),
         "runs": [_recorded(record) for record in runs.listing(config, LAST)],
         "server": server,
         "problems": problems,
@@ -57,6 +57,7 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
             f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}, "
             f"registered {_ago(champion['age_s'])}"
         )
+        yield from (f"    {line}" for line in scores.lines(champion))
     if server is None:
         yield "No server is asked: PREFECT_API_URL is not set"
     else:
@@ -98,10 +99,10 @@ def _name(status: Mapping[str, Any]) -> str:
     return str(status["name"] or status["pipeline"] or ".")
 
 
-def _champion(registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
+def _champion(config: Config, registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
     if registry.champion is None:
         return None
-    facts = next(version for version in versions.listing(registry) if version["champion"])
+    facts = scores.of_version(config, registry, registry.champion.name) or {}
     return {**facts, "age_s": max(0, round(now.timestamp()) - registry.champion.date)}
 
 

@@ -93,6 +93,8 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
         advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.accuracy),
         suspects=suspects.label_errors(config, found.results.metrics.data, found.results.metrics.model),
         copies=suspects.copies(config),
+        champion_scores=sides.champion_scores(found, config),
+        budget=sides.budget(config),
         compared=sides.classes(found)[:CLASSES],
         slices=sides.slices(found),
         untimed=[stage for stage in stages if stage not in found.seconds],

@@ -1,19 +1,25 @@
 """The candidate beside the champion: by class and slice, and the examples that changed sides."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from perennial.base.choices import Split
+from perennial.base.config import Config
 from perennial.base.config.paths import PathsConfig
-from perennial.base.errors import DataError
+from perennial.base.errors import DataError, PerennialError
 from perennial.data.records.random_access import Records
 from perennial.data.validation.html import Thumbnail
+from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.comparison import ENOUGH, Group, Sides, correct, groups
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.operations.report.facts import Facts
 from perennial.operations.report.suspects import scored_records, thumbnail_of
+from perennial.release.registry import scores
+from perennial.release.registry.access import open_registry
 
+NIGHTS = 365  # runs a year
 CHANGED = 18  # examples won, and as many lost
 
 
@@ -26,6 +32,28 @@ class ChangedExample(NamedTuple):
     by_champion: str
     won: bool  # by the candidate
     image: Thumbnail | None  # None if the records are not those that were scored
+
+
+def champion_scores(found: Facts, config: Config) -> Sequence[str]:
+    """Both scores of the champion in words, as far as this repository knows them; none without a champion."""
+    champion = found.results.decision.champion
+    if champion is None:
+        return []
+    try:
+        registry = open_registry(config, fetch=False).registry
+        known = scores.of_version(config, registry, champion.version)
+    except PerennialError:
+        known = None
+    measured = champion.unbiased.model_dump() if champion.unbiased else None
+    return scores.lines(known) if known else [unbiased.text(measured)]
+
+
+def budget(config: Config) -> str | None:
+    """How many models that are no better a year of nightly runs promotes at most; None without a test."""
+    level = config.gate.significance
+    if level is None:
+        return None
+    return f"{level:g} (gate.significance) x {NIGHTS} nights = {level * NIGHTS:.2g}"
 
 
 def classes(found: Facts) -> list[Group]:

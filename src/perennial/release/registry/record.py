@@ -14,7 +14,7 @@ from perennial.base.errors import ConfigError, PerennialError, QualityError
 from perennial.base.project import pins
 from perennial.base.runtime import processor
 from perennial.model.evaluation import results
-from perennial.release.registry import access, approval, checkout, run_branches, runs, versions, waiting
+from perennial.release.registry import access, approval, checkout, run_branches, runs, scores, versions, waiting
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.champion import is_champion, may_promote
 from perennial.release.registry.checkout import read_decision, recorded_files, require_reproduced
@@ -139,7 +139,8 @@ def _record(
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
         waiting.push_all(opened, run)
-    facts = _facts(decision, run, by_hand)
+    scored = scores.facts(config, decision, opened.registry, run)
+    facts = {**_facts(decision, run, by_hand), **scored}
     branch, parent, note = (None, "HEAD", "") if rejected else run_branches.target(config, opened)
     tree = opened.repository.tree_with(parent, written)
     checkout.require_contents(compared)
@@ -158,7 +159,8 @@ def _record(
         return Recorded(run=run, outcome="waiting" if own else "unchanged", message=message, commit=commit)
     if waits:
         return _wait(config, opened, run, approval.request(config, decision, facts, commit, branch))
-    runs.add(config, run, **runs.made(config), recorded="not promoted" if rejected else "promoted")
+    recorded = "not promoted" if rejected else "promoted"
+    runs.add(config, run, **runs.made(config), recorded=recorded, comparison=scored["comparison"])
     last = _with_record(config, opened, run, commit)
     if rejected:
         made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
@@ -184,7 +186,14 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
     commit = str(asked["commit"])
     if runs.read(runs.record_file(config, run)) is None:
         runs.start(config, run)
-    runs.add(config, run, **runs.made(config), recorded="waiting", approval=asked)
+    runs.add(
+        config,
+        run,
+        **runs.made(config),
+        recorded="waiting",
+        approval=asked,
+        comparison=asked["facts"]["comparison"],
+    )
     last = _with_record(config, opened, run, commit, approval.WAITS)
     if last == commit:
         raise ConfigError(

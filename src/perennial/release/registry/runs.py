@@ -67,6 +67,7 @@ class RunDecision(documents.JsonFile):
 
     promote: bool
     accuracy: float | None = None
+    champion: dict[str, Any] | None = None  # the opponent, with its score on examples that played no part
 
 
 class Record(documents.JsonFile):
@@ -81,6 +82,7 @@ class Record(documents.JsonFile):
     recorded: str | None = None
     revision: str | None = None
     lock: str | None = None
+    comparison: int | None = None  # number of its decision among all that were recorded
     decision: RunDecision | None = None
     request: dict[str, Any] = Field(default={})
     machine: dict[str, Any] = Field(default={})
@@ -296,7 +298,13 @@ def made(config: Config) -> dict[str, object]:
     """The current digests of dvc.lock and of the data, and the gate's current decision."""
     try:
         decision = checkout.read_decision(config)
-        scored = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
+        scored: dict[str, Any] | None = {
+            "promote": decision.promote,
+            "accuracy": decision.candidate.accuracy,
+        }
+        if scored and decision.champion and decision.champion.unbiased:
+            measured = decision.champion.unbiased.model_dump()
+            scored["champion"] = {"version": decision.champion.version, "unbiased": measured}
     except PerennialError:
         scored = None
     data = config.paths.records / manifest.FILE

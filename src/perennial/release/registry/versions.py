@@ -47,6 +47,9 @@ class TagFacts(documents.JsonFile):
     model: str | None = None
     opponent: str | None = None
     run: str | None = None
+    examples: int | None = None  # test examples
+    comparison: int | None = None  # number of its decision among all that were recorded
+    opponent_unbiased: dict[str, Any] | None = None
     decision: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
 

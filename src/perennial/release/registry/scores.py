@@ -1,0 +1,100 @@
+"""The two scores of a version: on the test examples that chose it, and on those that played no part.
+
+The first is in the tag of the version. The second grows with the data: every later decision measures it of its
+opponent, and is kept in the record of its run, and of the last one in the tag of the version that followed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from perennial.base.config import Config
+from perennial.base.errors import PerennialError
+from perennial.model.evaluation import unbiased
+from perennial.model.evaluation.results import Decision, UnbiasedScore
+from perennial.release.registry import checkout, runs, versions
+from perennial.release.registry.versions import Registry
+
+LAST = 10  # records of runs that are read
+KEYS = ("examples", "comparison")
+
+
+def facts(config: Config, decision: Decision, registry: Registry, run: str) -> dict[str, Any]:
+    """The facts of a decision about the scores, for the tag of its version.
+
+    `comparison` counts the recorded decisions up to this one: each of them chose by the same test split.
+    """
+    champion = decision.champion
+    return {
+        "examples": decision.candidate.examples,
+        "comparison": _number(config, registry, run),
+        "opponent_unbiased": champion.unbiased.model_dump() if champion and champion.unbiased else None,
+    }
+
+
+def _number(config: Config, registry: Registry, run: str) -> int:
+    records = runs.listing(config, LAST)
+    own = [each["comparison"] for each in records if each["run"] == run and each.get("comparison")]
+    before = [each.get("comparison") or 0 for each in records if each["run"] != run]
+    tags = [version.facts.get("comparison") or 0 for version in registry.versions]
+    if own:  # a run that is recorded again
+        return int(own[0])
+    # Versions and records from before comparisons were counted count once each.
+    return max([*before, *tags, len(registry.versions)], default=0) + 1
+
+
+def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:
+    """The versions as `perennial versions --json` prints them, the newest first, with both scores."""
+    known = {version.name: version for version in registry.versions}
+    found = list(_measured(config, registry))
+    return [
+        {
+            **each,
+            **{key: known[str(each["version"])].facts.get(key) for key in KEYS},
+            "unbiased": _largest(score for name, score in found if name == each["version"]),
+        }
+        for each in versions.listing(registry)
+    ]
+
+
+def of_version(config: Config, registry: Registry, name: str) -> dict[str, Any] | None:
+    """The entry of a version in `listing`; None if there is no such version."""
+    return next((each for each in listing(config, registry) if each["version"] == name), None)
+
+
+def lines(version: Mapping[str, Any]) -> Sequence[str]:
+    """Both scores of an entry of `listing` in words."""
+    if version["accuracy"] is None:
+        return [unbiased.text(version["unbiased"])]
+    chosen = unbiased.chosen_text(version["accuracy"], version["examples"], version["comparison"])
+    return [chosen, unbiased.text(version["unbiased"])]
+
+
+def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, UnbiasedScore]]:
+    """Yield each known score on examples that played no part, with the name of its version."""
+    candidates: list[tuple[object, object]] = [
+        (version.facts.get("opponent"), version.facts.get("opponent_unbiased")) for version in registry.versions
+    ]
+    for record in runs.listing(config, LAST):
+        opponent = (record.get("decision") or {}).get("champion") or {}
+        candidates.append((opponent.get("version"), opponent.get("unbiased")))
+    try:
+        champion = checkout.read_decision(config).champion
+    except PerennialError:
+        champion = None
+    if champion and champion.unbiased:
+        candidates.append((champion.version, champion.unbiased.model_dump()))
+    for name, score in candidates:
+        try:
+            yield str(name), UnbiasedScore.model_validate(score)
+        except ValidationError:  # none, or one that somebody wrote by hand
+            continue
+
+
+def _largest(scores: Iterable[UnbiasedScore]) -> dict[str, Any] | None:
+    """The score on the most examples: the last one, since examples only join."""
+    largest = max(scores, key=lambda score: score.examples, default=None)
+    if largest is None or not 0 <= largest.correct <= largest.examples:
+        return None
+    return unbiased.score(largest.correct, largest.examples)

@@ -1,0 +1,96 @@
+"""The two scores of a version, from tags, records of runs and the decision of a checkout."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.model.evaluation import unbiased
+from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision, UnbiasedScore
+from perennial.release.registry import runs, scores
+from perennial.release.registry.versions import Registry, Version
+
+FEW, MORE, MOST = (unbiased.score(9 * examples // 10, examples) for examples in (40, 200, 340))
+
+
+def registry(*facts: dict[str, Any]) -> Registry:
+    """Versions v0.0.1 and so on, each of which became champion."""
+    found = tuple(
+        Version(name=f"v0.0.{number}", commit=f"{number}" * 40, date=number, facts=each)
+        for number, each in enumerate(facts, 1)
+    )
+    return Registry(
+        artifact="classifier", versions=found, champions=found, champion=found[-1],
+        last_version=(0, 0, len(found)), last_number=len(found), last_date=len(found),
+    )  # fmt: skip
+
+
+def decision(version: str | None = None, score: dict[str, Any] | None = None) -> Decision:
+    champion = version and ChampionRecord(
+        version=version, accuracy=0.9, unbiased=UnbiasedScore(**score) if score else None
+    )
+    candidate = CandidateRecord(accuracy=0.91, examples=2000, data="d", model="m")
+    return Decision(promote=False, reasons=["worse"], candidate=candidate, champion=champion or None)
+
+
+@pytest.fixture
+def recorded(load: Callable[..., Config]) -> Callable[..., Config]:
+    """Parameters of a folder with records of runs, each with this decision, in this order."""
+
+    def record(*decisions: tuple[Decision, int | None]) -> Config:
+        config = load()
+        for number, (each, comparison) in enumerate(decisions):
+            runs.start(config, f"night-{number}")
+            files.write_json(config.paths.decision, each.as_json())
+            runs.add(config, f"night-{number}", **runs.made(config), comparison=comparison)
+        config.paths.decision.unlink(missing_ok=True)
+        return config
+
+    return record
+
+
+def test_a_version_has_the_score_that_chose_it_and_none_that_is_unbiased_at_first(recorded):
+    known = registry({"accuracy": 0.912, "examples": 2000, "comparison": 37})
+    (found,) = scores.listing(recorded(), known)
+    assert (found["examples"], found["comparison"], found["unbiased"]) == (2000, 37, None)
+    assert scores.lines(found) == [
+        "0.912 on 2,000 test examples, which chose it (37th comparison)",
+        "not known yet on examples that played no part (0 of 100 needed)",
+    ]
+
+
+def test_the_unbiased_score_of_the_champion_is_that_of_the_last_decision_against_it(recorded):
+    decisions = [decision("v0.0.2", FEW), decision("v0.0.1", MOST), decision("v0.0.2", MORE)]
+    config = recorded(*((each, number) for number, each in enumerate(decisions, 2)))
+    newest, oldest = scores.listing(config, registry({}, {"accuracy": 0.9}))
+    assert (newest["unbiased"], oldest["unbiased"]) == (MORE, MOST)
+    files.write_json(config.paths.decision, decision("v0.0.2", MOST).as_json())
+    assert scores.of_version(config, registry({}, {}), "v0.0.2")["unbiased"] == MOST
+
+
+def test_the_last_unbiased_score_of_an_earlier_version_is_in_the_tag_of_the_next(recorded):
+    known = registry({"accuracy": 0.9}, {"opponent": "v0.0.1", "opponent_unbiased": MORE})
+    assert scores.of_version(recorded(), known, "v0.0.1")["unbiased"] == MORE
+
+
+@pytest.mark.parametrize(("correct", "examples"), [(None, 5), (6, 5), (0, -1)])
+def test_a_score_that_nobody_measured_is_left_out(recorded, correct, examples):
+    wrong = {"examples": examples, **({} if correct is None else {"correct": correct})}
+    known = registry({}, {"opponent": "v0.0.1", "opponent_unbiased": wrong})
+    assert scores.of_version(recorded(), known, "v0.0.1")["unbiased"] is None
+
+
+def test_each_recorded_decision_is_a_comparison(recorded):
+    config = recorded((decision(), 1), (decision(), 2))
+    first = registry({"comparison": 1})
+    assert scores.facts(config, decision("v0.0.1", MORE), first, "night-9") == {
+        "examples": 2000, "comparison": 3, "opponent_unbiased": MORE,
+    }  # fmt: skip
+    assert scores.facts(config, decision(), first, "night-1")["comparison"] == 2  # recorded again
+    assert scores.facts(config, decision(), registry({"comparison": 7}), "night-9")["comparison"] == 8
+
+
+def test_versions_from_before_comparisons_were_counted_count_once_each(recorded):
+    assert scores.facts(recorded(), decision(), registry({}, {}), "night-9")["comparison"] == 3
