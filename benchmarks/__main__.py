@@ -8,7 +8,7 @@ MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
 CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer and fast
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
-REQUESTS        of the subject serve while versions change (default 100000)
+REQUESTS        of the subject serve while versions change, of each row of traffic (default 100000)
 SEEDS           trainings of the subject fast (default 5; 0: only its race to 80 %)
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
@@ -31,6 +31,7 @@ from benchmarks import (
     orchestration,
     predict,
     serve,
+    traffic,
     train,
     transfer,
     validate,
@@ -49,6 +50,7 @@ SUBJECTS = {
     "gpu": gpu.measure,
     "predict": predict.measure,
     "serve": serve.measure,
+    "traffic": traffic.measure,
     "gate": gate.measure,
     "main_job": main_job.measure,
     "orchestration": orchestration.measure,

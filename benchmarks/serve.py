@@ -40,7 +40,7 @@ COLUMNS = ("requests/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
 def measure() -> None:
     """Compares the programs, then changes versions under the clients; writes the results."""
     with projects.scratch() as folder:
-        exports, answers, images = _prepare(folder)
+        exports, answers, images = prepare(folder)
         rows = _rounds(folder, exports[0], images, answers)
         changing = _change(folder, exports, images, answers)
     results.write(
@@ -52,7 +52,7 @@ def measure() -> None:
 def _rounds(folder: Path, export: Path, images: Path, answers: Path) -> dict[str, list[dict[str, Any]]]:
     """What each program gave in each round, without changes; every other round goes backwards."""
     servers = {
-        "perennial serve": _ours(folder),
+        "perennial serve": ours(folder),
         "FastAPI and the signature": (*_program("signature"), str(export)),
         "FastAPI and Keras": (*_program("keras"), str(export)),
     }
@@ -61,14 +61,14 @@ def _rounds(folder: Path, export: Path, images: Path, answers: Path) -> dict[str
     for number in range(RUNS):
         for name in list(rows)[:: -1 if number % 2 else 1]:
             if name in servers:
-                with _server(servers[name], folder) as url:
-                    rows[name].append(_ask(url, images, answers, COMPARED))
+                with server(servers[name], folder) as url:
+                    rows[name].append(ask(url, images, answers, COMPARED))
             else:
                 rows[name].append(json.loads(run(alone, folder).splitlines()[-1]))
     return rows
 
 
-def _prepare(folder: Path) -> tuple[list[Path], Path, Path]:
+def prepare(folder: Path) -> tuple[list[Path], Path, Path]:
     """Two exports, the right answers of both, and images; the first export is published."""
     images = folder / "images"
     images.mkdir()
@@ -97,7 +97,7 @@ def _publish(folder: Path, export: Path) -> str:
 
 def _change(folder: Path, exports: list[Path], images: Path, answers: Path) -> dict[str, Any]:
     """Many requests while versions change, each once another share of the requests is answered."""
-    with _server(_ours(folder), folder) as url:
+    with server(ours(folder), folder) as url:
         asking = subprocess.Popen(
             (*_program("clients"), url, str(images), str(answers), str(REQUESTS)),
             env=ENVIRONMENT,
@@ -108,19 +108,19 @@ def _change(folder: Path, exports: list[Path], images: Path, answers: Path) -> d
             while asking.poll() is None and _answered(url) < switch * REQUESTS / (SWITCHES + 1):
                 time.sleep(0.1)
             version = _publish(folder, exports[switch % 2])
-            while asking.poll() is None and json.loads(_get(f"{url}ready"))["version"] != version:
+            while asking.poll() is None and json.loads(get(f"{url}ready"))["version"] != version:
                 time.sleep(0.05)
         printed, _ = asking.communicate()
         found: dict[str, Any] = json.loads(printed.splitlines()[-1])
-        memory = Path(f"/proc/{_Started.last.pid}/status").read_text(encoding="utf-8")
-        found["server_peak_mb"] = int(memory.partition("VmHWM:")[2].split()[0]) / 1000
+        found["server_peak_mb"] = peak_mb()
     wrong = {name: count for name, count in found["answers"].items() if not name.isdecimal()}
     if wrong or len(found["answers"]) != SWITCHES + 1 or sum(found["answers"].values()) != REQUESTS:
         sys.exit(f"not every answer was right, or not every version answered: {found['answers']}")
     return found
 
 
-def _ask(url: str, images: Path, answers: Path, requests: int) -> dict[str, Any]:
+def ask(url: str, images: Path, answers: Path, requests: int) -> dict[str, Any]:
+    """Ask a server so often, and compare every answer; times and rate of the requests."""
     run((*_program("clients"), url, str(images), str(answers), str(2 * CLIENTS)), images)  # warm
     printed = run((*_program("clients"), url, str(images), str(answers), str(requests)), images)
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
@@ -136,16 +136,18 @@ class _Started:
 
 
 @contextmanager
-def _server(command: tuple[str, ...], folder: Path) -> Iterator[str]:
+def server(command: tuple[str, ...], folder: Path, **environment: str) -> Iterator[str]:
     """The address of a server, whose port is the last argument; it ends with the block."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    _Started.last = process = subprocess.Popen((*command, str(port)), cwd=folder, env=ENVIRONMENT)
+    _Started.last = process = subprocess.Popen(
+        (*command, str(port)), cwd=folder, env={**ENVIRONMENT, **environment}
+    )
     url = f"http://127.0.0.1:{port}/"
     try:
         while True:
             try:
-                _get(f"{url}ready")
+                get(f"{url}ready")
                 break
             except (urllib.error.URLError, OSError):
                 if process.poll() is not None:
@@ -157,13 +159,20 @@ def _server(command: tuple[str, ...], folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def _get(url: str) -> str:
+def peak_mb() -> float:
+    """The largest memory so far of the server that was started last."""
+    memory = Path(f"/proc/{_Started.last.pid}/status").read_text(encoding="utf-8")
+    return int(memory.partition("VmHWM:")[2].split()[0]) / 1000
+
+
+def get(url: str) -> str:
+    """What a GET answers."""
     with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
 def _answered(url: str) -> float:
-    lines = _get(f"{url}metrics").splitlines()
+    lines = get(f"{url}metrics").splitlines()
     return sum(
         float(line.split()[-1])
         for line in lines
@@ -171,8 +180,9 @@ def _answered(url: str) -> float:
     )
 
 
-def _ours(folder: Path) -> tuple[str, ...]:
-    return *PERENNIAL, "serve", "--model", str(folder / "published"), "--port"
+def ours(folder: Path, *options: str) -> tuple[str, ...]:
+    """The command of our server, without its port."""
+    return *PERENNIAL, "serve", "--model", str(folder / "published"), *options, "--port"
 
 
 def _program(kind: str) -> tuple[str, ...]:

@@ -61,6 +61,7 @@ class Keeper:
         self._records: list[KeptImage] = []
         self._flush_at = time.monotonic() + FLUSH_S
         self._day, self._bytes, self._images = "", 0, 0
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="keep", daemon=True)
 
     def start(self, failed: Callable[[Exception], object]) -> None:
@@ -87,6 +88,7 @@ class Keeper:
 
     def close(self) -> None:
         """Write the records of kept images, and stop; what still waits is not kept."""
+        self._closing = True
         self._waiting.end()
         self._thread.join(CLOSE_S)
         self._store.stop()
@@ -103,19 +105,24 @@ class Keeper:
             try:
                 chosen = self._waiting.get(max(self._flush_at - time.monotonic(), 0))
             except queue.Empty:
-                self._attempt(self._flush)
+                self._attempt_flush()
                 continue
             if chosen is None:
-                self._attempt(self._flush)
+                self._attempt_flush()
                 return
             result = self._attempt(lambda: self._keep(chosen))  # noqa: B023 - called at once
             self._count(result or "away")
+
+    def _attempt_flush(self) -> None:
+        self._flush_at = time.monotonic() + FLUSH_S
+        if self._records:  # an empty write would say that the place works
+            self._attempt(self._flush)
 
     def _attempt(self, work: Callable[[], "Result"]) -> "Result | None":
         """Use the place; None if it fails, and then nothing is kept for a while."""
         try:
             result = work()
-        except (PerennialError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the thread must go on
             self._pause(error)
             return None
         if self._pause_s > PAUSE_S:
@@ -124,7 +131,7 @@ class Keeper:
         return result
 
     def _pause(self, error: Exception) -> None:
-        if self._pause_s == PAUSE_S:
+        if self._pause_s == PAUSE_S and not self._closing:
             log.warning("images are not kept while %s fails: %s", redacted(self._store.url), error)
         self._away_until = self._flush_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)

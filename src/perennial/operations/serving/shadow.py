@@ -164,6 +164,7 @@ class Shadow:
         self._candidate, self._count, self._keeper = candidate, count, keeper
         self._waiting = Waiting(QUEUED, QUEUED_BYTES)
         self._lock = threading.Lock()  # of the comparison
+        self._closing = False
         self._look_at = 0.0  # for a new version of a stopped candidate
         self._worker = parallel.Worker(answer, {"model": candidate.model})
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
@@ -189,6 +190,7 @@ class Shadow:
 
     def close(self) -> None:
         """Stop; what still waits is not compared."""
+        self._closing = True
         self._waiting.end()
         self._worker.close()
         self._thread.join(1)
@@ -209,6 +211,8 @@ class Shadow:
             except BrokenProcessPool:
                 found = "its process was killed"
             except RuntimeError:  # the server stops
+                return
+            if self._closing:
                 return
             if isinstance(found, str):
                 self._failed(found, len(batch))
