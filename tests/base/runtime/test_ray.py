@@ -1,5 +1,6 @@
 """Tasks and a training on a Ray cluster of two nodes: the same results and the same bytes as here."""
 
+import contextlib
 import gc
 import json
 import os
@@ -11,14 +12,15 @@ import warnings
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 from support import raw, tasks, workers
 from support.checkout import wait_until
 from support.parameters import change_params
 
 from perennial.base import config, documents, files
-from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.runtime import cluster, parallel, process, ray_agent
+from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError
+from perennial.base.runtime import cluster, parallel, process, ray_agent, ray_driver
 from perennial.data.validation import integrity
 from perennial.data.validation.inspection import Work
 from perennial.stages.convert import convert
@@ -57,7 +59,7 @@ def nodes(tmp_path_factory):
 @pytest.mark.slow
 def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
     taken = count()
-    results = parallel.map_on_ray(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
+    results = ray_driver.map_on_ray(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
     first = [next(results) for _ in range(12)]
     results.close()
     assert (first, next(taken) <= 12 + 2 * parallel.WAITING) == (list(range(12)), True)
@@ -65,14 +67,14 @@ def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
 
 def test_an_error_of_a_task_is_raised_unchanged():
     with pytest.raises(DataError, match="task 0 is refused") as raised:
-        list(parallel.map_on_ray(tasks.refuse, DataError, range(3)))
+        list(ray_driver.map_on_ray(tasks.refuse, DataError, range(3)))
     assert raised.type is DataError
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_at_every_try_is_an_error():
     with pytest.raises(PerennialError):
-        list(parallel.map_on_ray(tasks.be_killed, 1, range(3)))
+        list(ray_driver.map_on_ray(tasks.be_killed, 1, range(3)))
 
 
 def digests(folder):
@@ -118,7 +120,7 @@ def test_a_damaged_record_is_found_with_its_place(load):
 def test_an_invalid_address_is_a_configuration_error(monkeypatch, address):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ConfigError, match=rf"RAY_ADDRESS must be .* got {re.escape(address)}$"):
-        list(parallel.map_on_ray(tasks.product, 1, range(3)))
+        list(ray_driver.map_on_ray(tasks.product, 1, range(3)))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
@@ -129,25 +131,25 @@ def test_an_address_without_a_listener_is_refused_at_once(monkeypatch, address):
     with pytest.raises(
         ConfigError, match=rf"RAY_ADDRESS={re.escape(address)} cannot be reached: .*nothing was"
     ) as refused:
-        list(parallel.map_on_ray(tasks.product, 1, range(3)))
+        list(ray_driver.map_on_ray(tasks.product, 1, range(3)))
     assert "timed out" not in str(refused.value)
 
 
 def test_a_host_that_does_not_answer_is_refused_soon(monkeypatch):
-    monkeypatch.setattr(parallel, "CONNECT_S", 0.2)
+    monkeypatch.setattr(ray_driver, "CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         port = full.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):  # takes the one place in its queue
             monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
             with pytest.raises(ConfigError, match="cannot be reached: timed out"):
-                list(parallel.map_on_ray(tasks.product, 1, range(3)))
+                list(ray_driver.map_on_ray(tasks.product, 1, range(3)))
 
 
 def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr("sys.executable", "/home/a user/.venv/bin/python")
     with pytest.raises(ConfigError, match="space"):
-        list(parallel.map_on_ray(tasks.product, 1, range(3)))
+        list(ray_driver.map_on_ray(tasks.product, 1, range(3)))
 
 
 TOGETHER = {"compute.engine": "ray", "compute.workers": 2, "train.devices": "cpu:2"}
@@ -179,12 +181,27 @@ def parts(training):
     return found
 
 
+def agents():
+    """The processes of Ray that start the workers of this user's trainings."""
+    return [each.pid for each in psutil.process_iter(["name"]) if each.info["name"].startswith("ray::Agent")]
+
+
 def groups_left():
-    """The placement groups that nodes are still reserved for."""
-    ray = parallel.connected_ray()
-    try:
+    """The placement groups that nodes are still reserved for, if they stay for long."""
+    import ray  # noqa: PLC0415 - its import warns
+
+    ray.init(logging_level="ERROR", log_to_driver=False)
+    found = []
+
+    def released():
         table = ray.util.placement_group_table()
-        return [each for each in table.values() if each["state"] != "REMOVED"]
+        found[:] = [each for each in table.values() if each["state"] != "REMOVED"]
+        return not found
+
+    try:
+        with contextlib.suppress(AssertionError):
+            wait_until(released, 60)
+        return found
     finally:
         ray.shutdown()
 
@@ -230,6 +247,59 @@ def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(source,
             failure = json.loads((folder / ".work" / "failure.json").read_text())
             assert "saved at step" in failure["message"]
     assert groups_left() == []
+
+
+@pytest.fixture
+def doomed(monkeypatch, tmp_path):
+    """A cluster of two nodes whose head a test may kill; RAY_ADDRESS names it."""
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
+
+    with contextlib.chdir(tmp_path):
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        started.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", started.address)
+    yield started
+    started.shutdown()
+
+
+def kill(node, name):
+    """Kill a process of Ray with SIGKILL."""
+    os.kill(node.all_processes[name][0].process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_training_whose_cluster_loses_its_head_saves_and_says_so(doomed, source, tmp_path):
+    folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
+    training = workers.start(folder)
+    workers.wait_for_step(folder, 30, [training])
+    kill(doomed.head_node, "gcs_server")
+    assert workers.ends([training], 50) == [75], workers.said(folder)  # Ray itself would need a minute
+    failure = json.loads((folder / ".work" / "failure.json").read_text())
+    assert re.search(r"the Ray cluster was lost: its head at .* saved at step", failure["message"])
+    assert parts(folder) == []
+    wait_until(lambda: not agents())
+
+
+@pytest.mark.slow
+def test_tasks_whose_cluster_loses_its_head_are_interrupted(doomed):
+    results = ray_driver.map_on_ray(tasks.slowly, {2: 600}, range(3))
+    assert next(results) == 0
+    kill(doomed.head_node, "gcs_server")
+    with pytest.raises(Interrupted, match="the Ray cluster was lost"):
+        list(results)
+
+
+@pytest.mark.slow
+def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, source, tmp_path):
+    folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
+    training = workers.start(folder)
+    workers.wait_for_step(folder, 30, [training])
+    before = agents()
+    kill(doomed.head_node, "raylet")  # it stays a zombie, which Ray takes for a running process
+    wait_until(lambda: len(agents()) < len(before))
+    training.send_signal(signal.SIGTERM)
+    assert workers.ends([training]) == [75], workers.said(folder)
+    assert parts(folder) == agents() == []
 
 
 @pytest.mark.slow

@@ -27,8 +27,8 @@ PLUMBING = {
     "base/project/stages", "base/project/syntax",
     "base/runtime/child", "base/runtime/gpus", "base/runtime/inputs", "base/runtime/kept",
     "base/runtime/lease", "base/runtime/locks", "base/runtime/parallel", "base/runtime/process",
-    "base/runtime/progress_bar", "base/runtime/ray_agent", "base/runtime/ray_workers", "base/runtime/recorded",
-    "base/runtime/tensorflow", "base/runtime/workers",
+    "base/runtime/progress_bar", "base/runtime/ray_agent", "base/runtime/ray_driver",
+    "base/runtime/ray_workers", "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers",
     "base/storage", "cli",
 }  # fmt: skip
 

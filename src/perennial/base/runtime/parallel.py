@@ -1,11 +1,9 @@
 """Parallel work: tasks on the cores of this machine or on a Ray cluster, and single calls in a thread."""
 
-import logging
+import importlib
 import multiprocessing
 import os
 import signal
-import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,14 +11,11 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import urlsplit
 
-from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
+from perennial.base.errors import SIGNALS, Interrupted, PerennialError
 from perennial.base.project import source_code
-from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 
 if TYPE_CHECKING:
@@ -30,9 +25,6 @@ Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 WAITING = 2  # finished results that may wait for the caller, per process or core
-LOCAL = "local"  # RAY_ADDRESS for a Ray on this machine, which is also the default
-CLIENT_PORT = 10001  # of ray://head without a port
-CONNECT_S = 5
 # Workers reuse freed blocks up to this size: page faults took a quarter of the time of converting MNIST.
 KEPT_BYTES = str(32 << 20)  # its maximum
 _given: list[Any] = []  # a worker's function and its shared argument
@@ -64,7 +56,8 @@ def map_ordered(
         ConfigError: Ray is not installed or its cluster cannot be reached.
     """
     if compute.engine == "ray":
-        return map_on_ray(function, shared, tasks)
+        driver = importlib.import_module("perennial.base.runtime.ray_driver")  # which uses this module
+        return driver.map_on_ray(function, shared, tasks)  # type: ignore[no-any-return]
     return map_in_processes(function, shared, tasks, count=1 if small else count(compute.processes))
 
 
@@ -88,7 +81,7 @@ def map_in_processes(
             return executor.submit(_call, task)
 
     try:
-        for number, result in enumerate(_ordered(tasks, submit, Future.result, WAITING * count)):
+        for number, result in enumerate(ordered(tasks, submit, Future.result, WAITING * count)):
             if number == 0:  # the processes have loaded their code
                 source_code.require_unchanged()
             yield result
@@ -138,7 +131,7 @@ class Worker:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _ordered(
+def ordered(
     tasks: Iterable[Any], submit: Callable[[Any], Any], result: Callable[[Any], Any], most: int
 ) -> Iterator[Any]:
     """The results in order, with at most `most` submitted tasks ahead."""
@@ -202,91 +195,6 @@ def _call(task: Any) -> Any:
         raise Interrupted("SIGTERM ended a process of this stage; nothing was changed; run it again") from None
     finally:
         _working.clear()
-
-
-def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-    """`map_ordered` on the Ray cluster of RAY_ADDRESS, or else on a local one with this machine's cores.
-
-    Its machines must see the project's folders under the same paths (a shared file system); the code of this
-    checkout is sent to them.
-    """
-    ray = connected_ray()
-    remote = ray.remote(function)
-    given = ray.put(shared)
-    most = WAITING * max(int(ray.cluster_resources().get("CPU", 1)), 1)
-    try:
-        yield from _ordered(tasks, lambda task: remote.remote(given, task), ray.get, most)
-    except ray.exceptions.RayTaskError as error:
-        raise (error.cause or error) from None
-    except ray.exceptions.RayError as error:
-        raise PerennialError(
-            f"the Ray cluster failed: {' '.join(str(error).split())}; nothing was changed; run this again"
-        ) from error
-    finally:
-        ray.shutdown()
-
-
-def connected_ray(*, processes: int | None = None) -> Any:
-    """The ray module, connected to its cluster; a local one has at least so many cores.
-
-    Raises:
-        ConfigError: Ray is not installed, or its cluster cannot be reached.
-    """
-    try:
-        import ray  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigError(
-            "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
-        ) from error
-    address = os.environ.get("RAY_ADDRESS") or LOCAL
-    if address == LOCAL and " " in sys.executable:
-        raise ConfigError(
-            f"Ray cannot start processes of {sys.executable}, whose path contains a space; "
-            "move the project, or set compute.engine to processes"
-        )
-    if address not in {LOCAL, "auto"}:
-        _require_listening(address)
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        own = Project.find().root / source_code.COMPONENTS
-        packages = [str(Path(__file__).parents[2]), *([str(own)] if own.is_dir() else [])]
-        ray.init(
-            num_cpus=max(processes, count("auto")) if processes and on_local_ray() else None,
-            runtime_env={"py_modules": packages},
-            log_to_driver=False,
-            include_dashboard=False,
-            logging_level=logging.WARNING,
-        )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error}") from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():  # Ray replaces that of SIGTERM
-                signal.signal(number, handler)
-    return ray
-
-
-def on_local_ray() -> bool:
-    """Whether Ray runs only on this machine, and only for this process."""
-    return (os.environ.get("RAY_ADDRESS") or LOCAL) == LOCAL
-
-
-def _require_listening(address: str) -> None:
-    """Check that something listens at an address; Ray itself would try for minutes."""
-    try:
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        host, port = parts.hostname, parts.port or (CLIENT_PORT if parts.scheme == "ray" else None)
-    except ValueError:
-        host, port = None, None
-    if host is None or port is None:
-        raise ConfigError(f"RAY_ADDRESS must be host:port, ray://host:port, auto or local, got {address}")
-    try:
-        socket.create_connection((host, port), CONNECT_S).close()
-    except OSError as error:
-        raise ConfigError(
-            f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error.strerror or error}; "
-            "nothing was changed; start it or correct the address, or set compute.engine to processes"
-        ) from error
 
 
 def start(function: Callable[[], Result]) -> Callable[[], Result]:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 from perennial.base.errors import SIGNALS
 from perennial.base.runtime import gpus, lease, process
 
+POLL_S = 0.5
 REPORT_S = 2.0  # longest wait of a call for something to report
+SILENT_S = 30.0  # without a call, though `report` is called again and again: nobody watches any more
 LAST_LINES_S = 5.0  # for the output of a worker that has ended; another process may keep the pipe open
 # What a process inherits here from the node, whose Ray may have been started elsewhere and long ago: not these.
 NOT_OF_THE_NODE = ("PERENNIAL_", "DVC_", "PREFECT_", "PYTHON", "RAY_", "TF_", "XLA_", "KERAS_", "OMP_")
@@ -44,6 +47,9 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 class Agent:
     """Runs one worker as a child process, which ends soon after this process.
 
+    This process ends soon after that of its node, which Ray overlooks if nobody has waited for the killed one,
+    and after calls have ceased, of which Ray hears nothing once the head of the cluster is gone.
+
     Its port is bound before others hear of it, and stays reserved: a socket that does not listen lets another
     one listen at its port, but the system gives the port to nobody.
     """
@@ -51,6 +57,8 @@ class Agent:
     def __init__(self) -> None:
         import ray  # noqa: PLC0415 - an extra
 
+        process.die_with(os.getppid())
+        self._called, self._reported = time.monotonic(), False
         context: Any = ray.get_runtime_context()
         services: Any = ray.util
         self._node = str(services.get_node_ip_address())  # as Ray is configured: a host may have several
@@ -106,6 +114,13 @@ class Agent:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._called = time.monotonic()
+        threading.Thread(target=self._die_with_calls, daemon=True).start()
+
+    def _die_with_calls(self) -> None:
+        while time.monotonic() - self._called < (LAST_LINES_S if self._reported else SILENT_S):
+            time.sleep(POLL_S)
+        os.kill(os.getpid(), signal.SIGKILL)  # its worker notices, and saves
 
     def _read(self) -> None:
         child = self._child
@@ -122,6 +137,7 @@ class Agent:
 
         It waits a little for either, so that it can be called again and again. `failure`: the worker's file.
         """
+        self._called = time.monotonic()
         child, reader = self._child, self._reader
         if child is None or reader is None:
             return [], None, ""
@@ -139,6 +155,7 @@ class Agent:
         if code:
             with suppress(OSError):
                 text = Path(failure).read_text(encoding="utf-8")
+        self._reported = code is not None
         return lines, code, text
 
     def signal(self, number: int) -> None:

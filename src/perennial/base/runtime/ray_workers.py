@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -21,11 +22,12 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted
 from perennial.base.retries import RESTARTS
-from perennial.base.runtime import cluster, parallel, process, ray_agent, workers
+from perennial.base.runtime import cluster, process, ray_agent, ray_driver, workers
 
 log = logging.getLogger(__name__)
 START_S = 300.0  # for processes of Ray on a busy machine
 CALL_S = 10.0  # for a short call while all is well
+SAVED_S = workers.GRACE_S + CALL_S  # for the workers to end after a signal
 PATIENCE_S = 5.0
 POLL_S = 0.2
 TRAINED = Path("train")  # in paths.work: the checkpoints
@@ -46,42 +48,55 @@ class Job:
 def run(arguments: Sequence[str], config: Config) -> None:
     """Run `perennial` with these arguments in compute.workers workers until all have ended with 0.
 
-    If a worker is lost or interrupted, all start again from the newest checkpoint: as long as checkpoints are
-    made, and RESTARTS times without one. The workers end soon after this process.
+    If a worker or the cluster is lost or interrupted, all start again from the newest checkpoint: as long as
+    checkpoints are made, and RESTARTS times without one. The workers end soon after this process.
 
     Raises:
         ConfigError: the cluster cannot be reached, or its nodes do not have what the workers need.
         Interrupted: a signal came, the nodes are busy, or workers were lost too often; what was saved stays.
         PerennialError: a worker failed; the error has its class and message.
     """
-    ray = parallel.connected_ray(processes=config.compute.workers)
-    try:
+    work = config.paths.work
+    left, seen, given = RESTARTS, _checkpoints(work), list(arguments)
+    lost: Interrupted | None = None
+    while True:
+        try:
+            return _run_once(given, config)
+        except ConfigError as error:
+            if lost is None:
+                raise
+            raise Interrupted(f"{lost}; it could not start again: {error}") from error
+        except Interrupted as error:
+            now = _checkpoints(work)
+            left, seen = RESTARTS if now != seen else left - 1, now
+            if isinstance(error, InputsChanged) or process.signalled() or left < 0:
+                raise
+            log.warning("%s; all workers start again", error)
+            lost = error
+        given = [each for each in given if each != "--clean"]  # what is there now is ours
+
+
+def _run_once(arguments: Sequence[str], config: Config) -> None:
+    """Start all workers, and wait until they have ended.
+
+    Raises:
+        As `run`; Interrupted also if a worker or the cluster was lost.
+    """
+    with ray_driver.Driver(_train, arguments, config) as driver:
+        try:
+            driver.receive()
+        except process.Signalled as signalled:
+            driver.signal(signal.SIGTERM)
+            driver.receive(SAVED_S)
+            raise Interrupted(f"{signalled} ended the workers; run it again") from None
+
+
+def _train(caller: ray_driver.Caller, arguments: Sequence[str], config: Config) -> None:
+    """The same, in a process that Ray may end."""
+    with ray_driver.connected(caller, processes=config.compute.workers) as (ray, watch):
         job = _job(ray, arguments, config)
-        left, seen = RESTARTS, _checkpoints(job.work)
-        while True:
-            try:
-                with _placed(ray, job) as agents:
-                    return _train(ray, job, agents)
-            except Interrupted as error:
-                now = _checkpoints(job.work)
-                left, seen = RESTARTS if now != seen else left - 1, now
-                if isinstance(error, InputsChanged) or process.signalled() or left < 0:
-                    raise
-                log.warning("%s; all workers start again", error)
-            job = _resuming(job)
-    except ray.exceptions.RayError as error:
-        raise Interrupted(
-            f"the Ray cluster failed: {' '.join(str(error).split())}; the checkpoints stay; run it again"
-        ) from error
-    finally:
-        with suppress(Exception):
-            ray.shutdown()
-
-
-def _resuming(job: Job) -> Job:
-    """The same training, which no longer removes its checkpoints at the start."""
-    kept = [each for each in job.arguments if each != "--clean"]
-    return Job(kept, job.count, job.devices, job.gpus, job.work)
+        with _placed(ray, job, watch) as agents:
+            _supervise(ray, job, agents, watch)
 
 
 def _checkpoints(work: Path) -> set[str]:
@@ -122,7 +137,7 @@ def _job(ray: Any, arguments: Sequence[str], config: Config) -> Job:
 def _gpus_on_each(ray: Any, count: int) -> int:
     """The most GPUs that so many nodes have; on one machine, what each worker gets of them."""
     found = sorted((int(each["Resources"].get("GPU", 0)) for each in _nodes(ray)), reverse=True)
-    if parallel.on_local_ray():
+    if ray_driver.on_local_ray():
         return found[0] // count
     return found[min(count, len(found)) - 1] if found else 0
 
@@ -132,12 +147,12 @@ def _nodes(ray: Any) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _placed(ray: Any, job: Job) -> Iterator[list[Any]]:
+def _placed(ray: Any, job: Job, watch: ray_driver.Watch) -> Iterator[list[Any]]:
     """Reserve a node for each worker while the block runs, and start an agent on each."""
     from ray.util import scheduling_strategies as strategies  # noqa: PLC0415 - an extra
 
     bundle = {"CPU": 1, **({"GPU": job.gpus} if job.gpus else {})}
-    strategy = "PACK" if parallel.on_local_ray() else "STRICT_SPREAD"
+    strategy = "PACK" if ray_driver.on_local_ray() else "STRICT_SPREAD"
     group = ray.util.placement_group([bundle] * job.count, strategy=strategy)
     agents: list[Any] = []
     try:
@@ -155,10 +170,11 @@ def _placed(ray: Any, job: Job) -> Iterator[list[Any]]:
             )
         yield agents
     finally:
-        with suppress(Exception):  # of a cluster that was lost
-            for agent in agents:
-                ray.kill(agent)
-            ray.util.remove_placement_group(group)
+        if not watch.lost:
+            with suppress(ray.exceptions.RayError):
+                for agent in agents:
+                    ray.kill(agent)
+                ray.util.remove_placement_group(group)
 
 
 def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -> None:
@@ -204,8 +220,8 @@ def _listed(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {number:g}" for name, number in resources.items())
 
 
-def _train(ray: Any, job: Job, agents: Sequence[Any]) -> None:
-    """Run the workers once."""
+def _supervise(ray: Any, job: Job, agents: Sequence[Any], watch: ray_driver.Watch) -> None:
+    """Start a worker with each agent, and wait until all have ended."""
     folder = Path.cwd()
     try:
         facts = _look(ray, job, agents, folder)
@@ -224,9 +240,16 @@ def _train(ray: Any, job: Job, agents: Sequence[Any]) -> None:
         command = [found["python"], "-m", "perennial", *job.arguments]
         environment = given | workers.environment(index, addresses, {})
         ray.get(agent.start.remote(command, str(folder), environment, job.devices), timeout=CALL_S)
-        return RemoteWorker(ray, agent, index, found["node"], folder / workers.failure_file(job.work, index))
+        failure = folder / workers.failure_file(job.work, index)
+        return RemoteWorker(ray, watch, agent, index, found["node"], failure)
 
-    workers.supervise(start, job.count, job.work)
+    watch.patience_s = SAVED_S
+    try:
+        workers.supervise(start, job.count, job.work)
+    except Interrupted as error:
+        if watch.lost:
+            raise Interrupted(f"{watch.error()} ({error})") from error
+        raise
 
 
 def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple[Any, dict[str, Any]]]:
@@ -253,16 +276,22 @@ def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple
 class RemoteWorker:
     """A worker on a node. Its lines come with the answers of its agent, which are awaited one at a time."""
 
-    def __init__(self, ray: Any, agent: Any, index: int, node: str, failure: Path) -> None:
+    def __init__(
+        self, ray: Any, watch: ray_driver.Watch, agent: Any, index: int, node: str, failure: Path
+    ) -> None:
         self.returncode: int | None = None
-        self._ray, self._agent, self._index, self._node, self._failure = ray, agent, index, node, failure
-        self._known = 0
+        self._ray, self._watch, self._agent = ray, watch, agent
+        self._index, self._node, self._failure = index, node, failure
+        self._known, self._warned = 0, False
         self._answer: Any = None
 
     def poll(self) -> int | None:
         """Write what the worker said, and return its exit code; 75 if it was lost."""
         if self.returncode is not None:
             return self.returncode
+        if self._watch.lost and not self._warned:  # calls of agents still reach them
+            self._warned = True
+            self.send_signal(signal.SIGTERM)
         try:
             if self._answer is None:
                 self._answer = self._agent.report.remote(self._known, str(self._failure))
