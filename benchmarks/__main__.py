@@ -34,6 +34,7 @@ from benchmarks import (
     traffic,
     train,
     transfer,
+    tune,
     validate,
 )
 from benchmarks import input as input_pipeline
@@ -46,6 +47,7 @@ SUBJECTS = {
     "train": train.measure,
     "head": head.measure,
     "transfer": transfer.measure,
+    "tune": tune.measure,
     "fast": fast.measure,
     "gpu": gpu.measure,
     "predict": predict.measure,

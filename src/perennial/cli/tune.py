@@ -25,6 +25,13 @@ from perennial.cli.runner import (
 )
 
 app = typer.Typer()
+SearchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=RANGE",
+        help="LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable. [default: by the training]",
+    ),
+]
 
 
 @command(
@@ -37,13 +44,7 @@ app = typer.Typer()
 def _tune(
     params: ParamsOption = PARAMS,
     *,
-    search: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=RANGE",
-            help="LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable. [default: by the training]",
-        ),
-    ] = None,
+    search: SearchOption = None,
     trials: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier search. [default: 30]"),
@@ -54,7 +55,9 @@ def _tune(
     experiment: Annotated[
         bool, typer.Option("--experiment/--no-experiment", help="Run the pipeline with the best settings.")
     ] = True,
-    only_check: Annotated[bool, typer.Option("--check", help="Check the search, and run nothing.")] = False,
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Check and print the search; run nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     if trials is not None and minutes is not None:
@@ -64,8 +67,9 @@ def _tune(
     module, winner, page = (
         importlib.import_module(f"perennial.operations.tune.{name}") for name in ("tune", "winner", "page")
     )
-    module.check(params, search)
+    ranges = module.check(params, search)
     if only_check:
+        output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()), as_json=as_json)
         return
     if experiment:
         winner.author(checked)

@@ -11,11 +11,14 @@ from matplotlib.ticker import MaxNLocator
 from perennial.base import files
 from perennial.data.validation import html
 from perennial.model.evaluation.plots import COLORS, HEIGHT, WIDTH, Plot
+from perennial.operations.tune import space
 from perennial.operations.tune.study import Trial
 from perennial.operations.tune.tune import Search
 from perennial.operations.tune.winner import Experiment
 
 PAGE, DOCUMENT = "tune.html", "tune.json"  # in the folder of the search
+# A legend that covers no points.
+ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "columnspacing": 1}
 LISTED = 10  # trials in the terminal, the best ones
 OPTIMISTIC = (
     "the best validation score of several trials is optimistic, because the choice was made by it; the test "
@@ -58,12 +61,13 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
     """The best trials as a table, and what was done with the settings."""
     ranked = _ranked(document["trials"], maximizes=document["metric"] != "loss", best=document["best"])
     names = {document["present"]: "present", document["best"]: "best"}
-    rows = [("trial", document["metric"], "loss", "evaluations", "", *document["search"])]
+    scores = tuple(dict.fromkeys((document["metric"], "loss")))
+    rows = [("trial", *scores, "evaluations", "", *document["search"])]
     for each in ranked[:LISTED]:
-        score, loss = ("" if value is None else f"{value:.4f}" for value in (_last(each), each["loss"]))
+        last = ("" if value is None else f"{value:.4f}" for value in _last(each)[: len(scores)])
         state = names.get(each["number"], each["state"])
-        settings = (str(each["settings"][key]) for key in document["search"])
-        rows.append((str(each["number"]), score, loss, str(len(each["evaluations"])), state, *settings))
+        settings = (space.written(each["settings"][key]) for key in document["search"])
+        rows.append((str(each["number"]), *last, str(len(each["evaluations"])), state, *settings))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
@@ -95,15 +99,17 @@ def _ranked(trials: Sequence[dict[str, Any]], *, maximizes: bool, best: int | No
     sign = -1 if maximizes else 1
 
     def place(each: dict[str, Any]) -> tuple[bool, bool, float, int]:
-        return each["number"] != best, each["score"] is None, sign * (_last(each) or 0.0), each["number"]
+        return each["number"] != best, each["score"] is None, sign * (_last(each)[0] or 0.0), each["number"]
 
     return sorted(trials, key=place)
 
 
-def _last(each: dict[str, Any]) -> float | None:
-    """The score of a trial, or its last one so far."""
-    score: float | None = each["score"]
-    return next(iter(each["evaluations"][-1:]), None) if score is None else score
+def _last(each: dict[str, Any]) -> tuple[float | None, float | None]:
+    """The score and the loss of a trial, or the last ones of one that did not finish."""
+    if each["score"] is not None:
+        return each["score"], each["loss"]
+    score, loss = (next(iter(each[name][-1:]), None) for name in ("evaluations", "losses"))
+    return score, loss
 
 
 def _render(document: dict[str, Any], trials: Sequence[Trial], *, best: Trial | None, maximizes: bool) -> str:
@@ -116,6 +122,8 @@ def _render(document: dict[str, Any], trials: Sequence[Trial], *, best: Trial | 
             _by_trial(trials, document["metric"], maximizes=maximizes),
             _curves(trials, document["metric"], best),
         ],
+        last=_last,
+        written=space.written,
         colors=COLORS,
     )
 
@@ -148,7 +156,7 @@ def _by_trial(trials: Sequence[Trial], metric: str, *, maximizes: bool) -> Plot:
                 *zip(*record, strict=True), where="post", color=COLORS["second"], lw=1.2, label="best so far"
             )
         axes.grid(axis="y")
-        axes.legend()
+        axes.legend(**ABOVE)
 
     text = f"Validation {metric} by trial: {len(finished)} finished, {len(others)} did not"
     return Plot(name="trials", description=text, draw=draw, width=1.4 * WIDTH, height=1.2 * HEIGHT)
@@ -162,13 +170,13 @@ def _curves(trials: Sequence[Trial], metric: str, best: Trial | None) -> Plot:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for each in trials:
             chosen = best is not None and each.number == best.number
-            color, shown = (
-                COLORS["accent" if chosen else "second" if each.before else "soft"],
-                chosen or each.before,
-            )
-            (line,) = axes.plot(range(1, len(each.evaluations) + 1), each.evaluations, ".-", color=color)
-            line.set(lw=1.8 if shown else 0.8, alpha=1 if shown else 0.5, zorder=3 if shown else 2)
+            color = COLORS["accent" if chosen else "second" if each.before else "soft"]
+            label = "best" if chosen else "present settings" if each.before else None
+            steps = range(1, len(each.evaluations) + 1)
+            (line,) = axes.plot(steps, each.evaluations, ".-", color=color, label=label)
+            line.set(lw=1.8 if label else 0.8, alpha=1 if label else 0.5, zorder=3 if label else 2)
         axes.grid(axis="y")
+        axes.legend(**ABOVE)
 
     text = f"Validation {metric} of each trial by evaluation; the best one is highlighted"
     return Plot(name="curves-of-trials", description=text, draw=draw, width=1.4 * WIDTH, height=1.2 * HEIGHT)

@@ -93,7 +93,7 @@ def parse(texts: Iterable[str], values: Mapping[str, Any]) -> list[Dimension]:
         _require_searchable(key)
         if key in found:
             raise ConfigError(f"--search {key}: the key is there twice; name all of its values in one --search")
-        found[key] = _choices(key, given) if ".." not in given else _range(key, given, values)
+        found[key] = _range(key, given, values) if ".." in given else _choices(key, given, values)
         _require_valid(found[key], values)
     return list(found.values())
 
@@ -135,6 +135,11 @@ def present(dimensions: Sequence[Dimension], values: Mapping[str, Any]) -> dict[
     return {each.key: functools.reduce(operator.getitem, each.key.split("."), values) for each in dimensions}
 
 
+def written(value: object) -> str:
+    """A value as a person writes it after `--search KEY=`."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _same(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)  # True is 1
 
@@ -156,22 +161,28 @@ def _require_searchable(key: str) -> None:
         )
 
 
-def _choices(key: str, given: str) -> Dimension:
+def _choices(key: str, given: str, values: Mapping[str, Any]) -> Dimension:
     try:
-        values = documents.parse_yaml(f"[{given}]")
+        choices = documents.parse_yaml(f"[{given}]")
     except ValueError as error:
         raise ConfigError(f"--search {key}: {given} is not a list of values such as adam,momentum") from error
-    texts = tuple(dict.fromkeys(json.dumps(each) for each in values))
+    texts = tuple(dict.fromkeys(json.dumps(each) for each in choices))
     if len(texts) < 2:
+        hint = ""
+        if choices and _takes(key, choices[0], values):
+            hint = f"; `perennial config --set {key}={given}` sets one"
+        elif choices and isinstance(choices[0], list):
+            hint = "; leave out the brackets"
         raise ConfigError(
-            f"--search {key}: needs two values or more, or a range such as 0.1..0.5, got {given}; "
-            f"`perennial config --set {key}={given}` sets one"
+            f"--search {key}: needs two values or more, or a range such as 0.1..0.5, got {given}{hint}"
         )
     return Dimension(key=key, text=given, choices=texts)
 
 
 def _range(key: str, given: str, values: Mapping[str, Any]) -> Dimension:
     span, _, scale = given.partition(":")
+    if "..." in span:  # .1 would be a tenth
+        raise ConfigError(f"--search {key}: a range has two dots, such as 0.1..0.5, got {given}")
     low, high = (_number(key, each, given) for each in span.split("..", 1))
     if scale not in {"", "log"}:
         raise ConfigError(f"--search {key}: after the range there may be :log, got :{scale}")

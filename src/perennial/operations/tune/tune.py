@@ -164,14 +164,14 @@ class Search:
         }
 
 
-def check(params: Path, texts: Iterable[str] | None) -> None:
-    """Check a search as far as it needs no data, before anything starts.
+def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
+    """Check a search as far as it needs no data, before anything starts; returns the range of each key.
 
     Raises:
         ConfigError: it is not valid, or the pipeline cannot be searched.
     """
     config, values = configuration.load_with_values(params)
-    space.parse(texts or space.default(config), values)
+    dimensions = space.parse(texts or space.default(config), values)
     if config.compute.workers > 1:
         raise ConfigError(
             f"compute.workers is {config.compute.workers}, but each trial is one process; nothing was started: "
@@ -187,6 +187,7 @@ def check(params: Path, texts: Iterable[str] | None) -> None:
             "perennial tune compares settings on the validation split, and dataset.validation_fraction is 0; "
             "nothing was started: set it above 0, such as 0.1"
         )
+    return {each.key: each.text for each in dimensions}
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -297,4 +298,4 @@ def _store(study: Study, number: int, config: Config, outcome: Outcome) -> None:
 
 def shown(settings: Mapping[str, Any]) -> str:
     """Settings in one line."""
-    return ", ".join(f"{key}={value}" for key, value in settings.items())
+    return ", ".join(f"{key}={space.written(value)}" for key, value in settings.items())
