@@ -1,11 +1,14 @@
 """Remotes that DVC verifies, added by real DVC."""
 
 import json
+import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from support import forks
-from support.s3 import bucket, proxy, server
+from support.s3 import FAST_FAULTS, bucket, proxy, server
+from support.stores import PROVIDERS
 
 import perennial.base.project.dvc
 
@@ -86,6 +89,44 @@ def test_perennial_pushes_to_a_server_without_checksums_by_itself(repository, bu
     (repository / "data").write_text("content")
     dvc("add", "data")
     assert "1 file pushed" in perennial.base.project.dvc.run("push")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0, 0.05, 0.2])
+@pytest.mark.parametrize("scheme", PROVIDERS)
+def test_dvc_pushes_and_pulls_through_failures(repository, make_bucket, scheme, rate):
+    bucket, dvc_of_ours = make_bucket(scheme), perennial.base.project.dvc
+    contents = {f"{number}": bytes([number]) * 10_000 * number for number in range(20)}
+    (repository / "data").mkdir()
+    for name, content in contents.items():
+        (repository / "data" / name).write_bytes(content)
+    add("bucket", f"{bucket.url}/dvc")
+    dvc("add", "data")
+    bucket.proxy.rate, bucket.proxy.faults = rate, FAST_FAULTS
+    dvc_of_ours.run("push")
+    shutil.rmtree(repository / "data")
+    shutil.rmtree(repository / ".dvc" / "cache")
+    dvc_of_ours.run("pull")
+    assert {file.name: file.read_bytes() for file in (repository / "data").iterdir()} == contents
+    assert bool(bucket.proxy.failed) == bool(rate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", PROVIDERS)
+def test_a_bucket_that_is_missing_is_named(repository, make_bucket, scheme):
+    missing = replace(make_bucket(scheme), name="not-there-1")
+    done = add("bucket", f"{missing.url}/dvc")
+    assert done.returncode == 0
+    assert "create the bucket or container, or correct the URL" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_remote_in_azure_without_an_account_names_the_variables(repository, monkeypatch):
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    done = add("bucket", "azure://container/dvc")
+    assert done.returncode == 0
+    assert "AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY" in done.stderr
 
 
 def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):

@@ -20,6 +20,11 @@ from perennial.base.project.remedies import remedy
         ("Signature not valid in the specified time frame: Start [Thu", "a new AZURE_STORAGE_SAS_TOKEN"),
         ("ErrorCode:AuthorizationPermissionMismatch", "Storage Blob Data Contributor"),
         ("The specified container does not exist. ErrorCode:ContainerNotFound", "create the bucket or"),
+        ("ERROR: failed to transfer 'ab' - [Errno 2] No such container: 'nobucket'", "create the bucket or"),
+        (
+            "ERROR: failed to transfer 'ab' - http://host/upload/storage/v1/b/no-1/o\nERROR: 1",
+            "create the bucket",
+        ),
         ("Anonymous caller does not have storage.objects.get access", "GOOGLE_APPLICATION_CREDENTIALS"),
         ("me@x.iam.gserviceaccount.com does not have storage.objects.create access", "Storage Object Admin"),
         (

@@ -30,7 +30,8 @@ S3_CHECKSUMS = {
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 TRIAL_S = 60
 BROKEN_LOCKS = "Unable to read RWLock-file"
-SUPPORT = "https://dvc.org/support"  # in a line below every unexpected error
+# A line below every unexpected error, and what gcsfs says of a bucket whose description it may not read.
+NOISE = re.compile(r"https://dvc\.org/support|falling back to GCSFileSystem")
 
 
 class DvcError(PerennialError):
@@ -71,9 +72,9 @@ def run(
     except subprocess.TimeoutExpired:
         raise DvcError(f"`dvc {arguments[0]}` did not end within {timeout_s:g} s") from None
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip() and SUPPORT not in line][-LINES:]
-        message = redacted(" ".join(lines)) or f"exit code {done.returncode}"
-        hint = remedy(done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.strip() and not NOISE.search(line)]
+        message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.returncode}"
+        hint = remedy("\n".join(lines))
         raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}")
     return done.stdout
 

@@ -49,7 +49,9 @@ WORDS = {
     r"Provided token",
     AZURE_RIGHTS_HINT: r"AuthorizationPermissionMismatch|not authorized to perform this operation using this",
     GOOGLE_RIGHTS_HINT: r"does not have storage\.",
-    BUCKET_HINT: r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist",
+    # A line that ends with b/NAME/o is all that gcsfs says.
+    BUCKET_HINT: r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist|"
+    r"No such container|\bb/[^/\s]+/o$",
     install("gcs"): r"requires 'dvc-gs'",
     install("azure"): r"requires 'dvc-azure'",
 }
@@ -57,4 +59,5 @@ WORDS = {
 
 def remedy(said: str) -> str | None:
     """What to do about a refusal of a provider in what DVC prints; None if there is none."""
-    return next((hint for hint, words in WORDS.items() if re.search(words, said, re.IGNORECASE)), None)
+    flags = re.IGNORECASE | re.MULTILINE
+    return next((hint for hint, words in WORDS.items() if re.search(words, said, flags)), None)
