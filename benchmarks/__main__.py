@@ -30,6 +30,7 @@ from benchmarks import (
     memory,
     orchestration,
     predict,
+    ray_engine,
     serve,
     traffic,
     train,
@@ -42,6 +43,7 @@ from benchmarks import input as input_pipeline
 SUBJECTS = {
     "convert": convert.measure,
     "validate": validate.measure,
+    "ray": ray_engine.measure,
     "memory": memory.measure,
     "input": input_pipeline.measure,
     "train": train.measure,

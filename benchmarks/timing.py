@@ -113,6 +113,20 @@ def timed(program: Program, *, one_core: bool = False) -> tuple[float, float]:
     return seconds, used
 
 
+def unadopted(command: Sequence[str]) -> int:
+    """Start a program that stays while others are timed, which waits for all children; returns its process."""
+    ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 0, 0, 0, 0)
+    start = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=2).pid)"
+    started = subprocess.run(
+        [sys.executable, "-c", start, *command],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    return int(started.stdout)
+
+
 def _wait_for_orphans() -> None:
     """Wait for processes that outlive the program, as Python's workers do by a moment, so that they count."""
     with suppress(ChildProcessError):

@@ -1,26 +1,21 @@
 """Tasks and a training on a Ray cluster of two nodes: the same results and the same bytes as here."""
 
-import contextlib
 import gc
 import json
 import os
 import re
 import signal
 import socket
-import sys
-import warnings
 from itertools import count
 from pathlib import Path
 
-import psutil
 import pytest
-from support import raw, tasks, workers
+from support import raw, ray_nodes, tasks, workers
 from support.checkout import wait_until
-from support.parameters import change_params
 
-from perennial.base import config, documents, files
+from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError
-from perennial.base.runtime import cluster, parallel, process, ray_agent, ray_driver
+from perennial.base.runtime import cluster, parallel, ray_agent, ray_driver
 from perennial.data.validation import integrity
 from perennial.data.validation.inspection import Work
 from perennial.stages.convert import convert
@@ -33,27 +28,10 @@ PARAMS = Path(__file__).parents[3] / "params.yaml"
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(tmp_path_factory):
-    """Two nodes of one core each, started in a folder of their own; RAY_ADDRESS names them."""
-    if " " in sys.executable:
-        pytest.skip("Ray starts no processes of a Python whose path holds a space")
-    elsewhere, here = tmp_path_factory.mktemp("nodes"), Path.cwd()
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Processes of Ray start late on a busy machine.
-        patch.setenv("RAY_raylet_start_wait_time_s", "600")
-        patch.setenv("RAY_worker_register_timeout_seconds", "600")
-        patch.setenv("PYTHONPATH", str(Path(tasks.__file__).parents[1]))  # the tasks, and not the project
-        patch.chdir(elsewhere)
-        from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
-
-        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        started.add_node(num_cpus=1)
-        os.chdir(here)
-        patch.setenv("RAY_ADDRESS", started.address)
+    """Two nodes of one core each; RAY_ADDRESS names them."""
+    with ray_nodes.cluster(tmp_path_factory.mktemp("nodes")) as started:
         yield started
-        started.shutdown()
-        gc.collect()
+    gc.collect()
 
 
 @pytest.mark.slow
@@ -81,26 +59,53 @@ def digests(folder):
     return {path.name: files.sha256(path) for path in folder.iterdir()}
 
 
-def run(engine, monkeypatch):
-    """Converts and validates in parts, in the working folder; gives the digests of all that is written."""
+@pytest.fixture
+def written(load, monkeypatch):
+    """Converts and validates in parts with an engine, and gives the digests of all that is written."""
     monkeypatch.setattr("perennial.stages.convert.CHUNK_BYTES", 2000)
-    change_params(Path("params.yaml"), {"compute.engine": engine, "dataset.shards": 2})
-    parameters = config.load(Path("params.yaml"))
-    convert(parameters)
-    validate(parameters)
-    paths = parameters.paths
-    work = Work(part_bytes=2000, parallel_bytes=0)
-    findings = integrity.check(paths.records, fingerprints=True, where=parameters.compute, work=work)
-    hashes = [part.fingerprints.digests.tolist() for part in findings.hashed]
-    written = digests(paths.records) | digests(paths.index) | {"problems": findings.problems, "hashes": hashes}
-    return written | {path.name: files.sha256(path) for path in (paths.validation, paths.validation_page)}
+    map_ordered = parallel.map_ordered
 
+    def as_large(*given, small):
+        assert small
+        return map_ordered(*given)
 
-def test_records_and_report_are_the_same_bytes_as_here(load, monkeypatch):
+    monkeypatch.setattr(parallel, "map_ordered", as_large)
+
+    def run(engine):
+        parameters = load(**{"compute.engine": engine, "dataset.shards": 2})
+        convert(parameters)
+        validate(parameters)
+        paths = parameters.paths
+        outputs = digests(paths.records) | digests(paths.index)
+        return outputs | {path.name: files.sha256(path) for path in (paths.validation, paths.validation_page)}
+
     raw.write_mnist(
         load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25, "compute.processes": 1})
     )
-    assert run("ray", monkeypatch) == run("processes", monkeypatch)
+    return run
+
+
+def test_records_and_report_are_the_same_bytes_as_here(written):
+    assert written("ray") == written("processes")
+
+
+@pytest.mark.slow
+def test_findings_in_parts_of_shards_are_the_same_as_here(written, load):
+    written("processes")
+    work, found = Work(part_bytes=2000, parallel_bytes=0), {}
+    for engine in ("ray", "processes"):
+        parameters = load(**{"compute.engine": engine})
+        findings = integrity.check(
+            parameters.paths.records, fingerprints=True, where=parameters.compute, work=work
+        )
+        found[engine] = findings.problems, [each.fingerprints.digests.tolist() for each in findings.hashed]
+    assert found["ray"] == found["processes"]
+
+
+def test_small_work_does_not_start_a_process_for_ray(load, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    compute = load(**{"compute.engine": "ray"}).compute
+    assert list(parallel.map_ordered(compute, tasks.process, None, range(2), small=True)) == [os.getpid()] * 2
 
 
 @pytest.mark.slow
@@ -167,45 +172,6 @@ def weights(folder):
     return documents.read_json(folder / "metrics" / "training.json")["weights_sha256"]
 
 
-def parts(training):
-    """The workers of a training on all nodes."""
-    found = []
-    for number in filter(str.isdecimal, (path.name for path in Path("/proc").iterdir())):
-        try:
-            environment = Path(f"/proc/{number}/environ").read_bytes()
-            here = Path(f"/proc/{number}/cwd").resolve() == training
-        except OSError:
-            continue
-        if here and b"TF_CONFIG=" in environment and process.is_alive(int(number)):
-            found.append(int(number))
-    return found
-
-
-def agents():
-    """The processes of Ray that start the workers of this user's trainings."""
-    return [each.pid for each in psutil.process_iter(["name"]) if each.info["name"].startswith("ray::Agent")]
-
-
-def groups_left():
-    """The placement groups that nodes are still reserved for, if they stay for long."""
-    import ray  # noqa: PLC0415 - its import warns
-
-    ray.init(logging_level="ERROR", log_to_driver=False)
-    found = []
-
-    def released():
-        table = ray.util.placement_group_table()
-        found[:] = [each for each in table.values() if each["state"] != "REMOVED"]
-        return not found
-
-    try:
-        with contextlib.suppress(AssertionError):
-            wait_until(released, 60)
-        return found
-    finally:
-        ray.shutdown()
-
-
 def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(source, tmp_path):
     ours = workers.copy(source, tmp_path / "ours", TOGETHER)
     by_hand = workers.copy(source, tmp_path / "by hand")
@@ -215,7 +181,7 @@ def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(source, tmp_pat
     lines = workers.said(ours).splitlines()
     assert "checkpoint of step" in str([line for line in lines if not line.startswith("worker 1: ")])
     assert any(line.startswith("worker 1: ") for line in lines)
-    assert groups_left() == []
+    assert ray_nodes.groups_left() == []
 
 
 @pytest.mark.slow
@@ -226,7 +192,7 @@ def test_all_workers_start_again_after_one_is_killed(source, tmp_path):
     )
     training = workers.start(ours)
     workers.wait_for_step(ours, 30, [training])
-    os.kill(min(parts(ours)), signal.SIGKILL)
+    os.kill(min(ray_nodes.parts(ours)), signal.SIGKILL)
     assert workers.ends([training]) == [0], workers.said(ours)
     assert "all workers start again" in workers.said(ours)
     assert "resumed from step" in workers.said(ours)
@@ -242,29 +208,19 @@ def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(source,
         workers.wait_for_step(folder, step, [training])
         training.send_signal(number)
         assert workers.ends([training]) == [code], workers.said(folder)
-        wait_until(lambda: not parts(folder))
+        wait_until(lambda: not ray_nodes.parts(folder))
         if code == 75:
             failure = json.loads((folder / ".work" / "failure.json").read_text())
             assert "saved at step" in failure["message"]
-    assert groups_left() == []
+    assert ray_nodes.groups_left() == []
 
 
 @pytest.fixture
-def doomed(monkeypatch, tmp_path):
+def doomed(tmp_path):
     """A cluster of two nodes whose head a test may kill; RAY_ADDRESS names it."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
-
-    with contextlib.chdir(tmp_path):
-        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        started.add_node(num_cpus=1)
-    monkeypatch.setenv("RAY_ADDRESS", started.address)
-    yield started
-    started.shutdown()
-
-
-def kill(node, name):
-    """Kill a process of Ray with SIGKILL."""
-    os.kill(node.all_processes[name][0].process.pid, signal.SIGKILL)
+    (tmp_path / "doomed").mkdir()
+    with ray_nodes.cluster(tmp_path / "doomed") as started:
+        yield started
 
 
 @pytest.mark.slow
@@ -272,19 +228,19 @@ def test_a_training_whose_cluster_loses_its_head_saves_and_says_so(doomed, sourc
     folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     training = workers.start(folder)
     workers.wait_for_step(folder, 30, [training])
-    kill(doomed.head_node, "gcs_server")
+    ray_nodes.kill(doomed.head_node, "gcs_server")
     assert workers.ends([training], 50) == [75], workers.said(folder)  # Ray itself would need a minute
     failure = json.loads((folder / ".work" / "failure.json").read_text())
     assert re.search(r"the Ray cluster was lost: its head at .* saved at step", failure["message"])
-    assert parts(folder) == []
-    wait_until(lambda: not agents())
+    assert ray_nodes.parts(folder) == []
+    wait_until(lambda: not ray_nodes.agents())
 
 
 @pytest.mark.slow
 def test_tasks_whose_cluster_loses_its_head_are_interrupted(doomed):
     results = ray_driver.map_on_ray(tasks.slowly, {2: 600}, range(3))
     assert next(results) == 0
-    kill(doomed.head_node, "gcs_server")
+    ray_nodes.kill(doomed.head_node, "gcs_server")
     with pytest.raises(Interrupted, match="the Ray cluster was lost"):
         list(results)
 
@@ -294,12 +250,12 @@ def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, source, tmp_pat
     folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     training = workers.start(folder)
     workers.wait_for_step(folder, 30, [training])
-    before = agents()
-    kill(doomed.head_node, "raylet")  # it stays a zombie, which Ray takes for a running process
-    wait_until(lambda: len(agents()) < len(before))
+    before = ray_nodes.agents()
+    ray_nodes.kill(doomed.head_node, "raylet")  # it stays a zombie, which Ray takes for a running process
+    wait_until(lambda: len(ray_nodes.agents()) < len(before))
     training.send_signal(signal.SIGTERM)
     assert workers.ends([training]) == [75], workers.said(folder)
-    assert parts(folder) == agents() == []
+    assert ray_nodes.parts(folder) == ray_nodes.agents() == []
 
 
 @pytest.mark.slow

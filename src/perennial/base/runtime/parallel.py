@@ -49,13 +49,14 @@ def map_ordered(
     """Yield `function(shared, task)` for each task, in task order.
 
     Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
-    this process, which is faster than starting others. An error of the function is raised unchanged.
+    this process, which is faster than starting others or reaching a cluster. An error of the function is raised
+    unchanged.
 
     Raises:
         PerennialError: a process was killed, or the Ray cluster failed.
         ConfigError: Ray is not installed or its cluster cannot be reached.
     """
-    if compute.engine == "ray":
+    if compute.engine == "ray" and not small:
         driver = importlib.import_module("perennial.base.runtime.ray_driver")  # which uses this module
         return driver.map_on_ray(function, shared, tasks)  # type: ignore[no-any-return]
     return map_in_processes(function, shared, tasks, count=1 if small else count(compute.processes))
