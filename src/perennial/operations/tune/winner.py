@@ -70,7 +70,7 @@ def run_dvc(*arguments: str, work: Path, identity: Mapping[str, str] | None = No
         kind = next((each for each in ERRORS if each.exit_code == ended.failure["code"]), PerennialError)
         raise kind(f"{ended.failure['stage']}: {ended.failure['message']}")
     if ended.code:
-        lines = [line for line in ended.lines if dvc.SUPPORT not in line][-dvc.LINES :]
+        lines = [line for line in ended.lines if not dvc.NOISE.search(line)][-dvc.LINES :]
         raise PerennialError(f"`dvc {' '.join(arguments)}` failed: {' '.join(lines)}")
 
 
