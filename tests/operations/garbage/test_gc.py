@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 from support.pipelines import IDENTITY
+from support.stores import PROVIDERS
 
 from perennial.base import config, files
 from perennial.base.errors import PerennialError
@@ -216,11 +217,13 @@ def test_a_damaged_list_of_a_needed_folder_stops_the_removal(world):
     assert ("is damaged" in rows["cache"].kept, world.held(world.cache)) == (True, before)
 
 
-def test_objects_in_s3_go_too(world, bucket):
+@pytest.mark.fast_rows("s3")
+@pytest.mark.parametrize("scheme", PROVIDERS)
+def test_objects_in_a_bucket_go_too(world, make_bucket, scheme):
     needed = world.commit("first")
     lost = world.make("lost")
     world.make("first")
-    url = f"s3://{bucket.name}/dvc"
+    url = f"{make_bucket(scheme).url}/dvc"
     (world.project / ".dvc" / "config").write_text(
         f"[core]\n    remote = s\n['remote \"s\"']\n    url = {url}\n"
     )
