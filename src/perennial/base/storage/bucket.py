@@ -73,6 +73,10 @@ class Parts(Protocol):
         """Remove the parts, which cost storage."""
 
 
+class Gone(PerennialError):
+    """The server no longer knows a write in parts; a new one can succeed."""
+
+
 class BucketStore(ABC):
     """The objects below `scheme://bucket/prefix`; methods as in `Store`."""
 
@@ -234,6 +238,13 @@ class BucketStore(ABC):
         return entry if stored == content else None
 
     def _put_parts(self, key: str, file: Path, size: int, condition: Condition) -> Entry:
+        try:
+            return self._send_parts(key, file, size, condition)
+        except Gone as error:
+            log.warning("%s; sending all parts again", error)
+            return self._send_parts(key, file, size, condition)
+
+    def _send_parts(self, key: str, file: Path, size: int, condition: Condition) -> Entry:
         parts = self._retried(key, lambda: self._parts(key, file, condition))
         unit = 256 << 10  # Google takes multiples of this
         length = max(PART_BYTES, -(-size // PARTS // unit) * unit)
@@ -244,8 +255,11 @@ class BucketStore(ABC):
                     self._retried(key, partial(parts.send, number, part))
             try:
                 etag = self._retried(key, parts.complete)
-            except (Changed, Missing):
-                found = self._retried(key, lambda: self._about(key))
+            except (Changed, Missing, Gone) as error:
+                try:
+                    found = self._retried(key, lambda: self._about(key))
+                except Missing:
+                    raise error from None
                 if not parts.is_written(found):
                     raise
                 etag = found.etag

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 from perennial.base import retries
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project import remedies
-from perennial.base.storage import Changed, Entry, Missing, bucket
-from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
+from perennial.base.storage import Changed, Entry, bucket
+from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Gone, Page
 from perennial.base.storage.receive import Target
 from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
 
@@ -122,6 +122,8 @@ class GoogleStore(BucketStore):
         )
         with self._calling(key, of_bucket=True):
             answer = self._session.put(url, data=body, headers=headers, timeout=self._once["timeout"])
+            if answer.status_code in {404, 410}:
+                raise Gone(f"{self.url}/{key}: the server ended the upload ({answer.status_code})")
             if answer.status_code not in {200, 201, 308}:
                 raise _exceptions().from_http_response(answer)
         return answer
@@ -153,7 +155,7 @@ class _Parts:
             answer = self._put(
                 f"{self._before + skip}-{end - 1}", part[skip:], self._md5 if end == self._size else ""
             )
-        except (ConfigError, Missing):
+        except Gone:
             if again and end == self._size:  # the upload may be over, and its answer lost; `complete` finds out
                 return
             raise
@@ -172,7 +174,7 @@ class _Parts:
     def complete(self) -> str:
         """See `Parts.complete`; the last part has done it."""
         if not self._generation:
-            raise Missing("the answer to the last part was lost")
+            raise Gone("the answer to the last part was lost")
         return self._generation
 
     def is_written(self, entry: Entry) -> bool:
