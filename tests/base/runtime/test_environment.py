@@ -19,8 +19,8 @@ NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklea
 CHANGE_NO_NUMBER = {
     "azure", "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx",
     "isal", "jinja2", "mlflow", "optuna", "orjson", "prefect", "prometheus_client", "psutil", "pydantic",
-    "pydantic_core", "ray", "requests", "rich", "ruamel", "starlette", "tenacity", "typer", "urllib3",
-    "uvicorn", "wandb", "xxhash",
+    "pydantic_core", "ray", "requests", "rich", "ruamel", "sqlalchemy", "starlette", "tenacity", "typer",
+    "urllib3", "uvicorn", "wandb", "xxhash",
 }  # fmt: skip
 
 

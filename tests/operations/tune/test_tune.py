@@ -17,10 +17,12 @@ from support.training import ROOT, change_params
 
 from perennial.base import documents
 from perennial.base.config import load
-from perennial.base.errors import ConfigError, Interrupted, PerennialError
+from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
 from perennial.operations.tune import server
-from perennial.operations.tune.trial import LOG
-from perennial.operations.tune.tune import Budget, Search, check, search
+from perennial.operations.tune.server import Outcome
+from perennial.operations.tune.trial import FAILED, LOG
+from perennial.operations.tune.tune import Budget, Search, _store, check, search
+from perennial.operations.tune.winner import choose
 from perennial.stages.initialize import initialize
 
 SMALL = {"train.epochs": 3, "train.epochs_between_evals": 1, "train.stop_threshold": None}
@@ -119,6 +121,29 @@ def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(pipeline):
     assert again.study.trials() == whole.study.trials()
 
 
+def test_a_full_disk_ends_the_search_and_its_trial_goes_on_later(pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    new = found.study.next(found.present)
+    full = Outcome(kind=FAILED, code=1, message="x could not be written: No space left on device")
+    with pytest.raises(PerennialError, match="No space left"):
+        _store(found.study, new.number, found.config, full)
+    assert found.study.next(found.present) == new
+
+
+def test_a_damaged_database_is_named(pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    (found.folder / "study.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(PerennialError, match=r"study.db cannot be used: file is not a database"):
+        Search(Path("params.yaml"), RATES)
+
+
+def test_a_search_without_a_finished_trial_names_the_last_failure(pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    found.study.stop(found.study.next(found.present).number, "the loss is NaN")
+    with pytest.raises(PerennialError, match=r"1 of 1 failed, the last one: the loss is NaN"):
+        search(found, Budget(trials=1, minutes=None, started=0), pinned=True)
+
+
 def test_without_time_to_score_the_present_settings_the_search_is_interrupted(pipeline):
     with pytest.raises(Interrupted, match="before a trial finished"):
         searched(trials=None, minutes=0)
@@ -130,6 +155,19 @@ def test_a_change_of_other_parameters_begins_a_new_search(pipeline):
     assert Search(Path("params.yaml"), RATES).folder == first
     change_params(Path("params.yaml"), {"train.optimizer": "rmsprop"})
     assert Search(Path("params.yaml"), RATES).folder != first
+
+
+@pytest.mark.parametrize("key", ["train.label_smoothing", "train.learning_rate"])
+def test_an_edit_during_the_search_is_named_and_nothing_is_written(key, pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    found.study.finish(
+        found.study.next({RATES[0].split("=")[0]: 0.01}).number, score=1, loss=0, stopped_by="epochs"
+    )
+    change_params(Path("params.yaml"), {key: 0.05})
+    before = Path("params.yaml").read_text()
+    with pytest.raises(InputsChanged, match=f"^{key} changed during the search"):
+        choose(found)
+    assert Path("params.yaml").read_text() == before
 
 
 def test_data_without_validation_examples_are_refused(pipeline):

@@ -8,16 +8,20 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
+from perennial.base.errors import PerennialError
 from perennial.operations.tune.space import Dimension
 
 DATABASE, NAME = "study.db", "tune"
@@ -45,6 +49,20 @@ class Trial:
     losses: list[float]  # after each evaluation
     stopped_by: str | None  # what ended a training that finished
     reason: str | None  # of a failure
+
+
+@contextmanager
+def naming_database() -> Iterator[None]:
+    """Turn an error of the database into one that says so, such as a full disk or a damaged file."""
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+        raise PerennialError(
+            f"the search's {DATABASE} cannot be used: {getattr(cause, 'orig', cause)}; stored trials are kept: "
+            "free space or repair the disk, and run again; if the file is damaged, remove the search's folder "
+            "in .work/tune to begin anew"
+        ) from error
 
 
 class Study:

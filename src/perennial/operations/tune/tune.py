@@ -1,9 +1,11 @@
 """The search: trials one after another until the budget is spent, then the best settings into params.yaml."""
 
+import errno
 import hashlib
 import logging
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +32,7 @@ from perennial.data.validation import integrity
 from perennial.model.training import triggers
 from perennial.operations.tune import server, space, trial
 from perennial.operations.tune.server import Outcome, Server
-from perennial.operations.tune.study import Study, Trial
+from perennial.operations.tune.study import Study, Trial, naming_database
 from perennial.operations.tune.trial import Task
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,9 @@ FACTS = "search.json"  # in it: what the search depends on
 TRIALS = 30  # by default
 FAILURES = 5  # one after another, after which the search ends
 SHOWN = 5  # differences in a message
+WHERE = re.compile(r"^(parameters\.params\.yaml|present)\.")  # before a parameter in the facts of a search
+# Errors of a disk, which say nothing about the settings of the trial that met them.
+FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,7 @@ class Budget:
 class Search:
     """A search of a pipeline: its parameters, its dimensions and its trials."""
 
+    @naming_database()
     def __init__(self, params: Path, texts: Iterable[str] | None, *, random: bool = False) -> None:
         """Check the search, and open the study of an earlier one with the same data, code and parameters.
 
@@ -78,7 +84,7 @@ class Search:
                 "perennial tune compares settings on the validation split, and the records have no validation "
                 "examples; nothing was started: set dataset.validation_fraction above 0, such as 0.1"
             )
-        self.facts = self._facts()
+        self.facts = self._facts(self.values)
         digest = hashlib.sha256(files.json_bytes([self.facts, random])).hexdigest()
         self.folder = self.config.paths.work / FOLDER / digest[:12]
         self.study = Study(
@@ -116,7 +122,7 @@ class Search:
         self.config, values = configuration.load_with_values(self.params)
         changed = _differences(
             {**self.facts, "present": self.present},
-            {**self._facts(), "present": space.present(self.dimensions, values)},
+            {**self._facts(values), "present": space.present(self.dimensions, values)},
         )
         if changed:
             raise InputsChanged(
@@ -145,9 +151,9 @@ class Search:
         if budget.trials is not None and len(known) - unfinished >= budget.trials:
             log.info("all %d trials are there; a larger --trials adds some", budget.trials)
 
-    def _facts(self) -> dict[str, Any]:
-        """All that decides the score of a trial, besides its settings."""
-        noted = inputs.note("train", self.params, self.values)
+    def _facts(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """All that decides the score of a trial, besides its settings; `values` are those of params.yaml."""
+        noted = inputs.note("train", self.params, values)
         if not noted.listed:
             raise ConfigError(
                 f"{Project.find().folder} has no dvc.yaml with a stage train; nothing was started"
@@ -192,9 +198,11 @@ def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, after = documents.flattened(old), documents.flattened(new)
-    return [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    changed = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    return [WHERE.sub("", key) for key in changed]
 
 
+@naming_database()
 def search(found: Search, budget: Budget, *, pinned: bool) -> None:
     """Run trials until the budget is spent, or all settings have been tried.
 
@@ -224,10 +232,22 @@ def search(found: Search, budget: Budget, *, pinned: bool) -> None:
                     f"{FAILURES} trials failed one after another, the last one with: {outcome.message}; all "
                     f"trials are kept in {found.folder}: run again to go on"
                 )
-    if not any(each.state == "finished" for each in found.study.trials()):
-        raise Interrupted(
-            "the time was over before a trial finished; what is done is kept: run again, or with more --minutes"
+    _require_finished(found, budget)
+
+
+def _require_finished(found: Search, budget: Budget) -> None:
+    trials = found.study.trials()
+    if any(each.state == "finished" for each in trials):
+        return
+    failed = [each for each in trials if each.state == "failed"]
+    if failed and budget.left_s() > 0:
+        raise PerennialError(
+            f"no trial finished; {len(failed)} of {len(trials)} failed, the last one: {failed[-1].reason}; "
+            f"all are kept in {found.folder}: remove the cause, and run again with a larger --trials"
         )
+    raise Interrupted(
+        "the time was over before a trial finished; what is done is kept: run again, or with more --minutes"
+    )
 
 
 def _run(found: Search, new: Trial, started: Server, budget: Budget, *, pinned: bool) -> Outcome | None:
@@ -291,6 +311,10 @@ def _store(study: Study, number: int, config: Config, outcome: Outcome) -> None:
             else Interrupted
         )
         raise kind(f"trial {number}: {outcome.message}")
+    elif any(text in outcome.message for text in FULL):
+        raise PerennialError(
+            f"trial {number}: {outcome.message}; all trials are kept, and this one goes on then"
+        )
     else:
         study.stop(number, outcome.message)
         log.warning("trial %d failed: %s", number, outcome.message)
