@@ -16,6 +16,7 @@ from perennial.base.project.stages import STAGES
 from perennial.base.runtime import process
 from perennial.cli import (
     commands,
+    label,
     lineage,
     models,
     objects,
@@ -175,6 +176,7 @@ for _module in (
     objects,
     rebuild,
     why,
+    label,
     lineage,
     serve,
     versions,

@@ -13,7 +13,7 @@ import typer
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, QualityError
-from perennial.base.project.pins import SourcePin
+from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.runtime import process, recorded
 from perennial.cli.runner import (
     PARAMS,
@@ -234,7 +234,7 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
             checked, fetch=fetch
         )
         return {**pinned.model_dump(), "changed": changed}
-    if name == PinName.SOURCE and checked.dataset.url is None:  # avoids an import
+    if name == PinName.SOURCE and checked.dataset.url is None and not LABELS.exists():  # avoids an import
         pinned = SourcePin()
         pinned.write()
     elif name == PinName.SOURCE:
@@ -253,7 +253,8 @@ def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
         return f"champion: {named}{'' if pinned['changed'] else ', as before'}"
     if name == PinName.SOURCE:
         held = "{url}: {objects:,} objects, {bytes:,} bytes"
-        return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}"
+        labels = f"; {LABELS}" if pinned["labels_sha256"] else ""
+        return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}{labels}"
     if name == PinName.WEIGHTS:
         paths = [_weights(each) for each in pinned.values() if each]
         return f"weights: {'; '.join(paths) or 'random'}"

@@ -22,7 +22,7 @@ from perennial.data.downloads.spec import (
     record_digest,
     recorded_digest,
 )
-from perennial.data.sources.pin import collect
+from perennial.data.sources.pin import collect, collect_labels
 
 MADE = "made.txt"  # the only raw file of a data set without files: the records name their source
 log = logging.getLogger(__name__)
@@ -43,10 +43,12 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     if config.dataset.url is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             collect(config, raw, limits)
+            collect_labels(config, raw)
         return
     if dataset.collect is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             dataset.collect(config.dataset.path, raw)
+            collect_labels(config, raw)
         log.info("collected %s from %s", config.dataset.name, config.dataset.path)
         return
     if config.dataset.digests == "record" and not config.dataset.base_url:

@@ -18,7 +18,8 @@ PARAMS, STAGES = "params.yaml", "dvc.yaml"  # both make a folder a pipeline's
 PIPELINES = "pipelines"  # folder in the project
 FLOWS = "flows"
 CODE = "code.yaml"  # digests of the code of each stage, in a project without source
-OWN = (PARAMS, STAGES, "dvc.lock", "digests.json", "pins", "own")  # names in a pipeline's folder, all in git
+# Names in a pipeline's folder, all in git.
+OWN = (PARAMS, STAGES, "dvc.lock", "digests.json", "pins", "own", "labels")
 
 
 @dataclass(frozen=True)

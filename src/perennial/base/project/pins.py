@@ -14,6 +14,7 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 
 FOLDER = Path("pins")
+LABELS = Path("labels", "labels.csv")  # labels of images of traffic, in git; the images are beside it
 T = TypeVar("T")
 
 
@@ -36,7 +37,11 @@ class Pin(documents.JsonFile):
 
     def write(self) -> bool:
         """Write the pin; returns False, and leaves the file untouched, if it was pinned already."""
-        return files.update_json(self.FILE, self.model_dump())
+        return files.update_json(self.FILE, self.content())
+
+    def content(self) -> dict[str, object]:
+        """What its file holds."""
+        return self.model_dump()
 
 
 class ChampionPin(Pin):
@@ -55,7 +60,10 @@ class ChampionPin(Pin):
 
 
 class SourcePin(Pin):
-    """The content of `dataset.url`, by a digest of names, sizes and ETags; all None without `dataset.url`."""
+    """The content of `dataset.url`, by a digest of names, sizes and ETags; all None without `dataset.url`.
+
+    With labelled images, also the digest of their table, which names each by its own digest.
+    """
 
     FILE = FOLDER / "source.json"
 
@@ -63,6 +71,11 @@ class SourcePin(Pin):
     objects: int | None = None
     bytes: int | None = None
     listing_sha256: str | None = None
+    labels_sha256: str | None = None
+
+    def content(self) -> dict[str, object]:
+        """What its file holds: without labels nothing of them, so that files of others keep their bytes."""
+        return self.model_dump(exclude=None if self.labels_sha256 else {"labels_sha256"})
 
 
 class PinnedWeights(documents.JsonFile):
@@ -84,6 +97,11 @@ class WeightsPin(Pin):
 
     imagenet: PinnedWeights | None = None
     warm_start: PinnedWeights | None = None
+
+
+def labels_sha256() -> str | None:
+    """The digest of the table of labels, which names each image by its own; None without a table."""
+    return files.sha256(LABELS) if LABELS.is_file() else None
 
 
 FILES = (ChampionPin.FILE, SourcePin.FILE, WeightsPin.FILE)

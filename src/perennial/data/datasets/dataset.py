@@ -13,6 +13,7 @@ from perennial.base.choices import Split, Transparency
 from perennial.data.images import BadImage, Image, accept
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
+DRAWN, CHOSEN = 1, 2  # added examples: drawn at random, and chosen, which are for training only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Examples:
     originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
     alpha: bool = False  # whether images may have an alpha channel: `images` takes the keyword `transparency`
     further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
+    kinds: NDArray[np.uint8] | None = None  # [N], 0 for the source's own, DRAWN or CHOSEN; None: all its own
 
     def with_transparency(self, transparency: Transparency) -> Self:
         """The examples with transparent pixels dropped or composited on white."""

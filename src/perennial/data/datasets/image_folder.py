@@ -8,7 +8,7 @@ from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
 from perennial.data.datasets.own import layout
-from perennial.data.datasets.readers import class_folders
+from perennial.data.datasets.readers import class_folders, labelled
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
 
@@ -37,11 +37,13 @@ def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
 
 
 def read(raw: Path) -> Source:
-    """Read the images from the single plain tar file in the folder."""
-    tars = sorted(raw.glob("*.tar"))
+    """Read the images from the single plain tar file in the folder, and labelled ones from that beside it."""
+    labels = raw / labelled.TAR
+    tars = sorted(set(raw.glob("*.tar")) - {labels})
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
-    return class_folders.read(tars[0])
+    source = class_folders.read(tars[0])
+    return labelled.join(source, labels) if labels.exists() else source
 
 
 IMAGE_FOLDER = Dataset(read=read, collect=collect, assemble=assemble, decoded=True)

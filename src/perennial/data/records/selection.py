@@ -80,6 +80,7 @@ def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Sourc
             labels=found.labels[indices[split]],
             image_bytes=found.image_bytes[indices[split]],
             names=[found.names[index] for index in indices[split]] if found.names else (),
+            kinds=None if found.kinds is None else found.kinds[indices[split]],
         )
         for split, found in source.splits.items()
     }

@@ -18,7 +18,7 @@ from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.base.runtime import parallel
-from perennial.data.datasets.dataset import Examples, Images, Source
+from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Images, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, splits
@@ -74,36 +74,63 @@ def plan(
     Raises:
         DataError: a class has too few examples for a cut.
     """
-    chosen: dict[Split, tuple[Split, NDArray[np.int64]]] = {
-        split: (split, np.arange(len(examples.labels))) for split, examples in source.splits.items()
+    chosen: dict[Split, list[tuple[Split, NDArray[np.int64]]]] = {
+        split: [(split, np.arange(len(examples.labels)))] for split, examples in source.splits.items()
     }
     cuts: tuple[tuple[Split, float, str], ...] = (
         ("test", test_fraction, TEST_SALT),
         ("validation", fraction, str(seed)),
     )
     for split, share, salt in cuts:
-        if split not in chosen and share:
-            train = source.splits["train"]
-            indices = chosen["train"][1]
-            names = [train.names[index] for index in indices] if train.names else ()
-            labels = train.labels[indices]
-            for label in np.flatnonzero(np.bincount(labels) == 1):
-                raise DataError(
-                    f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
-                    "too few to hold one out"
-                )
-            held_out = splits.held_out(labels, fraction=share, salt=salt, names=names)
-            chosen["train"], chosen[split] = ("train", indices[~held_out]), ("train", indices[held_out])
+        added = source.splits["train"].kinds is not None
+        if share and (added or split not in source.splits):
+            indices = chosen["train"][0][1]
+            held_out = _held_out(dataset, source, split, indices, share, salt)
+            if held_out.any():
+                chosen["train"] = [("train", indices[~held_out])]
+                chosen.setdefault(split, []).append(("train", indices[held_out]))
     planned = []
     for split in (split for split in SPLITS if split in chosen):
-        origin, indices = chosen[split]
-        fitting = int(len(indices) * record_bytes(source.splits[origin]) // SHARD_BYTES)
-        ranges = splits.even(len(indices), fitting if isinstance(shards, str) else shards)
-        for number, part in enumerate(ranges):
+        ranges = [
+            (origin, indices[part.start : part.stop])
+            for number, (origin, indices) in enumerate(chosen[split])
+            for part in _even(source.splits[origin], len(indices), "auto" if number else shards)
+        ]
+        for number, (origin, part_indices) in enumerate(ranges):
             name = f"{dataset}_{split}_{number:05d}-of-{len(ranges):05d}.tfrecord"
-            part_indices = indices[part.start : part.stop]
             planned.append(PlannedShard(name=name, split=split, source=origin, indices=part_indices))
     return planned
+
+
+def _held_out(
+    dataset: str, source: Source, split: Split, indices: NDArray[np.int64], share: float, salt: str
+) -> NDArray[np.bool_]:
+    """Choose the training examples, mask bool [M], that another split gets.
+
+    Chosen examples never leave train. From a source that has the split, only images that were drawn at random
+    and added to it do.
+    """
+    train = source.splits["train"]
+    labels = train.labels[indices]
+    kinds = np.zeros(len(indices), np.uint8) if train.kinds is None else train.kinds[indices]
+    candidates = np.flatnonzero(kinds == DRAWN if split in source.splits else kinds != CHOSEN)
+    if split not in source.splits:
+        for label in np.flatnonzero(np.bincount(labels) == 1):
+            raise DataError(
+                f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
+                "too few to hold one out"
+            )
+    alone = np.bincount(labels[candidates], minlength=len(source.classes)) == 1
+    candidates = candidates[~alone[labels[candidates]]]  # the only one of a class that may leave train stays
+    names = [train.names[index] for index in indices[candidates]] if train.names else ()
+    held_out = np.zeros(len(indices), np.bool_)
+    held_out[candidates] = splits.held_out(labels[candidates], fraction=share, salt=salt, names=names)
+    return held_out
+
+
+def _even(examples: Examples, count: int, shards: int | Literal["auto"]) -> list[range]:
+    fitting = int(count * record_bytes(examples) // SHARD_BYTES)
+    return splits.even(count, fitting if isinstance(shards, str) else shards)
 
 
 def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedShard]:
@@ -117,6 +144,8 @@ def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedS
     Raises:
         DataError: there are too few photographs to hold out slim's 350.
     """
+    if any(examples.kinds is not None for examples in source.splits.values()):
+        raise DataError("dataset.layout: slim takes no labelled images of traffic; set it to perennial")
     if dataset in SLIM_WHOLE:
         return [
             PlannedShard(

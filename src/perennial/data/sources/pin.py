@@ -12,11 +12,12 @@ from pathlib import Path
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.errors import listed as listed_names
-from perennial.base.project.pins import SourcePin
+from perennial.base.project.pins import LABELS, SourcePin, labels_sha256
 from perennial.base.runtime import locks
 from perennial.base.storage import Changed, Missing, is_bucket
 from perennial.data import datasets
 from perennial.data.archives import leftover
+from perennial.data.datasets.readers import labelled
 from perennial.data.downloads.spec import LIMITS, TransferLimits
 from perennial.data.sources.copies import Copies
 from perennial.data.sources.listing import Listing
@@ -32,14 +33,14 @@ class SourceChanged(PerennialError):
 
 
 def pin(config: Config) -> SourcePin:
-    """List `dataset.url` and record its content in pins/source.json, which is written only if it changes.
+    """Record the content of `dataset.url` and the labels in pins/source.json, written only if it changes.
 
     Raises:
         ConfigError: the URL cannot be a source of the data set, or access is denied.
         DataError: it is empty, or an object's name is refused.
         PerennialError: it cannot be reached.
     """
-    found = SourcePin()
+    found = SourcePin(labels_sha256=labels_sha256())
     if config.dataset.url is not None:
         with listed(config) as (listing, _):
             found = pin_of(listing)
@@ -141,14 +142,42 @@ def copies_folder(config: Config) -> Path:
 
 
 def pin_of(listing: Listing) -> SourcePin:
-    """Return the pin of a listing."""
+    """Return the pin of a listing, and of the labels here."""
     return SourcePin(
-        url=listing.url, objects=listing.objects, bytes=listing.bytes, listing_sha256=listing.sha256()
+        url=listing.url,
+        objects=listing.objects,
+        bytes=listing.bytes,
+        listing_sha256=listing.sha256(),
+        labels_sha256=labels_sha256(),
     )
 
 
+def collect_labels(config: Config, raw: Path) -> None:
+    """Put the labelled images of traffic into the raw folder, if there are any.
+
+    Raises:
+        SourceChanged: their table differs from its pin.
+        ConfigError: the data set takes none.
+        DataError: an image is missing or damaged.
+    """
+    found = labels_sha256()
+    if found != SourcePin.read().labels_sha256:
+        raise SourceChanged(
+            f"{LABELS} differs from its pin in {SourcePin.FILE}; nothing was replaced; `perennial pin source` "
+            "accepts it, `git restore labels pins/source.json` restores this revision's"
+        )
+    if found is None:
+        return
+    if config.dataset.name != "image_folder":
+        raise ConfigError(
+            f"{LABELS} can only join the images of dataset.name image_folder, not {config.dataset.name}; move "
+            f"the folder {LABELS.parent} away"
+        )
+    log.info("collected %d labelled images of traffic", labelled.pack(raw))
+
+
 def _require_pinned(listing: Listing, pinned: SourcePin) -> None:
-    if (found := pin_of(listing)) != pinned:
+    if (found := pin_of(listing)) != pinned.model_copy(update={"labels_sha256": labels_sha256()}):
         held = f"{pinned.objects} objects, {pinned.bytes} bytes of {pinned.url}"
         raise SourceChanged(
             f"{listing.url} differs from its pin in {SourcePin.FILE}: expected {held}, got {found.objects} "

@@ -132,6 +132,11 @@ def read(store: Store) -> Iterator[KeptImage]:
             yield from _records(store, entry.key)
 
 
+def images(store: Store) -> dict[str, str]:
+    """The keys of all images, by SHA-256."""
+    return {found["sha256"]: entry.key for entry, found in _ours(store) if found["sha256"]}
+
+
 def remove_before(store: Store, days: int) -> int:
     """Remove the folders of days that ended more than `days` days ago; returns the number of objects."""
     first = (datetime.now(UTC).date() - timedelta(days)).isoformat()

@@ -93,7 +93,7 @@ def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> 
     git, above = opened.repository, "refs/heads/" if opened.remote is None else opened.tracking("")
     runs = git.run("for-each-ref", "--format=%(refname)", f"{above}run/**").split()
     expected = [
-        git.run("hash-object", "--stdin", stdin=files.json_bytes(pin.model_dump()).decode())
+        git.run("hash-object", "--stdin", stdin=files.json_bytes(pin.content()).decode())
         for pin in (source, champion)
     ]
     wanted = [f"{run}:./{file}\n" for run in runs for names in NAMES for file in names]

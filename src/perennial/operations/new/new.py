@@ -153,7 +153,7 @@ def _choose(photos: Path | None, data: str | None) -> Started | None:
 def _pins() -> Mapping[Path, object]:
     """The pins of a project whose runs have read nothing yet."""
     return {
-        **{kind.FILE: kind().model_dump() for kind in (SourcePin, ChampionPin, WeightsPin)},
+        **{kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin)},
         exclusions.FILE: exclusions.Exclusions().model_dump(),
         PathsConfig().baseline: Baseline(dataset=None, statistics=None).model_dump(),
     }

@@ -32,12 +32,13 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     layout.log_left_out(found, tar)
     return Source(
         classes=found.classes,
-        splits={split: _examples(tar, items, found.folders[split]) for split, items in found.splits.items()},
+        splits={split: examples(tar, items, found.folders[split]) for split, items in found.splits.items()},
         columns=found.columns,
     )
 
 
-def _examples(tar: Path, items: Sequence[Item], above: str) -> Examples:
+def examples(tar: Path, items: Sequence[Item], above: str) -> Examples:
+    """The examples of files of a plain tar file, sorted by the SHA-256 of their names; `above`: in messages."""
     ordered = sorted(items, key=lambda item: hashlib.sha256(item.name.encode()).digest())
     names = tuple(item.name for item in ordered)
     spans = np.array([(item.member.offset, item.member.size) for item in ordered], np.int64).reshape(-1, 2)

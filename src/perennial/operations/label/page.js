@@ -1,0 +1,149 @@
+"use strict";
+(() => {
+  const SMALL = 128; // pixels; smaller images are enlarged
+  const KEYS = "1234567890";
+  const MANY = KEYS.length; // more classes are found by typing
+  const SHOWN = 9; // classes that a filter shows
+  const part = Object.fromEntries(
+    ["count", "progress", "image", "done", "choices", "finder", "filter", "classes", "none", "skip", "undo", "status"]
+      .map(id => [id, document.getElementById(id)]));
+  let classes = [], left = [], skipped = [], total = 0, busy = false;
+  const given = []; // answers of this page: sha256, name and time
+
+  const say = (text, bad = false) => {
+    part.status.textContent = text;
+    part.status.classList.toggle("bad", bad);
+  };
+
+  const send = async (path, body) => {
+    let response;
+    try {
+      response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    } catch {
+      throw new Error("the server does not answer; start `perennial label` again, and reload this page");
+    }
+    const found = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+    if (!response.ok) throw Object.assign(new Error(found.error), { status: response.status });
+    return found;
+  };
+
+  const matching = () => {
+    const wanted = part.filter.value.trim().toLowerCase();
+    const found = classes.filter(name => name.toLowerCase().includes(wanted));
+    const starts = name => !name.toLowerCase().startsWith(wanted);
+    return found.sort((one, other) => starts(one) - starts(other)).slice(0, SHOWN);
+  };
+  const offered = () => classes.length > MANY ? matching() : classes;
+
+  const showClasses = () => {
+    part.finder.hidden = classes.length <= MANY;
+    part.classes.replaceChildren(...offered().map((name, place) => {
+      const [button, key, text] = ["button", "kbd", "span"].map(tag => document.createElement(tag));
+      key.textContent = KEYS[place];
+      text.textContent = name;
+      button.append(key, text);
+      button.addEventListener("click", () => answer(name));
+      return button;
+    }));
+  };
+
+  const show = () => {
+    const current = left[0];
+    const number = total - left.length - skipped.length;
+    part.count.textContent = `${number} of ${total} labelled`;
+    part.progress.max = Math.max(total, 1);
+    part.progress.value = number;
+    part.undo.disabled = !given.length;
+    part.none.disabled = part.skip.disabled = !current;
+    part.choices.hidden = !current && !given.length;
+    part.classes.hidden = !current;
+    part.image.hidden = !current;
+    part.done.hidden = Boolean(current);
+    if (!current) {
+      part.done.textContent = skipped.length
+        ? `Only the ${skipped.length} skipped images are left. Reload this page to see them again.`
+        : "All images have a label. Make a branch of them: perennial label --branch NAME";
+      return;
+    }
+    part.image.alt = `Image to label, ${left.length} left`;
+    part.image.classList.remove("small");
+    part.image.src = `images/${current}`;
+    for (const next of left.slice(1, 3)) new Image().src = `images/${next}`;
+    part.filter.value = "";
+    showClasses();
+    if (classes.length > MANY && document.activeElement === document.body) part.filter.focus();
+  };
+
+  const alone = async work => {
+    if (busy) return;
+    document.body.dataset.busy = busy = true;
+    try {
+      await work();
+    } catch (error) {
+      say(error.message, true);
+      if (error.status === 409) await load();
+    } finally {
+      document.body.dataset.busy = busy = false;
+    }
+  };
+
+  const answer = name => alone(async () => {
+    const sha256 = left[0];
+    if (!sha256) return;
+    const { time } = await send("answers", { sha256, class: name });
+    given.push({ sha256, time });
+    left.shift();
+    say(`Labelled as ${name ?? "none of these"}`);
+    show();
+  });
+
+  const undo = () => alone(async () => {
+    const last = given.pop();
+    if (!last) return;
+    await send("undo", last);
+    left.unshift(last.sha256);
+    say("Undone");
+    show();
+  });
+
+  const skip = () => {
+    if (busy || !left.length) return;
+    skipped.push(left.shift());
+    say("Skipped");
+    show();
+  };
+
+  const load = async () => {
+    const state = await (await fetch("queue")).json();
+    ({ classes, total } = state);
+    left = state.left.filter(each => !skipped.includes(each));
+    skipped = skipped.filter(each => state.left.includes(each));
+    show();
+  };
+
+  part.image.addEventListener("load", () => {
+    const { naturalWidth, naturalHeight } = part.image;
+    part.image.classList.toggle("small", Math.max(naturalWidth, naturalHeight) < SMALL);
+  });
+  part.image.addEventListener("error", () => say("This image cannot be shown; skip it", true));
+  part.none.addEventListener("click", () => answer(null));
+  part.skip.addEventListener("click", skip);
+  part.undo.addEventListener("click", undo);
+  part.filter.addEventListener("input", showClasses);
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    const { key } = event, typing = event.target === part.filter;
+    const place = KEYS.indexOf(key), names = offered();
+    const actions = { u: undo, s: skip, n: () => answer(null), Backspace: undo };
+    let action = place >= 0 && place < names.length && left.length ? () => answer(names[place]) : actions[key];
+    if (typing && place < 0) {
+      if (key === "Enter") action = names.length ? () => answer(names[0]) : undefined;
+      else if (key === "Escape") action = () => part.filter.blur();
+      else if (key !== "Backspace" || part.filter.value) return;
+    }
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+  load().catch(() => say("the server does not answer", true));
+})();
