@@ -61,6 +61,24 @@ def evaluated(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_examples_for_audit_are_scored_apart(config: Config, world: World) -> None:
+    change_params(Path("params.yaml"), {"evaluate.audit_fraction": 0.3})
+    evaluate(load_config(Path("params.yaml")))
+    metrics, audit = (
+        documents.read_json(config.paths.metrics),
+        documents.read_json(config.paths.metrics)["audit"],
+    )
+    every = predictions.read_top(config.paths.predictions, every=True)
+    judged = predictions.read_top(config.paths.predictions)
+    assert audit["examples"] + metrics["examples"] == len(every.labels) == SIZES["test"]
+    assert 15 <= audit["examples"] <= 47
+    assert metrics["accuracy"] == pytest.approx((judged.predicted == judged.labels).mean())
+    right = int((every.predicted == every.labels).sum()) - int((judged.predicted == judged.labels).sum())
+    assert audit["correct"] == right
+    rows = np.loadtxt(config.paths.confusion, delimiter=",", dtype=str)
+    assert len(rows) - 1 == metrics["examples"]
+
+
 def written(config: Config) -> set[str]:
     return {path.name for path in Path("metrics").glob("*")}
 

@@ -60,7 +60,7 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
     with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="champion-") as temporary:
         file = Path(temporary, "predictions.npz")
         revision.fetch_output(commit, paths["predictions"], file)
-        scored = predictions.read_top(file)
+        scored = predictions.read_top(file, every=True)
         found = Champion(
             commit=commit,
             version=version,
@@ -74,7 +74,7 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
             p_true=scored.p_true,
         )
         same = scored.data == manifest.digest(config.paths.records)
-        parts = _parts(config, commit, paths, None if same else Path(temporary))
+        parts = _parts(config, commit, paths, None if same else Path(temporary), scored.audit)
         found = dataclasses.replace(found, parts=parts)
         if scored.split_digest == digest:
             return found
@@ -83,18 +83,20 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
         return _rescored(config, found, Path(temporary))
 
 
-def _parts(config: Config, commit: str, paths: Mapping[str, str], folder: Path | None) -> NDArray[np.int8]:
+def _parts(
+    config: Config, commit: str, paths: Mapping[str, str], folder: Path | None, audit: NDArray[np.bool_] | None
+) -> NDArray[np.int8]:
     """The part that each test example played in a version; empty if one of both has no index of its images.
 
-    `folder` takes the version's index; None where its data are those here.
+    `folder` takes the version's index; None where its data are those here. `audit`: a mask of its test split.
     """
     try:
         now = image_index.read(config.paths.index / image_index.FILE)
         if folder is None:
-            return unbiased.parts(now, now)
+            return unbiased.parts(now, now, audit)
         if dvc_lock.digest(revision.recorded(commit), paths.get("index", "")) is not None:
             revision.fetch_output(commit, paths["index"], folder / "index")
-        return unbiased.parts(now, image_index.read(folder / "index" / image_index.FILE))
+        return unbiased.parts(now, image_index.read(folder / "index" / image_index.FILE), audit)
     except DataError as error:  # only validate.decode: all writes it
         log.warning("test examples that %s was trained on are not known, and count: %s", commit[:10], error)
         return np.zeros(0, np.int8)

@@ -1,12 +1,20 @@
 """Evaluate the trained model on the test split, which no earlier stage reads for a decision."""
 
+import hashlib
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.config import Config
+from perennial.base.errors import DataError
 from perennial.base.runtime import cluster, devices
-from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split
+from perennial.data.records import columns, manifest
+from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split, unbiased
 from perennial.model.evaluation.split import SplitResult
 from perennial.model.models import model_folder
 
@@ -31,8 +39,13 @@ def evaluate(config: Config) -> None:
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
     result = split.evaluate(config, "test", lambda: model_folder.load(config.paths.model), names)
+    audit = None
+    if config.evaluate.audit_fraction:
+        chosen = _audited(config)
+        right = (result.scores.predicted == result.scores.labels)[chosen]
+        result, audit = result.without(chosen), unbiased.score(int(right.sum()), len(right))
     scores = result.scores
-    _write(config, result)
+    _write(config, result, audit)
     log.info(
         "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
         scores.examples, ", ".join(names), time.monotonic() - started,
@@ -40,11 +53,32 @@ def evaluate(config: Config) -> None:
     )  # fmt: skip
 
 
-def _write(config: Config, result: SplitResult) -> None:
-    """Write all files; metrics last, since they name the model and data of the others."""
+def _audited(config: Config) -> NDArray[np.bool_]:
+    """The test examples that no decision reads, mask [N].
+
+    Raises:
+        DataError: these are all examples.
+    """
+    folder, fraction = config.paths.records, config.evaluate.audit_fraction
+    images = columns.examples(folder, manifest.load(folder), "test")
+    chosen = unbiased.audited((hashlib.sha256(image).digest() for _, image in images), fraction)
+    if chosen.all():
+        raise DataError(
+            f"evaluate.audit_fraction {fraction:g} leaves none of {len(chosen)} test examples to decide by; "
+            "nothing was written; lower it, or set 0"
+        )
+    return chosen
+
+
+def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> None:
+    """Write all files; metrics last, since they name the model and data of the others.
+
+    `audit`: the score on examples that no decision reads, if there are such.
+    """
     predictions, scores, paths = result.predictions, result.scores, config.paths
     reliability = result.reliability(config.evaluate.calibration_bins)
-    found = metrics.compute(scores, predictions.classes, reliability, config.evaluate, predictions.slices)
+    judged, _ = predictions.judged()
+    found = metrics.compute(scores, judged.classes, reliability, config.evaluate, judged.slices)
     counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
     matrix = diagnostics.matrix(counts, predictions.classes)
     if undrawn := plots.without_glyph(matrix.names):
@@ -64,4 +98,5 @@ def _write(config: Config, result: SplitResult) -> None:
     # For `dvc metrics` and `dvc exp show`, which show a column for each value.
     shown = {"accuracy": scores.accuracy, "loss": scores.loss, "calibration_error": reliability.ece}
     files.write_json(paths.scores, shown)
-    files.write_json(paths.metrics, {**found, "data": predictions.data, "model": predictions.model})
+    more = {} if audit is None else {"audit": audit}
+    files.write_json(paths.metrics, {**found, **more, "data": predictions.data, "model": predictions.model})

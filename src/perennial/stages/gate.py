@@ -113,9 +113,10 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
     if champion and not champion.problem and candidate.scores:
         rows, _, right = comparison.correct(candidate.predictions, champion)
         if len(rows):
+            numbers = candidate.predictions.numbers[rows]
             labels, classes = candidate.predictions.labels[rows], len(candidate.predictions.classes)
             theirs = comparison.scores(
-                labels, right, champion.p[rows], champion.p_true[rows], classes=classes, bins=bins
+                labels, right, champion.p[numbers], champion.p_true[numbers], classes=classes, bins=bins
             )
             compared = comparison.compare(candidate.predictions, champion)
     judged = list(_checks(candidate, champion, compared, limits))

@@ -17,6 +17,7 @@ def evaluation() -> Callable[..., EvaluateConfig]:
             "devices": "auto",
             "calibration_bins": 15,
             "confidence_level": 0.95,
+            "audit_fraction": 0.0,
         }
         return EvaluateConfig.model_validate({**usual, **values})
 

@@ -75,6 +75,10 @@ def test_the_last_unbiased_score_of_an_earlier_version_is_in_the_tag_of_the_next
     assert scores.of_version(recorded(), known, "v0.0.1")["unbiased"] == MORE
 
 
+def test_the_score_on_examples_for_audit_is_known_at_once(recorded):
+    assert scores.of_version(recorded(), registry({"audit": MORE}), "v0.0.1")["unbiased"] == MORE
+
+
 @pytest.mark.parametrize(("correct", "examples"), [(None, 5), (6, 5), (0, -1)])
 def test_a_score_that_nobody_measured_is_left_out(recorded, correct, examples):
     wrong = {"examples": examples, **({} if correct is None else {"correct": correct})}
@@ -86,7 +90,7 @@ def test_each_recorded_decision_is_a_comparison(recorded):
     config = recorded((decision(), 1), (decision(), 2))
     first = registry({"comparison": 1})
     assert scores.facts(config, decision("v0.0.1", MORE), first, "night-9") == {
-        "examples": 2000, "comparison": 3, "opponent_unbiased": MORE,
+        "examples": 2000, "comparison": 3, "audit": None, "opponent_unbiased": MORE,
     }  # fmt: skip
     assert scores.facts(config, decision(), first, "night-1")["comparison"] == 2  # recorded again
     assert scores.facts(config, decision(), registry({"comparison": 7}), "night-9")["comparison"] == 8

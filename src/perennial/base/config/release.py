@@ -19,6 +19,9 @@ class EvaluateConfig(Section):
     confidence_level: float = option(
         0.95, "share of confidence intervals that contain the true value", gt=0, lt=1
     )
+    audit_fraction: float = option(
+        0.0, "share of the test split that no decision reads, for an unbiased score; 0: none", ge=0, le=0.9
+    )
 
 
 class CardConfig(Section):

@@ -155,7 +155,7 @@ def scores(
 class Sides(NamedTuple):
     """Which test examples each model classifies correctly; without those that the champion was trained on."""
 
-    rows: NDArray[np.int64]  # [M], numbers of the examples that count
+    rows: NDArray[np.int64]  # [M], those of the candidate's predictions that count
     ours: NDArray[np.bool_]  # [M]
     theirs: NDArray[np.bool_]  # [M]
 
@@ -169,24 +169,32 @@ def correct(candidate: TopPredictions, champion: Champion) -> Sides:
     Raises:
         DataError: the two did not classify the same examples.
     """
-    if champion.split_digest != candidate.split_digest or len(champion.predicted) != len(candidate.labels):
+    same = len(champion.predicted) == len(candidate.split_labels)
+    if champion.split_digest != candidate.split_digest or not same:
         raise DataError(
             f"the champion {champion.version} was scored on the test split {champion.split_digest}, the "
             f"candidate on {candidate.split_digest}; `dvc repro champion` scores the champion on that one"
         )
+    ours, theirs = candidate.predicted == candidate.labels, _right(candidate, champion)[candidate.numbers]
+    rows = np.arange(len(ours))
+    if len(champion.parts):
+        rows = np.flatnonzero(champion.parts[candidate.numbers] != unbiased.TRAINED)
+    return Sides(rows, ours[rows], theirs[rows])
+
+
+def _right(candidate: TopPredictions, champion: Champion) -> NDArray[np.bool_]:
+    """Whether the champion is right on each example of the split."""
     index = {name: number for number, name in enumerate(candidate.classes)}
     names = np.array([index.get(name, -1) for name in champion.classes], np.int64)
-    ours, theirs = candidate.predicted == candidate.labels, names[champion.predicted] == candidate.labels
-    rows = np.flatnonzero(champion.parts != unbiased.TRAINED) if len(champion.parts) else np.arange(len(ours))
-    return Sides(rows, ours[rows], theirs[rows])
+    right: NDArray[np.bool_] = names[champion.predicted] == candidate.split_labels
+    return right
 
 
 def fresh_score(candidate: TopPredictions, champion: Champion) -> dict[str, Any] | None:
     """Score the champion on the test examples that played no part in it; None if these are not known."""
     if not len(champion.parts):
         return None
-    rows, _, theirs = correct(candidate, champion)
-    fresh = theirs[champion.parts[rows] == unbiased.NO_PART]
+    fresh = _right(candidate, champion)[champion.parts == unbiased.NO_PART]
     return unbiased.score(int(fresh.sum()), len(fresh))
 
 

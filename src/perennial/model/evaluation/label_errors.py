@@ -59,23 +59,25 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
     """The content of label_errors.json: the count, and the first 500 with their image names.
 
     A model that is not clearly better than always predicting the largest class says nothing about labels: none
-    is listed.
+    is listed. Examples that no decision reads are left out.
     """
+    predictions, rows = predictions.judged()
     above = above_chance(predictions.labels, predictions.probabilities.argmax(axis=1))
     nothing = np.zeros(0, np.int64)
     found = find(predictions.labels, predictions.probabilities) if above else LabelErrors(nothing, nothing)
     shown = found.numbers[:LISTED].tolist()
-    names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), shown))
+    numbers = rows[shown].tolist()
+    names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), numbers))
     listed = [
         {
-            "record": number,
-            "image": names.get(number) or None,
+            "record": record,
+            "image": names.get(record) or None,
             "label": predictions.classes[predictions.labels[number]],
             "suggested": predictions.classes[suggested],
             "p_label": round(float(predictions.probabilities[number, predictions.labels[number]]), 4),
             "p_suggested": round(float(predictions.probabilities[number, suggested]), 4),
         }
-        for number, suggested in zip(shown, found.suggested.tolist(), strict=False)
+        for record, number, suggested in zip(numbers, shown, found.suggested.tolist(), strict=False)
     ]
     return {
         "split": predictions.split,

@@ -6,9 +6,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class _Scored:
     split_digest: str  # of the images and labels of the split
     model: str  # digest of the weights
     slices: tuple[Slices, ...] = ()  # of the columns of a table of labels
+    audit: NDArray[np.bool_] | None = None  # [N of the split], examples that no decision reads; None: none
 
 
 def archived(**arrays: NDArray[Any]) -> bytes:
@@ -67,17 +68,41 @@ class Predictions(_Scored):
             split_digest=np.array(self.split_digest),
             model=np.array(self.model),
             **slices.arrays(self.slices),
+            **({} if self.audit is None else {"audit": self.audit}),
         )
         files.write_bytes(file, content)
+
+    def judged(self) -> tuple[Self, NDArray[np.int64]]:
+        """The predictions on the examples that decisions read, and the numbers of these, [M]."""
+        rows = _judged(self.audit, len(self.labels))
+        of = tuple(each.at(rows) for each in self.slices)
+        return replace(
+            self, labels=self.labels[rows], probabilities=self.probabilities[rows], slices=of, audit=None
+        ), rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopPredictions(_Scored):
-    """Predicted class of each example with its probability and that of the label: arrays [N]."""
+    """Predicted class of each example with its probability and that of the label: arrays [N].
+
+    Without examples that no decision reads, if so read.
+    """
 
     predicted: NDArray[np.int64]
     p: NDArray[np.float32]  # of the predicted class, 0..1
     p_true: NDArray[np.float32]  # of the label
+    rows: NDArray[np.int64] | None = None  # [N], numbers of the examples in the split; None: all, in order
+    every_label: NDArray[np.int64] | None = None  # of the split; None: `labels`
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The number of each example in its split, [N]."""
+        return np.arange(len(self.labels)) if self.rows is None else self.rows
+
+    @property
+    def split_labels(self) -> NDArray[np.int64]:
+        """The labels of all examples of the split."""
+        return self.labels if self.every_label is None else self.every_label
 
 
 def read(file: Path) -> Predictions:
@@ -90,8 +115,10 @@ def read(file: Path) -> Predictions:
         return Predictions(**_scored(found), probabilities=found["probabilities"])
 
 
-def read_top(file: Path) -> TopPredictions:
+def read_top(file: Path, *, every: bool = False) -> TopPredictions:
     """Read a file of predictions without holding all probabilities in memory.
+
+    `every`: also those on examples that no decision reads.
 
     Raises:
         DataError: the file does not exist or holds no predictions.
@@ -105,7 +132,18 @@ def read_top(file: Path) -> TopPredictions:
             rows, part = slice(row, row := row + len(block)), np.arange(len(block))
             predicted[rows] = block.argmax(axis=1)
             p[rows], p_true[rows] = block[part, predicted[rows]], block[part, labels[rows]]
-        return TopPredictions(**scored, predicted=predicted, p=p, p_true=p_true)
+    found_all = TopPredictions(**scored, predicted=predicted, p=p, p_true=p_true)
+    if every or found_all.audit is None:
+        return found_all
+    kept = _judged(found_all.audit, len(labels))
+    return replace(
+        found_all, labels=labels[kept], predicted=predicted[kept], p=p[kept], p_true=p_true[kept], rows=kept,
+        every_label=labels, slices=tuple(each.at(kept) for each in found_all.slices),
+    )  # fmt: skip
+
+
+def _judged(audit: NDArray[np.bool_] | None, count: int) -> NDArray[np.int64]:
+    return np.arange(count) if audit is None else np.flatnonzero(~audit)
 
 
 def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +153,7 @@ def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
         "classes": _unpacked(found["classes"]),
         **{name: str(found[name]) for name in ("split", "data", "model", "split_digest")},
         "slices": slices.of_arrays(found),
+        "audit": found.get("audit"),
     }
 
 

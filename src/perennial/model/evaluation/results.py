@@ -71,6 +71,16 @@ class Calibration(JsonFile):
     ece: Share
 
 
+class UnbiasedScore(JsonFile):
+    """The score of a champion on test examples that played no part in choosing it, with its 95 % interval."""
+
+    examples: int
+    correct: int
+    accuracy: Share | None = None  # None of too few examples
+    low: Share | None = None
+    high: Share | None = None
+
+
 class MainMetrics(JsonFile):
     """The metrics on the test split that the gate decides on."""
 
@@ -89,6 +99,7 @@ class Metrics(MainMetrics):
     confidence_level: Share
     calibration: Calibration
     per_class: dict[str, ClassMetrics]
+    audit: UnbiasedScore | None = None  # on examples that no decision reads
     slices: dict[str, dict[str, SliceMetrics]] = Field(default_factory=dict)  # by column and value
 
 
@@ -104,16 +115,6 @@ class CandidateRecord(JsonFile):
     model_bytes: int | None = None  # of the export
     calibration_error: Share | None = None
     latency_ms: float | None = None  # median for one image; only with gate.max_latency_ms
-
-
-class UnbiasedScore(JsonFile):
-    """The score of a champion on test examples that played no part in choosing it, with its 95 % interval."""
-
-    examples: int
-    correct: int
-    accuracy: Share | None = None  # None of too few examples
-    low: Share | None = None
-    high: Share | None = None
 
 
 class ChampionRecord(JsonFile):

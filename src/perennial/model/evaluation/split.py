@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import keras
 import numpy as np
@@ -37,10 +38,20 @@ class SplitResult:
     predictions: Predictions
     scores: ExampleScores
 
+    def without(self, audit: NDArray[np.bool_]) -> Self:
+        """The result with the scores on the other examples than these, of which no decision reads any."""
+        kept, scores = ~audit, self.scores
+        judged = replace(
+            scores, labels=scores.labels[kept], predicted=scores.predicted[kept], losses=scores.losses[kept],
+            within_top=scores.within_top[kept],
+        )  # fmt: skip
+        return replace(self, predictions=replace(self.predictions, audit=audit), scores=judged)
+
     def reliability(self, bins: int) -> Reliability:
         """Reliability of the predictions in equal bins of probability."""
-        probabilities = self.predictions.probabilities
-        correct = probabilities.argmax(axis=1) == self.predictions.labels
+        judged, _ = self.predictions.judged()
+        probabilities = judged.probabilities
+        correct = probabilities.argmax(axis=1) == judged.labels
         return diagnostics.reliability(probabilities.max(axis=1), correct, bins=bins)
 
 

@@ -16,6 +16,7 @@ from perennial.base.project import components
 from perennial.base.project.layout import Project
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
+from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.models.model_folder import Description
 
@@ -60,6 +61,7 @@ def model_card(
         "mirrored": models.named(description.name).mirrored,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
+        "unbiased": scores["audit"],
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
         "training": {
             "step": training.step,
@@ -97,6 +99,7 @@ def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int
         undefined=jinja2.StrictUndefined,
     )
     templates.filters["text"] = escape
+    templates.globals["unbiased"] = unbiased.text
     parameters = documents.flattened(card["training"]["parameters"], "train.")
     return templates.get_template(TEMPLATE).render(card=card, formats=formats, parameters=parameters)
 

@@ -213,12 +213,12 @@ def most_confident(predictions: TopPredictions, records: Path, index: Path, most
     scored = scored_records(records, index, predictions.data)
     return [
         Mistake(
-            number,
+            int(predictions.numbers[number]),
             true=predictions.classes[predictions.labels[number]],
             predicted=predictions.classes[predictions.predicted[number]],
             p=float(predictions.p[number]),
             p_true=float(predictions.p_true[number]),
-            image=sides.image(scored, predictions, number) if scored else None,
+            image=sides.image(scored, predictions, int(predictions.numbers[number])) if scored else None,
         )
         for number in chosen
     ]

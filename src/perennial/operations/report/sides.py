@@ -84,18 +84,19 @@ def changed(found: Facts, paths: PathsConfig) -> list[ChangedExample]:
         return []
     scored, champion = found.test.predictions, found.champion
     rows, ours, theirs = correct(scored, champion)
+    numbers = scored.numbers
     records = scored_records(paths.records, paths.index, scored.data)
     return [
         ChangedExample(
-            number,
-            true=scored.classes[scored.labels[number]],
-            predicted=scored.classes[scored.predicted[number]],
-            by_champion=champion.classes[champion.predicted[number]],
+            int(numbers[row]),
+            true=scored.classes[scored.labels[row]],
+            predicted=scored.classes[scored.predicted[row]],
+            by_champion=champion.classes[champion.predicted[numbers[row]]],
             won=won,
-            image=image(records, scored, number) if records else None,
+            image=image(records, scored, int(numbers[row])) if records else None,
         )
         for won, side in ((True, ours & ~theirs), (False, theirs & ~ours))
-        for number in rows[side][:CHANGED].tolist()
+        for row in rows[side][:CHANGED].tolist()
     ]
 
 

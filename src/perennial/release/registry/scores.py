@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.model.evaluation import unbiased
-from perennial.model.evaluation.results import Decision, UnbiasedScore
+from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore
 from perennial.release.registry import checkout, runs, versions
 from perennial.release.registry.versions import Registry
 
@@ -29,8 +30,19 @@ def facts(config: Config, decision: Decision, registry: Registry, run: str) -> d
     return {
         "examples": decision.candidate.examples,
         "comparison": _number(config, registry, run),
+        "audit": _audit(config, decision),
         "opponent_unbiased": champion.unbiased.model_dump() if champion and champion.unbiased else None,
     }
+
+
+def _audit(config: Config, decision: Decision) -> dict[str, Any] | None:
+    """The score of this checkout's model on test examples that no decision reads."""
+    try:
+        metrics = documents.read_checked(config.paths.metrics, Metrics, "`dvc repro evaluate` makes it")
+    except PerennialError:
+        return None
+    same = metrics.model == decision.candidate.model
+    return metrics.audit.model_dump() if same and metrics.audit else None
 
 
 def _number(config: Config, registry: Registry, run: str) -> int:
@@ -76,6 +88,7 @@ def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, Unbiase
     candidates: list[tuple[object, object]] = [
         (version.facts.get("opponent"), version.facts.get("opponent_unbiased")) for version in registry.versions
     ]
+    candidates += [(version.name, version.facts.get("audit")) for version in registry.versions]
     for record in runs.listing(config, LAST):
         opponent = (record.get("decision") or {}).get("champion") or {}
         candidates.append((opponent.get("version"), opponent.get("unbiased")))

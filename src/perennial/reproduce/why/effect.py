@@ -92,7 +92,7 @@ def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError])
     path = revision.path("predictions")
     try:
         if path in outs:
-            found = predictions.read_top(objects.file(outs[path], _named(path, revision)))
+            found = predictions.read_top(objects.file(outs[path], _named(path, revision)), every=True)
     except PerennialError as error:
         lost.append(error)
     return Outcome(
