@@ -101,6 +101,21 @@ def _validate(results: Results) -> str:
     return _origin(results) + "\n" + _table(["validate, on one core", "perennial", "peers"], rows)
 
 
+def _ray(results: Results) -> str:
+    rows = [
+        [stage, f"{case['medians']['processes']:.1f} s"]
+        + [
+            f"{case['medians'][name]:.1f} s ({case['median_ratios'][name]:.1f})"
+            if name in case["medians"]
+            else ""
+            for name in ("Ray, cluster there", "Ray, started for it", "plain Ray tasks")
+        ]
+        for stage, case in results["cases"].items()
+    ]
+    head = ["flowers, 3,670 photographs", "processes", "Ray, cluster there", "Ray, started", "plain Ray tasks"]
+    return _origin(results) + "\n" + _table(head, rows)
+
+
 def _memory(results: Results) -> str:
     rows = [
         [stage, *(f"{peak:.0f} MB" for peak in peaks.values())] for stage, peaks in results["medians"].items()
@@ -405,6 +420,7 @@ def _run_times(results: Results) -> str:
 SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "convert": ("convert", _convert),
     "validate": ("validate", _validate),
+    "ray": ("ray", _ray),
     "memory": ("memory", _memory),
     "train": ("train", _train),
     "input": ("input", _input),

@@ -75,6 +75,19 @@ def agents() -> list[int]:
     return [each.pid for each in psutil.process_iter(["name"]) if each.info["name"].startswith("ray::Agent")]
 
 
+@contextlib.contextmanager
+def reserved(nodes: int) -> Iterator[None]:
+    """Reserve so many nodes for somebody else while the block runs."""
+    import ray  # noqa: PLC0415 - its import warns
+
+    ray.init(logging_level="ERROR", log_to_driver=False)
+    try:
+        ray.get(ray.util.placement_group([{"CPU": 1}] * nodes, strategy="STRICT_SPREAD").ready())
+        yield
+    finally:
+        ray.shutdown()
+
+
 def groups_left(seconds: float = 60) -> list[Any]:
     """The placement groups that nodes are still reserved for after some time."""
     import ray  # noqa: PLC0415 - its import warns
@@ -97,7 +110,13 @@ def groups_left(seconds: float = 60) -> list[Any]:
 
 def last_step(folder: Path) -> int:
     """Updates that the training in a folder has written down."""
-    return sum(file.read_bytes().count(b"\n") for file in (folder / ".work" / "train").glob("*/steps.csv"))
+    return sum(file.read_bytes().count(b"\n") for file in _training(folder, "steps.csv"))
+
+
+def _training(folder: Path, name: str) -> Iterator[Path]:
+    """Files or folders of the training in a project, or in the checkouts of runs."""
+    yield from folder.glob(f".work/train/*/{name}")
+    yield from folder.glob(f"*/.work/train/*/{name}")
 
 
 def require_nothing_left(folder: Path) -> None:
@@ -163,23 +182,32 @@ class Killed:
 
     def _checkpoints(self) -> set[str]:
         """Those that are whole, and the one that is being written."""
-        return {path.name for path in (self.folder / ".work" / "train").glob("*/*step-*")}
+        return {path.name for path in _training(self.folder, "*step-*")}
 
     def kill(self, kind: str) -> bool:
-        """Kill a worker, a node, or the command and its children; returns whether there was one."""
+        """Kill a worker, a node, or one or all of the command's processes; returns whether there was one."""
         if kind == "node":
             node = self.moments.choice(sorted(self._nodes.worker_nodes, key=lambda each: str(each.unique_id)))
             kill(node, "raylet")
             self._nodes.remove_node(node, allow_graceful=False)
             self._nodes.add_node(num_cpus=1)  # in its place
             return True
-        if kind == "worker":
-            found = parts(self.folder)
-            victims = [self.moments.choice(found)] if found else []
-        else:
-            below = [each.pid for each in psutil.Process(self._command.pid).children(recursive=True)]
-            victims = self.moments.choice([[self._command.pid], below[-1:], [self._command.pid, *below]])
+        found = parts(self.folder) if kind == "worker" else self._drivers()
+        one = self.moments.choice(found) if found else None
+        victims = found if kind == "driver" and self.moments.random() < 1 / 3 else [one] * bool(found)
         for victim in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         return bool(victims)
+
+    def _drivers(self) -> list[int]:
+        """DVC, the command, and its child that uses Ray."""
+        workers, found = set(parts(self.folder)), []
+        for each in processes_in(self.folder):
+            with contextlib.suppress(psutil.Error):
+                words = each.cmdline()
+                if each.pid not in workers and (
+                    "train" in words or "perennial.base.runtime.ray_driver" in words
+                ):
+                    found.append(each.pid)
+        return found

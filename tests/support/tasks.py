@@ -24,6 +24,11 @@ def process(_shared: object, _task: object) -> int:
     return os.getpid()
 
 
+def parent(_shared: object, _task: object) -> int:
+    """Id of the process that started the one that runs it."""
+    return os.getppid()
+
+
 def process_number() -> bytes:
     """The same, as a result of a conversion."""
     return str(os.getpid()).encode()

@@ -43,6 +43,14 @@ def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
     assert (first, next(taken) <= 12 + 2 * parallel.WAITING) == (list(range(12)), True)
 
 
+@pytest.mark.slow
+def test_without_an_address_ray_starts_here_though_a_cluster_runs_on_this_machine(nodes, monkeypatch):
+    raylets = {each.all_processes["raylet"][0].process.pid for each in nodes.list_all_nodes()}
+    assert set(ray_driver.map_on_ray(tasks.parent, None, range(4))) <= raylets
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert not set(ray_driver.map_on_ray(tasks.parent, None, range(4))) & raylets
+
+
 def test_an_error_of_a_task_is_raised_unchanged():
     with pytest.raises(DataError, match="task 0 is refused") as raised:
         list(ray_driver.map_on_ray(tasks.refuse, DataError, range(3)))
@@ -273,6 +281,16 @@ def test_a_cluster_with_too_few_nodes_is_described_after_a_bounded_wait(source, 
     folder = workers.copy(source, tmp_path / "three", values)
     assert workers.ends([workers.start(folder)]) == [2]
     assert "the Ray cluster has 2 of 3 nodes with CPU 1 free on each" in workers.said(folder)
+
+
+@pytest.mark.slow
+def test_busy_nodes_end_a_training_after_one_bounded_wait(source, tmp_path, monkeypatch):
+    monkeypatch.setenv(cluster.WAIT, "0")
+    folder = workers.copy(source, tmp_path / "second", TOGETHER)
+    with ray_nodes.reserved(2):
+        assert workers.ends([workers.start(folder)]) == [75]
+    assert "the nodes of the Ray cluster are busy" in workers.said(folder)
+    assert "start again" not in workers.said(folder)
 
 
 def test_workers_get_settings_and_credentials_but_nothing_that_names_this_machine():

@@ -245,6 +245,7 @@ def connected(caller: Caller, *, processes: int | None = None) -> Iterator[tuple
         own = Project.find().root / source_code.COMPONENTS
         packages = [str(Path(__file__).parents[2]), *([str(own)] if own.is_dir() else [])]
         ray.init(
+            _address(),  # without it, Ray would take any cluster that it finds on this machine
             num_cpus=max(processes, parallel.count("auto")) if processes and on_local_ray() else None,
             runtime_env={"py_modules": packages},
             log_to_driver=False,

@@ -34,6 +34,10 @@ TRAINED = Path("train")  # in paths.work: the checkpoints
 TOKEN = ".seen-by-nodes"  # noqa: S105 - a file's name
 
 
+class Busy(Interrupted):
+    """Others use the nodes that the workers need; waiting took its time already."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A training that several nodes do together."""
@@ -69,7 +73,7 @@ def run(arguments: Sequence[str], config: Config) -> None:
         except Interrupted as error:
             now = _checkpoints(work)
             left, seen = RESTARTS if now != seen else left - 1, now
-            if isinstance(error, InputsChanged) or process.signalled() or left < 0:
+            if isinstance(error, InputsChanged | Busy) or process.signalled() or left < 0:
                 raise
             log.warning("%s; all workers start again", error)
             lost = error
@@ -86,7 +90,8 @@ def _run_once(arguments: Sequence[str], config: Config) -> None:
         try:
             driver.receive()
         except process.Signalled as signalled:
-            driver.signal(signal.SIGTERM)
+            interrupted = str(signalled) == process.NAMES[signal.SIGINT]
+            driver.signal(signal.SIGINT if interrupted else signal.SIGTERM)
             driver.receive(SAVED_S)
             raise Interrupted(f"{signalled} ended the workers; run it again") from None
 
@@ -182,7 +187,7 @@ def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -
 
     Raises:
         ConfigError: the cluster has not so many nodes of this size.
-        Interrupted: they are busy.
+        Busy: they are in use.
     """
     limit_s = cluster.wait_s()  # a cluster that grows on demand needs minutes
     started, announced = time.monotonic(), False
@@ -202,7 +207,7 @@ def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -
                 "to processes for workers on one machine"
             )
         if waited_s > limit_s:
-            raise Interrupted(
+            raise Busy(
                 f"the nodes of the Ray cluster are busy: waited {waited_s:.0f} s for {wanted}; {found}; "
                 "nothing was trained; run it again when they are free"
             )
