@@ -26,6 +26,12 @@ ACCOUNT = "devstoreaccount1"  # azurite's own, with its public key
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
+def _once(function):
+    """Call a method of a provider, of which there is one, once for each URL."""
+    known = {}
+    return lambda self, url: known.get(url) or known.setdefault(url, function(self, url))
+
+
 class S3:
     """moto, or the server of S3_URL, with S3_KEY as both keys."""
 
@@ -46,6 +52,7 @@ class S3:
     def put(self, url, bucket, key, content):
         self._client(url).put_object(Bucket=bucket, Key=key, Body=content)
 
+    @_once
     def _client(self, url):
         import boto3  # noqa: PLC0415 - slow
 
@@ -110,6 +117,7 @@ class Azure:
     def put(self, url, bucket, key, content):
         self._client(url).get_blob_client(bucket, key).upload_blob(content, overwrite=True)
 
+    @_once
     def _client(self, url):
         from azure.storage.blob import BlobServiceClient  # noqa: PLC0415 - slow
 

@@ -63,6 +63,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.fast_rows("409--gs", "412--azure", "401--gs", "403--azure", "404--gs", "503--azure")
 @pytest.mark.parametrize("scheme", ["gs", "azure"])
 @pytest.mark.parametrize(
     ("answer", "expected"), ANSWERS.items(), ids=lambda each: str(each[0]) if isinstance(each, tuple) else ""

@@ -402,7 +402,7 @@ def test_no_secret_is_printed(url, load, proxy, tmp_path):
         assert (secret in printed, secret.encode() in written) == (False, False)
 
 
-@pytest.mark.fast_rows("gs-0.2")
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0, 0.05, 0.2])
 @pytest.mark.parametrize("scheme", stores.PROVIDERS)
 def test_three_nights_are_published_and_fetched_through_failures(scheme, rate, load, tmp_path, make_bucket):

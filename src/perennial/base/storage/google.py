@@ -82,7 +82,7 @@ class GoogleStore(BucketStore):
 
     def _read(self, key: str, target: Target) -> Entry:
         # The version must be known before the first byte: a broken connection does not tell it.
-        entry = self._about(key)
+        entry = target.known = target.known or self._about(key)
         if entry.md5 is None:
             target.restart()  # the client compares the CRC of complete reads only
         target.begin(entry.etag, target.size)

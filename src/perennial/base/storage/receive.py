@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from perennial.base import files
-from perennial.base.storage import Changed
+from perennial.base.storage import Changed, Entry
 
 
 class Target:
@@ -14,6 +14,7 @@ class Target:
 
     def __init__(self, where: str, stream: IO[bytes], etag: str | None, check: Callable[[], None]) -> None:
         self.etag = etag  # of the version to read; None: not known yet
+        self.known: Entry | None = None  # what an earlier try learned of it
         self._where, self._stream, self._check = where, stream, check
 
     @property
