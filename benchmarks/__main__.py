@@ -12,6 +12,7 @@ REQUESTS        of the subject serve while versions change, of each row of traff
 SEEDS           trainings of the subject fast (default 5; 0: only its race to 80 %)
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
+YEARS           of each row of the subject years (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
 Without a folder the data are generated, in the same format and number, under .work/benchmarks/data. The peers
@@ -37,6 +38,7 @@ from benchmarks import (
     transfer,
     tune,
     validate,
+    years,
 )
 from benchmarks import input as input_pipeline
 
@@ -56,6 +58,7 @@ SUBJECTS = {
     "serve": serve.measure,
     "traffic": traffic.measure,
     "gate": gate.measure,
+    "years": years.measure,
     "main_job": main_job.measure,
     "orchestration": orchestration.measure,
 }

@@ -18,6 +18,14 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGES = (ROOT / "docs" / "reference" / "measurements.md", ROOT / "README.md")
 BLOCK = re.compile(r"(<!-- (?P<subject>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PEERS = {"TFDS": "TensorFlow Datasets", "TFDV": "TensorFlow Data Validation"}
+YEARS = (
+    "359 fixed",
+    "2,000 fixed",
+    "2,000 fixed, 500 for audit",
+    "2,000, and 5 more each night",
+    "2,000, and 20 more each night",
+    "2,000, and 5 more each night; seeds matter",
+)
 Results = Mapping[str, Any]
 
 
@@ -390,6 +398,43 @@ def _gate(results: Results) -> str:
     )
 
 
+def _years(results: Results) -> str:
+    years = results["years"]
+    rows = []
+    for name in YEARS:
+        found = years[name]
+        known = found["coverage"] is not None
+        error = f" ± {100 * found['coverage_error']:.1f}" if known else ""
+        rows.append(
+            [
+                name,
+                f"{found['promotions']:.2f}",
+                f"{100 * found['inflation']:.2f}",
+                f"{100 * found['bias']:.2f}" if known else "-",
+                f"{100 * found['coverage']:.1f}{error}" if known else "-",
+            ]
+        )
+    head = [
+        "test examples",
+        "promotions a year",
+        "score that chose the champion, points too high",
+        "unbiased score, points too high",
+        "its 95 % intervals that contain the true accuracy, %",
+    ]
+    slices = _table(
+        ["examples that change sides by chance", *(_percent(float(share)) for share in results["slices"])],
+        [
+            [shown, *(_percent(found[name], 1) for found in results["slices"].values())]
+            for name, shown in (
+                ("found", "a slice of 200 lost 10 points: rejected"),
+                ("rejected without a loss", "nothing lost: rejected for a drop"),
+            )
+        ],
+    )
+    origin = f"{results['number']} years of {results['nights']} nights for each row, {_machine(results)}.\n"
+    return origin + "\n" + _table(head, rows) + "\n" + slices
+
+
 def _main_job(results: Results) -> str:
     rows = [
         [
@@ -432,6 +477,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "predict": ("predict", _predict),
     "serve": ("serve", _serve),
     "gate": ("gate", _gate),
+    "years": ("years", _years),
     "main-job": ("main_job", _main_job),
     "run-times": ("main_job", _run_times),
 }
