@@ -167,6 +167,7 @@ def test_a_second_page_changes_no_answer_of_the_first(started, browser, tmp_path
 def test_more_than_ten_classes_are_found_by_typing(started, browser):
     server = started(tuple(f"kind {chr(97 + number)}" for number in range(14)))
     with browser(server) as page:
+        assert page.evaluate("document.querySelectorAll('#classes button').length") == 14
         press(page, *"kind m", "Enter", "n", "Escape", "n", "2")
         assert [each.class_ for each in server.labels()] == ["kind m", "", "kind b"]
 

@@ -3,7 +3,6 @@
   const SMALL = 128; // pixels; smaller images are enlarged
   const KEYS = "1234567890";
   const MANY = KEYS.length; // more classes are found by typing
-  const SHOWN = 9; // classes that a filter shows
   const part = Object.fromEntries(
     ["count", "progress", "image", "done", "choices", "finder", "filter", "classes", "none", "skip", "undo", "status"]
       .map(id => [id, document.getElementById(id)]));
@@ -31,7 +30,7 @@
     const wanted = part.filter.value.trim().toLowerCase();
     const found = classes.filter(name => name.toLowerCase().includes(wanted));
     const starts = name => !name.toLowerCase().startsWith(wanted);
-    return found.sort((one, other) => starts(one) - starts(other)).slice(0, SHOWN);
+    return found.sort((one, other) => starts(one) - starts(other));
   };
   const offered = () => classes.length > MANY ? matching() : classes;
 
@@ -39,9 +38,9 @@
     part.finder.hidden = classes.length <= MANY;
     part.classes.replaceChildren(...offered().map((name, place) => {
       const [button, key, text] = ["button", "kbd", "span"].map(tag => document.createElement(tag));
-      key.textContent = KEYS[place];
       text.textContent = name;
-      button.append(key, text);
+      key.textContent = KEYS[place] ?? "";
+      button.append(...place < MANY ? [key, text] : [text]);
       button.addEventListener("click", () => answer(name));
       return button;
     }));
