@@ -277,6 +277,17 @@ def _transfer(results: Results) -> str:
     return _origin(results, measured) + "\n" + _table(["start", "test accuracy"], rows)
 
 
+def _tune(results: Results) -> str:
+    names = {
+        "perennial": "`perennial tune`",
+        "a process a trial": "Optuna, `perennial train`",
+        "Keras fit": "Optuna, `fit` in one process",
+    }
+    ratios, seconds = results["case"]["median_ratios"], results["seconds_per_trial"]
+    rows = [[shown, f"{seconds[name]:.1f} s", f"{ratios.get(name, 1):.1f}"] for name, shown in names.items()]
+    return _origin(results, "Rounds: {runs}") + "\n" + _table(["search", "a trial", "times as long"], rows)
+
+
 def _fast(results: Results) -> str:
     runs = results["trainings"]
     rows = [
@@ -472,6 +483,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "photographs": ("input", _photographs),
     "head": ("head", _head),
     "transfer": ("transfer", _transfer),
+    "tune": ("tune", _tune),
     "fast": ("fast", _fast),
     "race": ("race", _race),
     "predict": ("predict", _predict),
