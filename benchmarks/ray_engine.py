@@ -21,6 +21,7 @@ from benchmarks.timing import PERENNIAL, ROOT, Case, Program, compare, unadopted
 
 PEER = ROOT / "benchmarks" / "peers" / "ray_files.py"
 START_S = 120
+OPEN = "RAY_AUTH_MODE=disabled"  # else a token of the user decides who may connect
 THERE, STARTED, PLAIN = "Ray, cluster there", "Ray, started for it", "plain Ray tasks"
 
 
@@ -55,10 +56,10 @@ def _case(stage: str, originals: Path, folder: Path, address: str) -> Case:
         command = ("env", *variables, *PERENNIAL, stage)
         return Program(name=name, command=command, folder=project, outputs=outputs, verify=verify)
 
-    there = f"RAY_ADDRESS={address}"
+    there = (f"RAY_ADDRESS={address}", OPEN)
     programs = [
         program("processes", "processes"),
-        program(THERE, "ray", there),
+        program(THERE, "ray", *there),
         program(STARTED, "ray", "-u", "RAY_ADDRESS"),
     ]
     if stage == "convert":
@@ -67,7 +68,7 @@ def _case(stage: str, originals: Path, folder: Path, address: str) -> Case:
         def decoded(printed: str) -> None:
             assert printed.split(maxsplit=1)[0] == str(count), f"it decoded {printed}, expected {count}"
 
-        command = ("env", there, sys.executable, str(PEER), str(folder / "extracted"))
+        command = ("env", *there, sys.executable, str(PEER), str(folder / "extracted"))
         programs.append(Program(name=PLAIN, command=command, folder=folder, verify=decoded))
     return Case(name=f"{stage} flowers", programs=programs, targets={})
 
@@ -78,14 +79,11 @@ def _cluster() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     head = ["--head", "--block", f"--port={port}", "--include-dashboard=false", "--disable-usage-stats"]
-    pid = unadopted([str(Path(sys.executable).with_name("ray")), "start", *head])
+    reach = ["env", OPEN, sys.executable, "-c", f"import ray; ray.init('127.0.0.1:{port}')"]
+    pid = unadopted(["env", OPEN, str(Path(sys.executable).with_name("ray")), "start", *head])
     try:
         deadline = time.monotonic() + START_S
-        while subprocess.run(
-            [sys.executable, "-c", f"import ray; ray.init('127.0.0.1:{port}', log_to_driver=False)"],
-            capture_output=True,
-            check=False,
-        ).returncode:
+        while subprocess.run(reach, capture_output=True, check=False).returncode:
             assert time.monotonic() < deadline, "the Ray cluster did not start"
         yield f"127.0.0.1:{port}"
     finally:

@@ -44,11 +44,13 @@ def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
 
 
 @pytest.mark.slow
-def test_without_an_address_ray_starts_here_though_a_cluster_runs_on_this_machine(nodes, monkeypatch):
+def test_without_an_address_ray_starts_here_though_a_cluster_runs_on_this_machine(nodes, tmp_path, monkeypatch):
     raylets = {each.all_processes["raylet"][0].process.pid for each in nodes.list_all_nodes()}
     assert set(ray_driver.map_on_ray(tasks.parent, None, range(4))) <= raylets
     monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert not set(ray_driver.map_on_ray(tasks.parent, None, range(4))) & raylets
+    assert list(tmp_path.rglob("auth_token")) == []
 
 
 def test_an_error_of_a_task_is_raised_unchanged():

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pickle
 import queue
+import secrets
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ from perennial.base.project.layout import Project
 from perennial.base.runtime import child, parallel, process
 
 LOCAL = "local"  # RAY_ADDRESS for a Ray on this machine, which is also the default
+AUTHENTICATION = "RAY_AUTH_MODE"
 CLIENT_PORT = 10001  # of ray://head without a port
 CONNECT_S = 5.0
 PROBE_S = 1.0
@@ -48,7 +50,7 @@ class Driver:
         with theirs, process.signals_held():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
-                env={**os.environ, "PYTHONPATH": child.python_path()},
+                env={**os.environ, **_own_token(), "PYTHONPATH": child.python_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # where Ray quotes the log of a node that was lost
                 pass_fds=[theirs.fileno()],
@@ -277,6 +279,13 @@ def one_line(error: Exception) -> str:
 def on_local_ray() -> bool:
     """Whether Ray runs only on this machine, and only for this process."""
     return _address() == LOCAL
+
+
+def _own_token() -> dict[str, str]:
+    """The variables for a local Ray, which would leave its token in ~/.ray, where later clusters take it."""
+    if not on_local_ray() or AUTHENTICATION in os.environ:
+        return {}
+    return {AUTHENTICATION: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _address() -> str:
