@@ -195,7 +195,8 @@ class BucketStore(ABC):
                 raise Temporary(f"{self.url}/{key}: received {received:,} of {entry.size:,} bytes")
             return entry
 
-        return self._retried(key, attempt, lambda: target.size)
+        # A description, which some providers give in a request of its own, is progress, too.
+        return self._retried(key, attempt, lambda: target.size + PROGRESS_BYTES * (target.known is not None))
 
     def put(
         self,
