@@ -182,6 +182,10 @@ def _predict(
     on_bad_image: Annotated[
         Literal["fail", "skip"], typer.Option(help="fail: predict the others, then exit with code 3.")
     ] = "fail",
+    explain: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write a heatmap of each image: what its class depends on."),
+    ] = None,
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
@@ -191,7 +195,7 @@ def _predict(
         raise ConfigError("--json and --csv exclude each other; leave one out")
     output = "json" if as_json else "csv" if as_csv else "lines"
     options = {"model": model, "params": params, "output": output, "top": top, "on_bad_image": on_bad_image}
-    importlib.import_module("perennial.cli.predict").predict(images, **options)
+    importlib.import_module("perennial.cli.predict").predict(images, **options, explain=explain)
 
 
 @command(app, "show", "Print record N, counted from 0, and draw or save its image.")
