@@ -97,13 +97,16 @@ def _report(
     page: Annotated[
         bool, typer.Option("--page/--no-page", help="Write the page, or keep the last one.")
     ] = True,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Draw what the worst mistakes depend on; takes some seconds.")
+    ] = False,
     as_json: JsonOption = False,
     run: Annotated[str | None, typer.Option("--end", hidden=True, help="Run that is complete.")] = None,
     results: Annotated[str, typer.Option(hidden=True, help="What DVC did with its stages.")] = "{}",
 ) -> None:
     checked = config.load(params)
-    if page or not checked.paths.report.exists():
-        importlib.import_module("perennial.operations.report.page").write(checked)
+    if page or explain or not checked.paths.report.exists():
+        importlib.import_module("perennial.operations.report.page").write(checked, explain=explain)
     summary = importlib.import_module("perennial.operations.report.summary")
     facts = summary.summary(checked)
     if run:

@@ -250,7 +250,9 @@ def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None
     servers: list[ModelServer] = []
     create = ModelServer.__init__
     monkeypatch.setattr(
-        ModelServer, "__init__", lambda self, *given: (create(self, *given), servers.append(self))[0]
+        ModelServer,
+        "__init__",
+        lambda self, *given, **named: (create(self, *given, **named), servers.append(self))[0],
     )
     answers: list[httpx.Response] = []
 

@@ -17,7 +17,7 @@ from perennial.base.errors import DataError
 from perennial.data.images import BadImage, decode, png
 from perennial.model.inference import inputs
 from perennial.model.inference.classifier import BATCH, Classifier
-from perennial.model.inference.inputs import ImageSource
+from perennial.model.inference.inputs import ImageSource, UnusableImage
 
 CELLS = 8  # of a heatmap's sides
 PATCH = 2  # cells that the patch covers, so that each cell is covered by several
@@ -38,7 +38,10 @@ def heatmap(classifier: Classifier, image: ImageSource, index: int) -> tuple[Hea
         DataError: the model refuses it.
     """
     encoded = inputs.limited(classifier.encoded(image), inputs.PixelBudget(), _most_side(classifier))
-    pixels = decode.array(decode.decoded(encoded))
+    try:
+        pixels = decode.array(decode.decoded(encoded))
+    except ValueError as error:
+        raise UnusableImage(f"it cannot be decoded: {error}") from error
     places = list(product(range(CELLS - PATCH + 1), repeat=2))
     rows, columns = (np.linspace(0, side, CELLS + 1).round().astype(int) for side in pixels.shape[:2])
     grey = pixels.mean(axis=(0, 1)).astype(np.uint8)
