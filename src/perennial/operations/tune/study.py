@@ -113,7 +113,7 @@ class Study:
         """Store the scores of an evaluation of a trial, counted from 1; returns whether it is to stop early.
 
         Successive halving as in ASHA (Li et al. 2020), but milder: a trial goes on after a rung if its score or
-        its loss is in the better half of those that reached it. A score alone is coarse where validation is
+        its loss is among the best half of those that reached it. A score alone is coarse where validation is
         small: of 15 images, one decided who stops. Unlike Optuna's pruners, this needs only the stored scores,
         so a search that is killed here decides the same again. The trial with the present settings never stops.
         """
