@@ -1,4 +1,4 @@
-"""What a person is told about refusals of providers in the words of DVC."""
+"""The messages for common errors of storage providers, from what DVC prints."""
 
 import pytest
 

@@ -110,7 +110,7 @@ def test_a_restarted_server_counts_what_its_place_holds(world, store) -> None:
 
 
 class Broken(LocalStore):
-    """A folder whose writes fail until they are told not to."""
+    """A folder whose writes raise `failing`, unless it is None."""
 
     failing: BaseException | None = PerennialError("the network is gone")
 

@@ -61,7 +61,7 @@ def naming_database() -> Iterator[None]:
         raise PerennialError(
             f"the search's {DATABASE} cannot be used: {getattr(cause, 'orig', cause)}; stored trials are kept: "
             "free space or repair the disk, and run again; if the file is damaged, remove the search's folder "
-            "in .work/tune to begin anew"
+            "in .work/tune to start again"
         ) from error
 
 
