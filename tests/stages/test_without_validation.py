@@ -14,6 +14,7 @@ from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
 from perennial.data.records import manifest
+from perennial.model.export import reference
 from perennial.model.training import sidecar
 from perennial.model.training.checkpoints import committed
 from perennial.operations.report import summary
@@ -57,6 +58,11 @@ def test_the_last_weights_become_the_model_and_nothing_is_scored(here):
     done = training.outcome(here)
     last = done.checkpoint(3)
     assert all(np.array_equal(last[path], values) for path, values in done.weights.items())
+
+
+def test_the_export_has_no_reference_for_drift_and_says_why(here):
+    with pytest.raises(DataError, match="it needs 50 validation images, and there are no"):
+        reference.load(here.paths.export)
 
 
 def test_a_resumed_training_ends_with_the_same_weights(here, caplog):

@@ -11,3 +11,6 @@ DESCRIPTION = EXTRA / "model.json"  # everything about the model except its weig
 DIGESTS = (
     EXTRA / "files.json"
 )  # SHA-256 of each file, written when the export is found to match the evaluated model
+REFERENCE = (
+    EXTRA / "reference.json"
+)  # validation images as the model sees them, against which drift is measured

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import documents, files
+from perennial.base.choices import SPLITS
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
 from perennial.base.project import outputs
@@ -25,8 +26,9 @@ from perennial.data.validation import integrity
 from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.results import Metrics, TrainingRecord
-from perennial.model.export import formats, model_card, parity, saved_model
+from perennial.model.export import features, formats, model_card, parity, saved_model
 from perennial.model.export.parity import FormatReport, Job
+from perennial.model.export.reference import Reference
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
 
@@ -52,7 +54,8 @@ def export(config: Config) -> None:
     model, description = model_folder.load(config.paths.model)
     formats.require(config.export.formats, description.pixels)
     needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
-    data = integrity.require_valid(config.paths.records, ("train", "test") if needs_train else ("test",))
+    splits = SPLITS if needs_train else tuple(split for split in SPLITS if split != "train")
+    data = integrity.require_valid(config.paths.records, splits)
     card = _card(config, description, data)
     with (
         # It loads TensorFlow while the export is written.
@@ -161,7 +164,11 @@ def _write(
         )
         labels_file.write_text(manifest.labels_text(description.classes), encoding="utf-8")
         card_file.write_bytes(files.json_bytes(card))
-        saved_model.save(folder, model, description, (labels_file, card_file))
+        reference = _reference(config, model, description, data)
+        bandwidth = None if isinstance(reference, str) else reference.bandwidth
+        saved_model.save(folder, model, description, (labels_file, card_file), bandwidth)
+    missing = {"missing": reference} if isinstance(reference, str) else reference.model_dump(mode="json")
+    files.write_json(folder / export_layout.REFERENCE, missing)
     formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
     others = [
         (name, formats.named(name).takes, export_layout.EXTRA / formats.named(name).file)
@@ -169,6 +176,16 @@ def _write(
     ]
     listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]
     (folder / export_layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")
+
+
+def _reference(config: Config, model: keras.Model, description: Description, data: Manifest) -> Reference | str:
+    started = time.monotonic()
+    found = features.measure(model, description, config.paths.records, data, config.export.reference_examples)
+    if isinstance(found, str):
+        log.info("no reference for drift: %s", found)
+    else:
+        log.info("measured %d validation images for drift in %.1f s", found.images, time.monotonic() - started)
+    return found
 
 
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:

@@ -49,6 +49,7 @@ WRONG_VALUES = {
     "checkpoints.interval_s": [0, 1e12],
     "evaluate.batch_size": [0],
     "export.representative_examples": [0],
+    "export.reference_examples": [-1, 2.5],
     "gate.min_accuracy": [97, -0.1],
     "paths.raw": [5, None, "", "/", "..", ".", "x\0y"],
 }  # fmt: skip

@@ -21,11 +21,11 @@ from perennial.model.models import model_folder
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3)).astype(np.uint8)
 
 
-def exported(folder: Path, model: keras.Model, description: object) -> Path:
+def exported(folder: Path, model: keras.Model, description: object, bandwidth: float | None = None) -> Path:
     folder.mkdir()
     labels = folder.parent / "labels.txt"
     labels.write_text("0:zero\n")
-    saved_model.save(folder, model, description, (labels,))
+    saved_model.save(folder, model, description, (labels,), bandwidth)
     return folder
 
 
@@ -88,7 +88,8 @@ def test_equal_models_of_one_process_differ_in_tensorflows_own_numbers_alone(
     first, second = build(name, (32, 32, 3)), build(name, (32, 32, 3))
     second.set_weights(first.get_weights())
     folders = [
-        exported(tmp_path / str(number), model, describe(model)) for number, model in enumerate((first, second))
+        exported(tmp_path / str(number), model, describe(model), 1.5)
+        for number, model in enumerate((first, second))
     ]
     graphs, others = zip(*map(contents, folders), strict=True)
     assert others[0] == others[1]

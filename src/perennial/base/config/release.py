@@ -40,6 +40,9 @@ class ExportConfig(Section):
     representative_examples: Count = option(
         500, "tflite_int8: training examples that calibrate the quantization"
     )
+    reference_examples: int = option(
+        2000, "validation examples against which the monitor compares traffic, at most; 0: none", ge=0
+    )
     card: CardConfig = CardConfig()
 
 

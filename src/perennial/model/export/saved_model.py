@@ -14,7 +14,7 @@ from perennial.base import files
 from perennial.base.errors import without_operations
 from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.model import models
-from perennial.model.export import graphs
+from perennial.model.export import features, graphs
 from perennial.model.export_layout import DESCRIPTION, GRAPH
 from perennial.model.models.model_folder import Description
 
@@ -31,11 +31,15 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
     Besides the signatures, a loaded export has `prepare`, which decodes and preprocesses one encoded image (a
     string), and `infer`, which classifies a batch of prepared images: images can then be decoded in parallel.
+    With a bandwidth it has `statistics`, by which drift is found: of encoded images, string [N], the random
+    features, float32 [N, 256], and the mean brightness, float32 [N].
     Called itself, it classifies raw pixels as uint8 or float32 and refuses other types and values. A signature
     cannot: TensorFlow converts NumPy arrays to its type before it runs.
     """
 
-    def __init__(self, model: keras.Model, pixels: ImageSpec, assets: tuple[Path, ...]) -> None:
+    def __init__(
+        self, model: keras.Model, pixels: ImageSpec, assets: tuple[Path, ...], bandwidth: float | None = None
+    ) -> None:
         super().__init__()
         # Keras' own variables would be saved twice, and TensorFlow Serving would load only one of the copies.
         self.weights = [weight.value for weight in model.weights]
@@ -48,6 +52,8 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
         self.prepare = tf.function(self._prepare, [encoded], autograph=False)
         self.infer = tf.function(self._outputs, [ready], autograph=False)
+        if bandwidth is not None:
+            self.statistics = _statistics(model, pixels, bandwidth)
         self.__call__ = tf.function(self._raw, autograph=False)
         for kind in (tf.uint8, tf.float32):
             self.__call__.get_concrete_function(tf.TensorSpec((None, *pixels.raw_shape), kind, name="image"))
@@ -88,15 +94,36 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         }
 
 
-def save(folder: Path, model: keras.Model, description: Description, assets: tuple[Path, ...]) -> None:
+def _statistics(
+    model: keras.Model, pixels: ImageSpec, bandwidth: float
+) -> tf.types.experimental.PolymorphicFunction:
+    """A function that refers to the model without being an attribute, so that its weights are saved once."""
+    measured = features.Measured(model, pixels)
+
+    def statistics(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        values = measured(images)
+        found = features.random_features(values.penultimate, bandwidth)
+        return {"features": found, "brightness": values.brightness}
+
+    return tf.function(statistics, [tf.TensorSpec((None,), tf.string, name="images")], autograph=False)
+
+
+def save(
+    folder: Path,
+    model: keras.Model,
+    description: Description,
+    assets: tuple[Path, ...],
+    bandwidth: float | None = None,
+) -> None:
     """Write a SavedModel into an empty folder; equal models give equal bytes.
 
-    The description is saved beside it, for `model_folder.load_export`.
+    The description is saved beside it, for `model_folder.load_export`. `bandwidth`: of the reference, if it has
+    one.
 
     Raises:
         OSError: the disk is full, broken or read-only.
     """
-    servable = Servable(model, description.pixels, assets)
+    servable = Servable(model, description.pixels, assets, bandwidth)
     signatures = servable.signatures()
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:

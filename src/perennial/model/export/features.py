@@ -1,0 +1,176 @@
+"""What an export computes to find drift: random features of its penultimate layer, and an image's brightness.
+
+The distance between the means of two sets of random Fourier features (Rahimi and Recht 2007, "Random Features
+for Large-Scale Kernel Machines") estimates the maximum mean discrepancy of a Gaussian kernel. The weights of
+these features are drawn inside the graph from a fixed seed, so they need no space in the export.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.data.images import BRIGHTNESS_BINS
+from perennial.data.preprocessing import ImageSpec, photographs
+from perennial.data.records import pipeline
+from perennial.data.records.manifest import Manifest
+from perennial.model import models
+from perennial.model.export.reference import FEATURES, LEAST_IMAGES, Reference
+from perennial.model.models.model_folder import Description
+
+WEIGHTS_SEED, OFFSETS_SEED = (256, 1), (256, 2)  # of a counter-based generator: the same numbers everywhere
+WIDEST = 8192  # values of a penultimate layer; wider ones would need random weights of more than 8 MB
+PAIRED = 1000  # images whose distances give the bandwidth
+SAMPLED = 256  # pixels of a side that are enough for the mean brightness
+BATCH = 16  # images
+TRANSPARENT = (keras.layers.BatchNormalization, keras.layers.Activation)  # may follow the layer of the logits
+
+
+class Penultimate(NamedTuple):
+    """The tensor that the layer of the logits takes; the logits themselves where no such layer is found."""
+
+    tensor: keras.KerasTensor
+    layer: str  # that makes it
+
+
+def penultimate(model: keras.Model) -> Penultimate:
+    """Follow the logits back to the last dense layer or convolution, and return what it takes."""
+    logits = tensor = models.logits(model.output)
+    own = Penultimate(logits, logits._keras_history.operation.name)  # noqa: SLF001 - no public way to the graph
+    while True:
+        operation, node, _ = tensor._keras_history  # noqa: SLF001
+        taken = operation._inbound_nodes[node].input_tensors  # noqa: SLF001
+        if len(taken) != 1 or isinstance(operation, keras.Model):
+            return own
+        (before,) = taken
+        if isinstance(operation, keras.layers.Dense | keras.layers.Conv2D):
+            maker, width = before._keras_history.operation, before.shape[-1]  # noqa: SLF001
+            return (
+                own
+                if isinstance(maker, keras.layers.InputLayer) or width > WIDEST
+                else Penultimate(before, maker.name)
+            )
+        if getattr(operation, "weights", None) and not isinstance(operation, TRANSPARENT):
+            return own
+        tensor = before
+
+
+class Values(NamedTuple):
+    """What is measured of N images."""
+
+    penultimate: tf.Tensor  # float32 [N, width]
+    logits: tf.Tensor  # [N, classes]
+    brightness: tf.Tensor  # float32 [N], mean of all pixels, 0..255
+
+
+class Measured:
+    """A model from encoded images to the values in which drift shows."""
+
+    def __init__(self, model: keras.Model, pixels: ImageSpec) -> None:
+        self.layer = penultimate(model)
+        self.width = int(self.layer.tensor.shape[-1])
+        self._pixels = pixels
+        self._network = keras.Model(model.input, [self.layer.tensor, models.logits(model.output)])
+
+    def __call__(self, encoded: tf.Tensor) -> Values:
+        """Measure images, string [N]."""
+        specs = (tf.TensorSpec(self._pixels.model_shape, tf.float32), tf.TensorSpec((), tf.float32))
+        images, brightness = tf.map_fn(self._one, encoded, fn_output_signature=specs)
+        values, logits = self._network(images, training=False)
+        values = tf.cast(values, tf.float32)
+        if between := range(1, len(values.shape) - 1):  # places in the image
+            values = tf.reduce_mean(values, axis=list(between))
+        return Values(values, logits, brightness)
+
+    def _one(self, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        image = photographs.decoded(encoded, self._pixels)
+        rows, columns = (tf.maximum(side // SAMPLED, 1) for side in tf.unstack(tf.shape(image)[:2]))
+        brightness = tf.reduce_mean(tf.cast(image[::rows, ::columns], tf.float32))
+        return self._pixels.evaluation_one(image), brightness
+
+
+def random_features(values: tf.Tensor, bandwidth: float) -> tf.Tensor:
+    """Random Fourier features [N, FEATURES] of values [N, width], for a Gaussian kernel."""
+    width = values.shape[-1]
+    weights = tf.random.stateless_normal((width, FEATURES), WEIGHTS_SEED, alg="philox")
+    offsets = tf.random.stateless_uniform((FEATURES,), OFFSETS_SEED, 0.0, 2 * math.pi, alg="philox")
+    return math.sqrt(2 / FEATURES) * tf.cos(tf.matmul(values / bandwidth, weights) + offsets)
+
+
+def measure(
+    model: keras.Model, description: Description, records: Path, data: Manifest, most: int
+) -> Reference | str:
+    """Measure at most `most` validation images, spread evenly over the split; or say why there is no reference.
+
+    Raises:
+        DataError: a shard changed since it was checked, or an image does not decode.
+    """
+    part = data.splits.get("validation")
+    if most == 0:
+        return "export.reference_examples is 0"
+    if part is None or min(part.examples, most) < LEAST_IMAGES:
+        found = "no" if part is None or not part.examples else f"{min(part.examples, most):,}"
+        return f"it needs {LEAST_IMAGES} validation images, and there are {found}"
+    measured = Measured(model, description.pixels)
+    spec = tf.TensorSpec((None,), tf.string)
+    values = _together(tf.function(measured, [spec], autograph=False), records, data, most)
+    bandwidth = _bandwidth(values.penultimate)
+    features = np.asarray(random_features(tf.constant(values.penultimate), bandwidth), np.float64)
+    predicted = np.bincount(values.logits.argmax(axis=1), minlength=len(description.classes)).tolist()
+    bins = (values.brightness * BRIGHTNESS_BINS / 256).astype(int)
+    return Reference(
+        weights_sha256=description.weights_sha256,
+        images=len(features),
+        layer=measured.layer.layer,
+        width=measured.width,
+        bandwidth=bandwidth,
+        mean=_rounded(features.mean(axis=0)),
+        eigenvalues=_rounded(_eigenvalues(features)),
+        classes=dict(zip(description.classes, predicted, strict=True)),
+        brightness=np.bincount(bins, minlength=BRIGHTNESS_BINS).tolist(),
+    )
+
+
+def _together(measured: Any, records: Path, data: Manifest, most: int) -> "_Arrays":
+    """The values of all images, as arrays."""
+    part = data.splits["validation"]
+    spread = pipeline.spread(pipeline.encoded_images(records, part.shards), part.examples, most)
+
+    def batches() -> Iterator[Values]:
+        for batch in spread.batch(BATCH).prefetch(1).with_options(pipeline.untuned()):
+            yield Values(*(each.numpy() for each in measured(batch)))
+
+    with pipeline.naming_shards(records, data):
+        return _Arrays(*map(np.concatenate, zip(*batches(), strict=True)))
+
+
+class _Arrays(NamedTuple):
+    penultimate: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    brightness: NDArray[np.float32]
+
+
+def _bandwidth(values: NDArray[np.float32]) -> float:
+    """The median distance between two of the images, with four digits; 1 where most are equal."""
+    step = -(-len(values) // PAIRED)
+    chosen = values[::step].astype(np.float64)
+    squares = (chosen**2).sum(axis=1)
+    distances = squares[:, None] + squares - 2 * chosen @ chosen.T
+    median = float(np.median(distances[np.triu_indices(len(chosen), 1)]))
+    return float(f"{math.sqrt(median):.4g}") if median > 0 else 1.0
+
+
+def _eigenvalues(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The positive eigenvalues of the features' covariance, the largest first."""
+    found = np.linalg.eigvalsh(np.cov(features, rowvar=False))[::-1]
+    return np.asarray(found[found > found[0] * 1e-6], np.float64)
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float]:
+    """Values with six digits: what differs beyond them is the order of summation."""
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,109 @@
+"""The reference of an export: its random features on validation images, and how far others may be from them.
+
+The squared distance between the mean features of a window and of the reference estimates the maximum mean
+discrepancy (Gretton et al. 2012, "A Kernel Two-Sample Test"). If both are of one distribution, it is
+distributed as (1/window + 1/reference) * sum(eigenvalue_i * chi2_1), with the eigenvalues of the covariance of
+the features.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.special import ndtr
+
+from perennial.base import documents
+from perennial.base.documents import JsonFile
+from perennial.base.errors import DataError
+from perennial.data.images import BRIGHTNESS_BINS
+from perennial.model.export_layout import REFERENCE
+
+FEATURES = 256
+LEAST_IMAGES = 50
+STEPS = 100  # of a bisection: as many as double precision needs
+Bins = Annotated[list[int], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
+
+
+class Reference(JsonFile):
+    """The validation images, as the exported model sees them."""
+
+    weights_sha256: str  # of the model
+    images: int
+    layer: str  # whose output was measured
+    width: int  # values of that layer
+    bandwidth: float  # of the Gaussian kernel
+    mean: Annotated[list[float], Field(min_length=FEATURES, max_length=FEATURES)]
+    eigenvalues: Annotated[list[float], Field(min_length=1, max_length=FEATURES)]  # positive
+    classes: dict[str, int]  # images by predicted class
+    brightness: Bins  # images by mean brightness
+
+    def distance(self, features: NDArray[np.floating]) -> float:
+        """The squared distance of a window's mean features from the reference's; features: [N, FEATURES]."""
+        difference = features.mean(axis=0, dtype=np.float64) - self.mean
+        return float(difference @ difference)
+
+    def p_value(self, distance: float, images: int) -> float:
+        """The probability that a window of so many images without drift is at least as far away."""
+        return tail(self.eigenvalues, distance / self._scale(images))
+
+    def threshold(self, level: float, images: int) -> float:
+        """The distance that a window of so many images without drift exceeds with the probability `level`."""
+        return self._scale(images) * quantile(self.eigenvalues, level)
+
+    def _scale(self, images: int) -> float:
+        return 1 / images + 1 / self.images
+
+
+def tail(weights: Sequence[float], value: float) -> float:
+    """P(sum(weight_i * chi2_1) >= value) for positive weights.
+
+    Source: the saddlepoint approximation of Kuonen 1999, "Saddlepoint approximations for distributions of
+    quadratic forms in normal variables"; its relative error stays at a few percent far into the tail.
+    """
+    found = np.asarray(weights, np.float64)
+    found, mean = found / found.sum(), value / found.sum()
+    if mean <= 0:
+        return 1.0
+    low, high = -0.5 * len(found) / mean, 0.5 / found.max()
+    for _ in range(STEPS):  # the slope of the cumulant generating function grows from 0 to infinity
+        point = (low + high) / 2
+        slope = float((found / (1 - 2 * point * found)).sum())
+        low, high = (point, high) if slope < mean else (low, point)
+    cumulant = -0.5 * float(np.log1p(-2 * point * found).sum())
+    curvature = 2 * float(((found / (1 - 2 * point * found)) ** 2).sum())
+    w = math.copysign(math.sqrt(max(2 * (point * mean - cumulant), 0)), point)
+    v = point * math.sqrt(curvature)
+    if abs(w) < 1e-4:  # at the mean, where the formula divides by 0
+        skew = 8 * float((found**3).sum()) / (2 * float((found**2).sum())) ** 1.5
+        return float(ndtr(-skew / 6))
+    return float(ndtr(-(w + math.log(v / w) / w)))
+
+
+def quantile(weights: Sequence[float], level: float) -> float:
+    """The value that sum(weight_i * chi2_1) exceeds with the probability `level`."""
+    low, high = 0.0, sum(weights)
+    while tail(weights, high) > level:
+        high *= 2
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(weights, middle) > level else (low, middle)
+    return high
+
+
+def load(export: Path) -> Reference:
+    """Read the reference of an export.
+
+    Raises:
+        DataError: it has none, with the reason, or the file is damaged.
+    """
+    file = export / REFERENCE
+    if not file.exists():
+        raise DataError(f"{export} has no reference for drift: an earlier version of perennial made it")
+    advice = "`dvc repro export` makes or restores it"
+    if reason := documents.read_json(file, advice).get("missing"):
+        raise DataError(f"{export} has no reference for drift: {reason}")
+    return documents.read_checked(file, Reference, advice)
