@@ -61,6 +61,13 @@ ShadowMs = Annotated[
 ]
 
 
+CanaryModel = Annotated[
+    str | None,
+    typer.Option(metavar="PATH|URL", help="Candidate that answers some of the requests. [default: none]"),
+]
+CanaryShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the requests that it answers.")]
+
+
 @command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
 def _serve(  # noqa: PLR0913 - each option is one
     model: Model = None,
@@ -83,6 +90,8 @@ def _serve(  # noqa: PLR0913 - each option is one
     shadow: ShadowModel = None,
     shadow_share: ShadowShare = 0.1,
     shadow_max_ms: ShadowMs = None,
+    canary: CanaryModel = None,
+    canary_share: CanaryShare = 0.05,
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
@@ -101,10 +110,11 @@ def _serve(  # noqa: PLR0913 - each option is one
     )
     bounds = {"share": keep_share, "per_day": keep_per_day, "bytes": keep_mb << 20, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
-    traffic = server.Traffic(
-        keep=keep and _capture(keep, bounds),
-        shadow=shadow and _candidate(shadow, share=shadow_share, max_ms=shadow_max_ms),
+    candidates = _candidates(
+        shadow={"model": shadow, "share": shadow_share, "max_ms": shadow_max_ms},
+        canary={"model": canary, "share": canary_share},
     )
+    traffic = server.Traffic(keep=keep and _capture(keep, bounds), **candidates)
     decision = _decision(params, chosen)
     server.serve(
         name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, traffic=traffic
@@ -118,15 +128,23 @@ def _capture(url: str, limits: dict[str, float]) -> tuple[Any, Any]:
     return place.open_place(url), capture.CaptureLimits(**limits)
 
 
-def _candidate(model: str, **given: float | None) -> Any:
-    """The candidate for the shadow.
+def _candidates(**given: dict[str, Any]) -> dict[str, Any]:
+    """The candidate in the shadow or that of the canary, by its option, which is also its module.
 
     Raises:
-        ConfigError: it does not exist.
+        ConfigError: both are named, or it does not exist.
     """
-    if not is_bucket(model) and not Path(model).exists():
-        raise ConfigError(f"--shadow: {model} does not exist; name an export, a publish folder or a URL")
-    return importlib.import_module("perennial.operations.serving.shadow").Candidate(model=model, **given)
+    named = {option: each for option, each in given.items() if each["model"]}
+    if len(named) > 1:
+        raise ConfigError("--shadow and --canary are for one candidate, one after the other; name one")
+    found = {}
+    for option, each in named.items():
+        model = each["model"]
+        if not is_bucket(model) and not Path(model).exists():
+            raise ConfigError(f"--{option}: {model} does not exist; name an export, a publish folder or a URL")
+        module = importlib.import_module(f"perennial.operations.serving.{option}")
+        found[option] = module.Candidate(**each)
+    return found
 
 
 def _model(params: Path) -> tuple[str, str]:

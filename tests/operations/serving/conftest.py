@@ -1,8 +1,10 @@
 """Two exports whose answers differ, and a server of one of them."""
 
+import shutil
+
 import pytest
 from operations.serving.served import serving
-from support.inference import World, classifier, world, write_export
+from support.inference import CLASSES, World, classifier, world, write_export
 from support.s3 import bucket, server
 
 __all__ = ["bucket", "classifier", "server", "world"]
@@ -20,3 +22,15 @@ def client(world: World):
     limits = {"request_bytes": 1 << 20, "instances": 4, "pixels": 100_000, "numbers": 50_000, "body_s": 0.3}
     with serving(world.folder, **limits) as (_, found):
         yield found
+
+
+@pytest.fixture(scope="session")
+def turned(world, tmp_path_factory):
+    """The served model with its classes in another order: it disagrees on every image."""
+    folder = tmp_path_factory.mktemp("turned") / "export"
+    shutil.copytree(world.folder, folder)
+    names = [*CLASSES[1:], CLASSES[0]]
+    text = "".join(f"{index}:{name}\n" for index, name in enumerate(names))
+    (folder / "assets" / "labels.txt").write_text(text, encoding="utf-8")
+    (folder / "assets.extra" / "files.json").unlink(missing_ok=True)
+    return folder

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from operations.serving.served import MODEL, b64, expected, publish, serving
 from support.checkout import wait_until
-from support.inference import CLASSES
 from support.raw import encoded, picture
 
 from perennial.base.storage.local import LocalStore
@@ -38,18 +37,6 @@ def shadowing(world, candidate, store=None):
 
 def ask(client, *images: bytes) -> None:
     assert client.post(PREDICT, json={"instances": [*map(b64, images)]}).status_code == 200
-
-
-@pytest.fixture(scope="module")
-def turned(world, tmp_path_factory):
-    """The served model with its classes in another order: it disagrees on every image."""
-    folder = tmp_path_factory.mktemp("turned") / "export"
-    shutil.copytree(world.folder, folder)
-    names = [*CLASSES[1:], CLASSES[0]]
-    text = "".join(f"{index}:{name}\n" for index, name in enumerate(names))
-    (folder / "assets" / "labels.txt").write_text(text, encoding="utf-8")
-    (folder / "assets.extra" / "files.json").unlink(missing_ok=True)
-    return folder
 
 
 @pytest.mark.slow

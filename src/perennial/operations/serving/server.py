@@ -21,6 +21,8 @@ from perennial.base.runtime import process
 from perennial.base.storage import Store
 from perennial.operations.capture.keeper import CaptureLimits, Keeper
 from perennial.operations.serving import app
+from perennial.operations.serving.canary import Canary
+from perennial.operations.serving.canary import Candidate as CanaryCandidate
 from perennial.operations.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
 from perennial.operations.serving.conversion import Converter
 from perennial.operations.serving.requests import ServingLimits
@@ -35,10 +37,11 @@ SWITCH_S = 0.0002
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What is done with a share of the images besides answering."""
+    """What is done with a share of the images besides answering with the model."""
 
     keep: tuple[Store, CaptureLimits] | None = None  # where and how many are kept
     shadow: Candidate | None = None  # what is compared with the model
+    canary: CanaryCandidate | None = None  # what answers some requests in its place
 
 
 ANSWER = Traffic()  # nothing else
@@ -54,7 +57,7 @@ class ModelServer:
         poll_s: seconds between checks for a new version.
         listener: listening socket, which `run` closes.
         decision: the gate's decision about the model, if it is a project's.
-        traffic: what is done with a share of it besides answering.
+        traffic: what is done with a share of it besides answering with the model.
     """
 
     def __init__(
@@ -79,6 +82,13 @@ class ModelServer:
         self.service.observers = list(filter(None, (keeper, self.service.shadow)))
         self.budget = Converter(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
+        self._followers = [self.follower]
+        if plan := traffic.canary:
+            candidate = Follower(
+                place(plan.model), self.budget, poll_s, metrics.candidate_loaded, candidate=True
+            )
+            self.service.canary = Canary(plan, candidate, metrics.tried)
+            self._followers.append(candidate)
         configured = uvicorn.Config(
             app.build(self.service, lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS),
             log_config=None,
@@ -100,7 +110,8 @@ class ModelServer:
         Raises:
             PerennialError, OSError: the first model cannot be loaded.
         """
-        self.follower.start(self._fail)
+        for follower in self._followers:
+            follower.start(self._fail)
         for observer in self.service.observers:
             observer.start(self._fail)
         try:
@@ -108,7 +119,7 @@ class ModelServer:
         finally:
             for observer in reversed(self.service.observers):
                 observer.close()
-            self.idle = all((self.follower.stop(), self.service.close()))
+            self.idle = all([*(follower.stop() for follower in self._followers), self.service.close()])
             self.budget.close()
         if self.error:
             raise self.error
