@@ -26,7 +26,7 @@ from perennial.model.evaluation import predictions
 from perennial.model.evaluation.scoring import NonFinite
 from perennial.model.export import saved_model
 from perennial.model.models import model_folder
-from perennial.model.models.model_folder import Description
+from perennial.model.models.model_folder import Confidence, Description
 from perennial.stages.evaluate import evaluate
 
 SIZES = {"train": 40, "validation": 7, "test": 103}
@@ -50,9 +50,18 @@ def config(load, world: World) -> Config:
 @pytest.fixture(scope="module")
 def evaluated(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the model was evaluated, which no test changes."""
-    folder = tmp_path_factory.mktemp("evaluated")
+    return evaluated_in(tmp_path_factory.mktemp("evaluated"), world)
+
+
+@pytest.fixture(scope="module")
+def calibrated(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a temperature."""
+    return evaluated_in(tmp_path_factory.mktemp("calibrated"), world, **{"evaluate.calibrate": True})
+
+
+def evaluated_in(folder: Path, world: World, **values: object) -> Path:
     shutil.copy(ROOT / "params.yaml", folder)
-    change_params(folder / "params.yaml", {"evaluate.batch_size": 50})
+    change_params(folder / "params.yaml", {"evaluate.batch_size": 50, **values})
     with contextlib.chdir(folder):
         config = load_config(Path("params.yaml"))
         scoring.write_records(config.paths.records, world, SIZES)
@@ -77,6 +86,55 @@ def test_examples_for_audit_are_scored_apart(config: Config, world: World) -> No
     assert audit["correct"] == right
     rows = np.loadtxt(config.paths.confusion, delimiter=",", dtype=str)
     assert len(rows) - 1 == metrics["examples"]
+
+
+def test_calibration_divides_the_logits_by_the_temperature(calibrated: Path, world: World) -> None:
+    found = documents.read_json(calibrated / PATHS.metrics)
+    temperature = found["calibration"]["temperature"]
+    assert temperature != 1
+    expected = softmax(world.logits / temperature, axis=1)
+    assert predictions.read(calibrated / PATHS.predictions).probabilities == pytest.approx(expected, abs=1e-5)
+    losses = -np.log(expected[np.arange(len(expected)), world.labels])
+    assert found["loss"] == pytest.approx(losses.mean(), abs=1e-5)
+
+
+def test_calibration_leaves_accuracy_and_shows_the_error_without_it(evaluated: Path, calibrated: Path) -> None:
+    before, found = (documents.read_json(folder / PATHS.metrics) for folder in (evaluated, calibrated))
+    assert found["accuracy"] == before["accuracy"]
+    assert found["calibration"]["ece_before"] == pytest.approx(before["calibration"]["ece"], abs=1e-6)
+
+
+def test_a_split_is_scored_with_the_temperature_of_the_validation_split(
+    calibrated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(calibrated)
+    temperature = documents.read_json(PATHS.metrics)["calibration"]["temperature"]
+    score(load_config(Path("params.yaml")), "train", model=None, predictions=None, as_json=True)
+    assert json.loads(capsys.readouterr().out)["calibration"]["temperature"] == temperature
+
+
+@pytest.mark.fast_rows("True")
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_an_export_is_scored_as_it_was_calibrated(
+    config: Config, world: World, calibrate: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_params(Path("params.yaml"), {"evaluate.calibrate": calibrate})
+    export = Path("export")
+    export.mkdir()
+    update = {"confidence": None if calibrate else Confidence(temperature=3.0)}
+    saved_model.save(export, world.model, world.description.model_copy(update=update), ())
+    score(load_config(Path("params.yaml")), "test", model=export, predictions=None, as_json=True)
+    found = json.loads(capsys.readouterr().out)["calibration"]
+    assert found.get("temperature") == (None if calibrate else 3)
+
+
+def test_calibration_without_validation_examples_is_refused(config: Config, world: World) -> None:
+    shutil.rmtree(config.paths.records)
+    scoring.write_records(config.paths.records, world, {"train": 9, "test": 20})
+    change_params(Path("params.yaml"), {"evaluate.calibrate": True})
+    with pytest.raises(DataError, match="needs validation examples"):
+        evaluate(load_config(Path("params.yaml")))
+    assert written(config) == set()
 
 
 def written(config: Config) -> set[str]:

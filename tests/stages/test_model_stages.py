@@ -15,6 +15,7 @@ from support.parameters import change_params
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.export import saved_model
 from perennial.model.models import model_folder
@@ -200,6 +201,15 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
     ):
         export(run)
     assert contents(run.paths.export) == before
+
+
+def test_the_export_has_the_temperature_of_its_evaluation(run: Config) -> None:
+    calibrated = changed(evaluate__calibrate=True)
+    evaluate(calibrated)
+    export(calibrated)
+    found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
+    expected = documents.read_json(run.paths.metrics)["calibration"]["temperature"]
+    assert found == {"temperature": expected}
 
 
 def test_a_model_that_was_not_the_scored_one_is_not_exported(run: Config) -> None:

@@ -34,10 +34,10 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
     if predictions is not None:
         _require_free(config, predictions)
     folder = config.paths.model if model is None else model
-    load = _loader(folder)
+    load, is_export = _loader(folder)
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
-    found = splits.evaluate(config, split, load, names)
+    found = splits.evaluate(config, split, load, names, fit=not is_export)
     if predictions is not None:
         found.predictions.write(predictions)
     scores = _metrics(config, found)
@@ -58,13 +58,16 @@ def _require_free(config: Config, file: Path) -> None:
         raise ConfigError(f"--predictions {file} is a folder, expected a file name")
 
 
-def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
-    """Return a function that loads a model folder, an export, or the current export of a publish folder."""
+def _loader(folder: Path) -> tuple[Callable[[], tuple[keras.Model, Description]], bool]:
+    """Return a function that loads a model, and whether it is an export.
+
+    `folder`: a model folder, an export, or a publish folder, of which it loads the current export.
+    """
     export = find_export(folder)
     if export or (folder / DESCRIPTION).exists():
-        return lambda: model_folder.load_export(export or folder)
+        return lambda: model_folder.load_export(export or folder), True
     if (folder / model_folder.FILE).exists() or next(folder.glob(f"{model_folder.WEIGHTS}.*"), None):
-        return lambda: model_folder.load(folder)
+        return lambda: model_folder.load(folder), False
     if not folder.exists():
         raise ConfigError(
             f"{folder} does not exist; name a model folder (paths.model), an export or a publish folder"
@@ -77,10 +80,11 @@ def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
 
 def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
     predictions = found.predictions
-    reliability = found.reliability(config.evaluate.calibration_bins)
+    bins = config.evaluate.calibration_bins
     scores = metrics.compute(
-        found.scores, predictions.classes, reliability, config.evaluate, predictions.slices
-    )
+        found.scores, predictions.classes, found.reliability(bins), config.evaluate, predictions.slices,
+        found.calibration(bins),
+    )  # fmt: skip
     return {**scores, "split": predictions.split, "data": predictions.data, "model": predictions.model}
 
 
@@ -92,7 +96,9 @@ def _table(scores: dict[str, Any]) -> str:
         if interval := scores["intervals"].get(name):
             line += "   {low:.4f} to {high:.4f} ({level:g} %)".format(**interval, level=level)
         lines.append(line)
-    lines.append(f"{'ece':<12}{scores['calibration']['ece']:>9.4f}")
+    lines.append(f"{'ece':<12}{(calibration := scores['calibration'])['ece']:>9.4f}")
+    if temperature := calibration.get("temperature"):
+        lines[-1] += f"   {calibration['ece_before']:.4f} without the temperature {temperature:g}"
     width = max(len(name) for name in ("class", *scores["per_class"]))
     columns = ("precision", "recall", "f1")
     lines += ["", f"{'class':<{width}}{'examples':>10}" + "".join(f"{name:>11}" for name in columns)]

@@ -76,9 +76,10 @@ def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None)
     `audit`: the score on examples that no decision reads, if there are such.
     """
     predictions, scores, paths = result.predictions, result.scores, config.paths
-    reliability = result.reliability(config.evaluate.calibration_bins)
+    bins = config.evaluate.calibration_bins
+    reliability, temperature = result.reliability(bins), result.calibration(bins)
     judged, _ = predictions.judged()
-    found = metrics.compute(scores, judged.classes, reliability, config.evaluate, judged.slices)
+    found = metrics.compute(scores, judged.classes, reliability, config.evaluate, judged.slices, temperature)
     counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
     matrix = diagnostics.matrix(counts, predictions.classes)
     if undrawn := plots.without_glyph(matrix.names):

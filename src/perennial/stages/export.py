@@ -30,7 +30,7 @@ from perennial.model.export import features, formats, model_card, parity, saved_
 from perennial.model.export.parity import FormatReport, Job
 from perennial.model.export.reference import Reference
 from perennial.model.models import model_folder
-from perennial.model.models.model_folder import Description
+from perennial.model.models.model_folder import Confidence, Description
 
 log = logging.getLogger(__name__)
 LOG = "parity.log"  # of the process that compares predictions
@@ -56,7 +56,7 @@ def export(config: Config) -> None:
     needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
     splits = SPLITS if needs_train else tuple(split for split in SPLITS if split != "train")
     data = integrity.require_valid(config.paths.records, splits)
-    card = _card(config, description, data)
+    card, description = _card(config, description, data)
     with (
         # It loads TensorFlow while the export is written.
         child.started(parity.__name__, config.paths.work / LOG) as compare,
@@ -75,11 +75,14 @@ def export(config: Config) -> None:
     log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)
 
 
-def _card(config: Config, description: Description, data: Manifest) -> dict[str, Any]:
-    """The fields of the model card; metrics and training record must belong to this model."""
+def _card(config: Config, description: Description, data: Manifest) -> tuple[dict[str, Any], Description]:
+    """The fields of the model card, and the description with the confidence that evaluate fitted.
+
+    Metrics and training record must belong to this model.
+    """
     metrics, training = _metrics(config, description), _training(config, description)
     _require_scored(config, description, metrics)
-    return model_card.model_card(
+    card = model_card.model_card(
         description,
         data,
         metrics,
@@ -88,6 +91,9 @@ def _card(config: Config, description: Description, data: Manifest) -> dict[str,
         export=config.export,
         dataset=config.dataset,
     )
+    if (temperature := metrics.calibration.temperature) is None:
+        return card, description
+    return card, description.model_copy(update={"confidence": Confidence(temperature=temperature)})
 
 
 def _metrics(config: Config, description: Description) -> Metrics:

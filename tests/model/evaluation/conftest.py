@@ -18,6 +18,7 @@ def evaluation() -> Callable[..., EvaluateConfig]:
             "calibration_bins": 15,
             "confidence_level": 0.95,
             "audit_fraction": 0.0,
+            "calibrate": False,
         }
         return EvaluateConfig.model_validate({**usual, **values})
 

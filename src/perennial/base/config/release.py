@@ -22,6 +22,9 @@ class EvaluateConfig(Section):
     audit_fraction: float = option(
         0.0, "share of the test split that no decision reads, for an unbiased score; 0: none", ge=0, le=0.9
     )
+    calibrate: bool = option(
+        False, "fit a temperature on the validation split, so that a confidence of 0.9 is right 9 times in 10"
+    )
 
 
 class CardConfig(Section):

@@ -1,7 +1,7 @@
 """Metrics of a scored split: overall with confidence intervals, and per class."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,8 +19,12 @@ def compute(
     calibration: Reliability,
     config: EvaluateConfig,
     slices: Sequence[Slices] = (),
+    temperature: Mapping[str, float] | None = None,
 ) -> dict[str, object]:
-    """Metrics as JSON values: overall with confidence intervals, per class and slice, and calibration."""
+    """Metrics as JSON values: overall with confidence intervals, per class and slice, and calibration.
+
+    `temperature`: what `SplitResult.calibration` returns.
+    """
     correct, level = scores.predicted == scores.labels, config.confidence_level
     return {
         **({"slices": slicing.scores(slices, correct, level)} if slices else {}),
@@ -29,7 +33,7 @@ def compute(
         "recall_at_5": scores.recall_at_5,
         "examples": scores.examples,
         "per_class": per_class(scores, names),
-        "calibration": {"ece": calibration.ece},
+        "calibration": {"ece": calibration.ece, **(temperature or {})},
         "confidence_level": config.confidence_level,
         "intervals": scored_intervals(scores, config.confidence_level),
     }

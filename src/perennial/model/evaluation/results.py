@@ -66,9 +66,11 @@ class SliceMetrics(JsonFile):
 
 
 class Calibration(JsonFile):
-    """Expected calibration error."""
+    """Expected calibration error, and the temperature that the model was calibrated with."""
 
     ece: Share
+    ece_before: Share | None = Field(default=None, exclude_if=lambda value: value is None)
+    temperature: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
 
 
 class UnbiasedScore(JsonFile):

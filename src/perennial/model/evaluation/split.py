@@ -21,11 +21,11 @@ from perennial.data.records import columns, manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
-from perennial.model.evaluation import diagnostics, inference, scoring, slices
+from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices
 from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores, NonFinite
-from perennial.model.models.model_folder import Description
+from perennial.model.models.model_folder import Confidence, Description
 
 NAMED = 3  # weights in an error message
 
@@ -37,6 +37,8 @@ class SplitResult:
     dataset: str
     predictions: Predictions
     scores: ExampleScores
+    confidence: Confidence | None = None  # that the model was calibrated with
+    before: NDArray[np.float32] | None = None  # [N], largest probabilities without it
 
     def without(self, audit: NDArray[np.bool_]) -> Self:
         """The result with the scores on the other examples than these, of which no decision reads any."""
@@ -45,40 +47,58 @@ class SplitResult:
             scores, labels=scores.labels[kept], predicted=scores.predicted[kept], losses=scores.losses[kept],
             within_top=scores.within_top[kept],
         )  # fmt: skip
-        return replace(self, predictions=replace(self.predictions, audit=audit), scores=judged)
+        before = None if self.before is None else self.before[kept]
+        return replace(self, predictions=replace(self.predictions, audit=audit), scores=judged, before=before)
 
     def reliability(self, bins: int) -> Reliability:
         """Reliability of the predictions in equal bins of probability."""
         judged, _ = self.predictions.judged()
-        probabilities = judged.probabilities
-        correct = probabilities.argmax(axis=1) == judged.labels
-        return diagnostics.reliability(probabilities.max(axis=1), correct, bins=bins)
+        return self._reliability(judged.probabilities.max(axis=1), bins)
+
+    def calibration(self, bins: int) -> dict[str, float]:
+        """The temperature, and the ECE without it; empty for a model that was not calibrated."""
+        if self.confidence is None or self.before is None:
+            return {}
+        ece = self._reliability(self.before, bins).ece
+        return {"temperature": self.confidence.temperature, "ece_before": ece}
+
+    def _reliability(self, probabilities: NDArray[np.float32], bins: int) -> Reliability:
+        judged, _ = self.predictions.judged()
+        correct = judged.probabilities.argmax(axis=1) == judged.labels
+        return diagnostics.reliability(probabilities, correct, bins=bins)
 
 
 def evaluate(
-    config: Config, split: Split, load: Callable[[], tuple[keras.Model, Description]], devices: Sequence[str]
+    config: Config,
+    split: Split,
+    load: Callable[[], tuple[keras.Model, Description]],
+    devices: Sequence[str],
+    *,
+    fit: bool = True,
 ) -> SplitResult:
     """Evaluate the model that `load` returns on a split of the records, on one device or several.
+
+    `fit`: calibrate it on the validation split if the parameters say so; an export is as it was calibrated.
 
     Raises:
         DataError: the records are not valid, the split is empty, or its classes or images are not the model's.
         NonFinite: a weight or a logit is NaN or infinite.
     """
     folder = config.paths.records
-    data = require_split(folder, split)
+    data, fit = require_split(folder, split), fit and config.evaluate.calibrate
+    if fit:
+        _require_validation(folder)
     model, description = load()
     require_finite(model)
     label_map, classes = LabelMap.of(description.options), description.classes
     if classes != (known := label_map.classes(data)):
         raise DataError(f"the model has the classes {classes}, {folder} has {known}")
-    examples = data.splits[split].examples
-    probabilities = np.empty((examples, len(classes)), np.float32)
-    batches = pipeline.batches(
-        folder, data, split, description.pixels, batch_size=config.evaluate.batch_size, label_map=label_map
-    )
-    with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, description.pixels):
-        logits = inference.logits(inference.on_devices(model, description, devices), batches)
-        scores = scoring.score(_fill(probabilities, logits), classes=len(classes), examples=examples)
+    examples, predict = data.splits[split].examples, inference.on_devices(model, description, devices)
+    fitted = _fitted(config, data, description, predict) if fit else description.confidence
+    probabilities, before = np.empty((examples, len(classes)), np.float32), np.empty(examples, np.float32)
+    logits = _logits(config, data, split, description, predict)
+    filled = _fill(probabilities, logits, before, None if fitted is None else fitted.factor)
+    scores = scoring.score(filled, classes=len(classes), examples=examples)
     further = columns.read(folder, split)
     predictions = Predictions(
         labels=scores.labels,
@@ -90,7 +110,9 @@ def evaluate(
         model=description.weights_sha256,
         slices=slices.find(further.names, further.rows) if further else (),
     )
-    return SplitResult(dataset=data.dataset, predictions=predictions, scores=scores)
+    return SplitResult(
+        dataset=data.dataset, predictions=predictions, scores=scores, confidence=fitted, before=before
+    )
 
 
 def require_finite(model: keras.Model) -> None:
@@ -121,15 +143,68 @@ def require_split(folder: Path, split: Split) -> Manifest:
     return integrity.require_valid(folder, (split,))
 
 
-def _fill(
-    probabilities: NDArray[np.float32], batches: Iterable[inference.Logits]
+def _require_validation(folder: Path) -> None:
+    """Check that the records have a valid validation split.
+
+    Raises:
+        DataError: it has no examples, or is not valid.
+    """
+    known = manifest.load(folder).splits
+    if "validation" not in known or not known["validation"].examples:
+        raise DataError(
+            f"evaluate.calibrate needs validation examples, and {folder} has none; nothing was written; set "
+            "dataset.validation_fraction, or calibrate: false"
+        )
+    integrity.require_valid(folder, ("validation",))
+
+
+def _logits(
+    config: Config, data: Manifest, split: Split, description: Description, predict: inference.Predict
 ) -> Iterator[inference.Logits]:
-    """Pass batches on to scoring, which checks them, then store their probabilities."""
+    """Yield the logits of a model for a split, with labels; errors name the image."""
+    folder, pixels = config.paths.records, description.pixels
+    batches = pipeline.batches(
+        folder, data, split, pixels, batch_size=config.evaluate.batch_size,
+        label_map=LabelMap.of(description.options),
+    )  # fmt: skip
+    with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, pixels):
+        yield from inference.logits(predict, batches)
+
+
+def _fitted(config: Config, data: Manifest, description: Description, predict: inference.Predict) -> Confidence:
+    """Calibrate a model on the validation split."""
+    examples = data.splits["validation"].examples
+    every = np.empty((examples, len(description.classes)), np.float32)
+    logits = _logits(config, data, "validation", description, predict)
+    scores = scoring.score(_keep(every, logits), classes=every.shape[1], examples=examples)
+    return Confidence(temperature=confidence.fit_temperature(every, scores.labels))
+
+
+def _keep(every: NDArray[np.float32], batches: Iterable[inference.Logits]) -> Iterator[inference.Logits]:
+    """Pass batches on to scoring, which checks them, then store their logits."""
     row = 0
     for logits, labels in batches:
         yield logits, labels
-        probabilities[row : row + len(labels)] = softmax(logits, axis=1)
+        every[row : row + len(labels)] = logits
         row += len(labels)
+
+
+def _fill(
+    probabilities: NDArray[np.float32],
+    batches: Iterable[inference.Logits],
+    before: NDArray[np.float32],
+    factor: np.float32 | None,
+) -> Iterator[inference.Logits]:
+    """Multiply logits by a factor, pass them on to scoring, then store their probabilities.
+
+    `before` gets the largest probability of each example without the factor.
+    """
+    row = 0
+    for logits, labels in batches:
+        scaled, rows = logits if factor is None else logits * factor, slice(row, row := row + len(labels))
+        yield scaled, labels
+        probabilities[rows] = softmax(scaled, axis=1)
+        before[rows] = (probabilities[rows] if factor is None else softmax(logits, axis=1)).max(axis=1)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.model import models
 from perennial.model.export import features, graphs
 from perennial.model.export_layout import DESCRIPTION, GRAPH
-from perennial.model.models.model_folder import Description
+from perennial.model.models.model_folder import Confidence, Description
 
 Outputs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N], probabilities [N, classes]
 Predict: TypeAlias = Callable[[NDArray[Any]], Outputs]  # takes a batch of images
@@ -38,7 +38,13 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     """
 
     def __init__(
-        self, model: keras.Model, pixels: ImageSpec, assets: tuple[Path, ...], bandwidth: float | None = None
+        self,
+        model: keras.Model,
+        pixels: ImageSpec,
+        assets: tuple[Path, ...],
+        *,
+        bandwidth: float | None = None,
+        confidence: Confidence | None = None,
     ) -> None:
         super().__init__()
         # Keras' own variables would be saved twice, and TensorFlow Serving would load only one of the copies.
@@ -47,7 +53,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
             model(images, training=False)
         )
         self.assets = [tf.saved_model.Asset(str(asset)) for asset in assets]
-        self._pixels = pixels
+        self._pixels, self._confidence = pixels, confidence
         encoded = tf.TensorSpec((), tf.string, name="image")
         ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
         self.prepare = tf.function(self._prepare, [encoded], autograph=False)
@@ -88,6 +94,8 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # The auxiliary classifier is only for training.
         logits = tf.cast(self._logits(images), tf.float32)
+        if self._confidence is not None:
+            logits *= self._confidence.factor
         return {
             "classes": tf.argmax(logits, axis=-1, output_type=tf.int64),
             "probabilities": tf.nn.softmax(logits),
@@ -123,7 +131,8 @@ def save(
     Raises:
         OSError: the disk is full, broken or read-only.
     """
-    servable = Servable(model, description.pixels, assets, bandwidth)
+    confidence = description.confidence
+    servable = Servable(model, description.pixels, assets, bandwidth=bandwidth, confidence=confidence)
     signatures = servable.signatures()
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from perennial.base import files
 from perennial.base.config.data import ModelConfig
@@ -33,6 +33,19 @@ class Pretrained(BaseModel):
     licence: str | None  # of the published file, as Keras' documentation states it; None where it states none
 
 
+class Confidence(BaseModel):
+    """What makes the confidence of a model mean what it says, from its validation split."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    temperature: float = Field(gt=0)  # by which the logits are divided
+
+    @property
+    def factor(self) -> np.float32:
+        """The constant by which logits are multiplied, which TensorFlow Lite does in integers, too."""
+        return np.float32(1 / self.temperature)
+
+
 class Description(BaseModel):
     """Everything about a model except its weights."""
 
@@ -45,6 +58,8 @@ class Description(BaseModel):
     data: str  # digest of the manifest of its training data
     weights_sha256: str
     pretrained: Pretrained | None = None  # origin of ImageNet weights; None: other start weights
+    # Of an export; fitted after the training, which therefore does not know it. None: as the network says.
+    confidence: Confidence | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def build(self) -> keras.Model:
         """Build the model with new weights."""

@@ -146,7 +146,10 @@ def _tiles(found: Facts) -> Iterator[tuple[str, str, str]]:
         yield "Top-5 accuracy", percent(metrics.recall_at_5), _between(metrics, "recall_at_5")
     yield "Test loss", f"{metrics.loss:.4f}", "mean cross-entropy, in nats"
     ece = percent(metrics.calibration.ece)
-    yield "Calibration error", ece, "mean difference of probability and accuracy (ECE)"
+    note, before = "mean difference of probability and accuracy (ECE)", metrics.calibration.ece_before
+    if before is not None:
+        note += f"; {percent(before)} without the temperature {metrics.calibration.temperature:g}"
+    yield "Calibration error", ece, note
     kept = "" if training.kept == training.step else f"; kept is step {training.kept:,}"
     note = f"{training.step:,} steps, stopped by {training.stopped_by}{kept}"
     yield "Epochs", f"{training.epoch:,}", note
