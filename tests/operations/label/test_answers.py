@@ -1,12 +1,14 @@
 """Labels on their way: answers on the disk, other programs, and the branch."""
 
 import json
+import shutil
 import subprocess
 import threading
 
 import pytest
 from fastapi.testclient import TestClient
 from operations.label import kept
+from support import checkout
 
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.project.git import Repository
@@ -190,6 +192,23 @@ def test_a_branch_is_continued_by_what_is_new(project, answers, queue):
     git = Repository(answers.folder.parent)
     assert (second.added, git.run("rev-parse", f"{second.commit}^")) == (1, first.commit)
     assert len(git.run("ls-tree", "--name-only", "labels-1:labels/images").splitlines()) == 2
+
+
+def test_branches_of_two_people_are_merged_without_a_conflict(project, answers, queue, tmp_path):
+    (tmp_path / ".git" / "info" / "attributes").write_bytes((checkout.ROOT / ".gitattributes").read_bytes())
+    git = Repository(tmp_path)
+    for name, images in (("labels-1", queue.images[:2]), ("labels-2", queue.images[1:])):
+        of_one = Answers(tmp_path / "work" / name)
+        for each in images:
+            of_one.add(each, "cat", name)
+            shutil.copy(answers.image(each.sha256), of_one.images)
+        branch.make(project, of_one, name, push=False)
+    for name in ("labels-1", "labels-2"):
+        git.run("-c", "user.name=A", "-c", "user.email=a@b", "merge", "-q", "--no-edit", name)
+    found = labelled.parse((tmp_path / labelled.TABLE).read_text())
+    assert {name: each.class_ for name, each in found.items()} == dict.fromkeys(
+        (each.sha256 for each in queue.images), "cat"
+    )
 
 
 def test_a_branch_is_pushed(project, answers, queue, tmp_path):

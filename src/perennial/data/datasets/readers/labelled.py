@@ -59,8 +59,11 @@ NEEDED = COLUMNS[:3]
 def parse(text: str, where: object = TABLE) -> dict[str, Label]:
     """The rows of a table, by SHA-256; further columns are left out.
 
+    After a merge of two branches, an image may have two rows. If both were drawn at random or chosen by somebody,
+    the image counts as drawn: it is no harder than others.
+
     Raises:
-        DataError: a column is missing, or a row is not valid, or an image has two rows.
+        DataError: a column is missing, or a row is not valid, or two rows of an image have different classes.
     """
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     found: dict[str, Label] = {}
@@ -70,10 +73,17 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
             raise DataError(f"{where} has no column {listed(missing, SHOWN)}; expected {','.join(COLUMNS)}")
         for row in rows:
             values = {name: row.get(name) or "" for name in COLUMNS}
-            if wrong := _wrong(values, found):
+            if wrong := _wrong(values):
                 raise DataError(f"{where} line {rows.line_num}: {wrong}; correct the row, or remove it")
             values["class_"] = class_name(values.pop("class").strip())
-            found[values["sha256"]] = Label(**values)  # type: ignore[arg-type]  # `_wrong` checked the reason
+            each = Label(**values)  # type: ignore[arg-type]  # `_wrong` checked the reason
+            before = found.get(each.sha256, each)
+            if before.class_ != each.class_:
+                raise DataError(
+                    f"{where} line {rows.line_num}: {each.sha256} is {each.class_ or 'no class'} here and "
+                    f"{before.class_ or 'no class'} in another row; remove one of the two rows"
+                )
+            found[each.sha256] = min(before, each, key=lambda one: (one.reason != "random", one.time))
     except csv.Error as error:
         raise DataError(f"{where} line {rows.line_num} is not CSV: {error}") from error
     return found
@@ -145,12 +155,10 @@ def join(source: Source, tar: Path) -> Source:
     return Source(classes=classes, splits=splits, columns=(*source.columns, COLUMN))
 
 
-def _wrong(row: dict[str, str], before: dict[str, Label]) -> str | None:
+def _wrong(row: dict[str, str]) -> str | None:
     """What is wrong with a row."""
     if not SHA256.fullmatch(row["sha256"]):
         return f"{row['sha256']!r} is no SHA-256 in 64 lower-case hexadecimal digits"
-    if row["sha256"] in before:
-        return f"{row['sha256']} has two rows"
     if row["reason"] not in get_args(Reason):
         return f"the reason {row['reason']!r} is none of {', '.join(get_args(Reason))}"
     return None
