@@ -75,7 +75,9 @@ class Measured:
         self.layer = penultimate(model)
         self.width = int(self.layer.tensor.shape[-1])
         self._pixels = pixels
-        self._network = keras.Model(model.input, [self.layer.tensor, models.logits(model.output)])
+        outputs = [self.layer.tensor, models.logits(model.output)]
+        # With a name: Keras numbers the others in a process, and equal models would have other bytes.
+        self._network = keras.Model(model.input, outputs, name=f"{model.name}_measured")
 
     def __call__(self, encoded: tf.Tensor) -> Values:
         """Measure images, string [N]."""
