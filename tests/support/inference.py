@@ -41,8 +41,18 @@ class World:
         return tf.nn.softmax(self.model(ready[None], training=False))[0].numpy()
 
 
-def write_export(folder: Path, *, side: int | None = None, scale: float = 1, name: str = "lenet") -> World:
-    """Exports a model whose answers differ from image to image; `side` is of images, None for any size."""
+def write_export(
+    folder: Path,
+    *,
+    side: int | None = None,
+    scale: float = 1,
+    name: str = "lenet",
+    bandwidth: float | None = None,
+) -> World:
+    """Exports a model whose answers differ from image to image; `side` is of images, None for any size.
+
+    With a bandwidth, it measures images, too, as an export with a reference does.
+    """
     keras.utils.set_random_seed(0)
     pixels = ImageSpec(
         preprocessing="rescale",
@@ -62,7 +72,7 @@ def write_export(folder: Path, *, side: int | None = None, scale: float = 1, nam
     folder.mkdir(parents=True)
     labels = folder.parent / "labels.txt"
     labels.write_text("".join(f"{number}:{name}\n" for number, name in enumerate(CLASSES)))
-    saved_model.save(folder, model, description, (labels,))
+    saved_model.save(folder, model, description, (labels,), bandwidth)
     return World(model, pixels, folder)
 
 

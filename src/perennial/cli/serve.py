@@ -5,7 +5,7 @@ import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -42,6 +42,9 @@ MaxWait = Annotated[
 Keep = Annotated[
     str | None,
     typer.Option(metavar="PLACE", help="Folder or bucket for images to label later. [default: keep none]"),
+]
+KeepWhat = Annotated[
+    Literal["image", "statistics"], typer.Option(help="What is kept of them; statistics have no pixels.")
 ]
 KeepShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the images that is kept.")]
 KeepPerDay = Annotated[int, typer.Option(min=1, help="Limit of kept images a day.")]
@@ -83,6 +86,7 @@ def _serve(  # noqa: PLR0913 - each option is one
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Limit of images per model call.")] = 32,
     max_wait_ms: MaxWait = 0,
     keep: Keep = None,
+    keep_what: KeepWhat = "image",
     keep_share: KeepShare = 0.01,
     keep_per_day: KeepPerDay = 1000,
     keep_mb: KeepMb = 1024,
@@ -95,8 +99,7 @@ def _serve(  # noqa: PLR0913 - each option is one
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
+    _require_plain(name or own)
     with tempfile.TemporaryDirectory() as work:
         server = import_with_tensorflow("perennial.operations.serving.server", Path(work))
     limits = importlib.import_module("perennial.operations.serving.requests").ServingLimits(
@@ -108,20 +111,26 @@ def _serve(  # noqa: PLR0913 - each option is one
         batch=max_batch,
         wait_s=max_wait_ms / 1000,
     )
-    bounds = {"share": keep_share, "per_day": keep_per_day, "bytes": keep_mb << 20, "days": keep_days}
+    kept = {"what": keep_what, "share": keep_share, "per_day": keep_per_day, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
     candidates = _candidates(
         shadow={"model": shadow, "share": shadow_share, "max_ms": shadow_max_ms},
         canary={"model": canary, "share": canary_share},
     )
-    traffic = server.Traffic(keep=keep and _capture(keep, bounds), **candidates)
+    traffic = server.Traffic(keep=keep and _capture(keep, bytes=keep_mb << 20, **kept), **candidates)
     decision = _decision(params, chosen)
     server.serve(
         name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, traffic=traffic
     )
 
 
-def _capture(url: str, limits: dict[str, float]) -> tuple[Any, Any]:
+def _require_plain(name: str) -> None:
+    """Raise a ConfigError if a name cannot be part of a URL."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
+
+
+def _capture(url: str, **limits: Any) -> tuple[Any, Any]:
     """The place of kept images, and its limits."""
     capture = importlib.import_module("perennial.operations.capture.keeper")
     place = importlib.import_module("perennial.operations.capture.place")

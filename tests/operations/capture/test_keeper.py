@@ -6,16 +6,25 @@ import io
 import logging
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
+import numpy as np
 import PIL.Image
 import pytest
 from operations.serving.served import MODEL, b64, serving
 from support.checkout import wait_until
+from support.inference import write_export
 from support.raw import encoded, picture
 
+import perennial
+from perennial.base import files
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.storage import open_store
 from perennial.base.storage.local import LocalStore
+from perennial.data.images import BRIGHTNESS_BINS
+from perennial.model.export import reference
+from perennial.model.export.reference import FEATURES, Reference
+from perennial.model.export_layout import REFERENCE
 from perennial.operations.capture import keeper, place
 from perennial.operations.capture.keeper import CaptureLimits
 from perennial.operations.serving.server import Traffic
@@ -99,6 +108,46 @@ def test_a_limit_ends_keeping_and_not_answering(world, store, limits, result) ->
             assert ask(client, image).status_code == 200
         wait_until(lambda: counted(client, result) > 0)
     assert 0 < len(list(place.read(store))) <= 2
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory):
+    """The folder of an export with a reference, which is of other images."""
+    folder = tmp_path_factory.mktemp("measured") / "export"
+    write_export(folder, bandwidth=2.0)
+    found = Reference(
+        weights_sha256="w", images=100, layer="fc3", width=1024, bandwidth=2.0, mean=[0.0] * FEATURES,
+        eigenvalues=[1.0], classes={"cat": 100}, brightness=[100] + [0] * (BRIGHTNESS_BINS - 1),
+    )  # fmt: skip
+    files.write_json(folder / REFERENCE, found.model_dump(mode="json"))
+    return folder
+
+
+def test_statistics_are_those_that_the_export_computes_and_no_pixel_is_kept(measured, store) -> None:
+    traffic = Traffic(keep=(store, replace(ALL, what="statistics")))
+    with serving(measured, traffic=traffic) as (_, client):
+        ask(client, *IMAGES)
+        wait_until(lambda: counted(client, "kept") == len(IMAGES))
+    kept = list(place.read(store))
+    expected = perennial.load(measured).statistics(IMAGES)
+    assert place.images(store) == {}
+    for each, features, brightness in zip(kept, *expected, strict=True):
+        np.testing.assert_allclose(each.values(), features, atol=1e-4)
+        assert each.brightness == pytest.approx(brightness, abs=1e-3)
+    assert {each.reference for each in kept} == {reference.mark(measured)}
+    assert place.usage(store, kept[0].day).today == len(IMAGES)
+
+
+def test_statistics_of_an_export_without_a_reference_are_not_kept(world, store, caplog) -> None:
+    traffic = Traffic(keep=(store, replace(ALL, what="statistics")))
+    with (
+        caplog.at_level(logging.WARNING, keeper.__name__),
+        serving(world.folder, traffic=traffic) as (_, client),
+    ):
+        ask(client, *IMAGES)
+        wait_until(lambda: counted(client, "unusable") == len(IMAGES))
+    (said,) = [line for line in caplog.messages if "no statistics are kept" in line]
+    assert said.endswith("its export has no reference for drift")
 
 
 def test_a_restarted_server_counts_what_its_place_holds(world, store) -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from support.raw import encoded, picture
 
@@ -47,6 +48,43 @@ def test_what_was_kept_is_read_again(store) -> None:
     assert list(place.read(store)) == kept
     content, _ = store.get_bytes(place.image_key(DAY, kept[1].sha256, OTHER))
     assert content == OTHER
+
+
+def statistics(store, day: str, *digests: str) -> list[KeptImage]:
+    """Keep statistics as a server does."""
+    records = [
+        KeptImage(
+            time=f"{day}T02:00:00.000+00:00", model="pets", version="7", sha256=digest, top=(("cat", 0.75),),
+            reason="random", probability=0.01, reference="r",
+            features=place.written(np.linspace(-0.088, 0.088, 256, dtype=np.float32)), brightness=127.5,
+        )
+        for digest in digests
+    ]  # fmt: skip
+    place.put_records(store, day, f"020000-ab-n{len(records)}", records)
+    return records
+
+
+def test_statistics_are_read_as_they_were_written(store) -> None:
+    kept = statistics(store, DAY, "0" * 64)
+    assert list(place.read(store)) == kept
+    np.testing.assert_allclose(kept[0].values(), np.linspace(-0.088, 0.088, 256), atol=4e-5)
+
+
+def test_statistics_count_as_images_of_the_day(store) -> None:
+    statistics(store, DAY, "0" * 64, "1" * 64)
+    assert place.usage(store, DAY).today == 2
+
+
+def test_forgetting_an_image_removes_its_statistics(store) -> None:
+    statistics(store, DAY, "0" * 64, "1" * 64)
+    assert place.forget(store, ["0" * 64]) == 1
+    assert [each.sha256 for each in place.read(store)] == ["1" * 64]
+
+
+def test_a_record_of_an_image_has_no_empty_fields(store) -> None:
+    keep(store, DAY, IMAGE)
+    content, _ = store.get_bytes(f"{DAY}/records/020000-1.jsonl")
+    assert b"features" not in content
 
 
 def test_a_place_without_images_is_empty(store) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
+from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,6 +15,7 @@ from perennial.base.errors import ConfigError, DataError
 from perennial.base.project.git import Repository
 from perennial.base.storage.local import LocalStore
 from perennial.data.datasets.readers import labelled
+from perennial.operations.capture import place
 from perennial.operations.label import app, branch, studio
 from perennial.operations.label.answers import Answers, Taken
 
@@ -41,6 +43,13 @@ def answers(project, tmp_path):
 @pytest.fixture
 def queue(answers):
     return answers.draw("kept", count=4, seed=0, bits=2)
+
+
+def test_a_place_with_statistics_alone_has_nothing_to_label(answers, tmp_path):
+    store = LocalStore(tmp_path / "statistics")
+    place.put_records(store, "2026-11-27", "020000-ab-n1", [replace(kept.record(IMAGES[0]), features="AAAA")])
+    with pytest.raises(ConfigError, match="statistics holds statistics and no images, so there is nothing"):
+        answers.draw("statistics", count=4, seed=0, bits=2)
 
 
 def test_a_queue_goes_on_until_all_its_images_have_a_label(answers, queue):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import ndtr
 
-from perennial.base import documents
+from perennial.base import documents, files
 from perennial.base.documents import JsonFile
 from perennial.base.errors import DataError
 from perennial.data.images import BRIGHTNESS_BINS
@@ -24,6 +24,7 @@ from perennial.model.export_layout import REFERENCE
 
 FEATURES = 256
 LEAST_IMAGES = 50
+MARK_LENGTH = 16  # digits
 STEPS = 100  # of a bisection: as many as double precision needs
 Bins = Annotated[list[int], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
 
@@ -92,6 +93,14 @@ def quantile(weights: Sequence[float], level: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(weights, middle) > level else (low, middle)
     return high
+
+
+def mark(export: Path) -> str | None:
+    """A name of an export's reference, by its content; None without one. Equal ones compare with each other."""
+    file = export / REFERENCE
+    if not file.exists() or documents.json_object(file.read_bytes()).get("missing"):
+        return None
+    return files.sha256(file)[:MARK_LENGTH]
 
 
 def load(export: Path) -> Reference:

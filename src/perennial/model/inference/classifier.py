@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from threading import Event
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import tensorflow as tf
@@ -62,6 +62,13 @@ class Prediction:
         return self.classes[0].probability
 
 
+class Statistics(NamedTuple):
+    """What is measured of N images, to find drift."""
+
+    features: NDArray[np.float32]  # [N, 256]
+    brightness: NDArray[np.float32]  # [N], 0..255
+
+
 class Classifier:
     """The model of an export, with the names of its classes.
 
@@ -73,6 +80,7 @@ class Classifier:
         budget: pixels that all workers together decode at a time, up to 30 bytes each.
         transparency: what becomes of transparent pixels, as in the records that the model was trained on.
         max_side: pixels of the longer side to which larger images are reduced, as in these records; or None.
+        reference: mark of what `statistics` can be compared with; None if there is nothing.
     """
 
     def __init__(
@@ -85,6 +93,7 @@ class Classifier:
         budget: PixelBudget | None = None,
         transparency: Transparency = "drop",
         max_side: int | None = None,
+        reference: str | None = None,
     ) -> None:
         self.classes = tuple(classes)
         self._model = model  # keep a reference: the signatures do not hold the weights
@@ -95,6 +104,7 @@ class Classifier:
         self._workers, self._batch_pixels = workers, batch_pixels
         self._budget = budget or PixelBudget()
         self._transparency, self._max_side = transparency, max_side
+        self.reference = reference
 
     @overload
     def predict(
@@ -176,6 +186,19 @@ class Classifier:
         """
         read = image.read(self._budget, self._transparency)
         return inputs.limited(read, self._budget, self._max_side)
+
+    def statistics(self, images: Sequence[bytes]) -> Statistics:
+        """Measure images as `encoded` reads them, in this thread, for comparison with the reference.
+
+        Raises:
+            UnusableImage: an image does not decode, or the model takes images of another size.
+        """
+        with self._budget.reserve(sum(map(self._pixels, images))):
+            try:
+                found = self._model.statistics(_tensor(images))
+            except tf.errors.InvalidArgumentError as error:
+                raise UnusableImage(f"it cannot be decoded: {error.message}") from error
+        return Statistics(found["features"].numpy(), found["brightness"].numpy())
 
     def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
         _require_finite(probabilities)

@@ -4,13 +4,14 @@ The event loop only draws a number and puts chosen images into a bounded queue; 
 place is full, slow or away, images are not kept but counted.
 """
 
+import hashlib
 import logging
 import queue
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -26,20 +27,23 @@ from perennial.operations.capture.waiting import Answered, Waiting, drawn
 log = logging.getLogger(__name__)
 QUEUED = 256  # images
 QUEUED_BYTES = 64 << 20
+STATISTICS_BYTES = 1200  # of a record with statistics, about
 FLUSH_S, FLUSH_RECORDS = 10.0, 500  # records are written after so long, or so many
 PAUSE_S, PAUSE_MAX_S = 1.0, 60.0  # after the place failed; doubled at every failure
 CLOSE_S = 2.0  # for the last records of a server that stops
+What = Literal["image", "statistics"]
 Result = Literal["kept", "limit", "full", "busy", "away", "unusable"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureLimits:
-    """What is kept at most."""
+    """What is kept, and how much at most."""
 
     share: float  # of the images, 0..1
     per_day: int  # images of this place and day
     bytes: int  # of the place
     days: int  # after which a day is removed
+    what: What = "image"  # of an image: itself, or statistics without pixels
 
 
 class Keeper:
@@ -61,7 +65,7 @@ class Keeper:
         self._records: list[KeptImage] = []
         self._flush_at = time.monotonic() + FLUSH_S
         self._day, self._bytes, self._images = "", 0, 0
-        self._closing = False
+        self._closing, self._warned = False, ""
         self._thread = threading.Thread(target=self._run, name="keep", daemon=True)
 
     def start(self, failed: Callable[[Exception], object]) -> None:
@@ -148,10 +152,21 @@ class Keeper:
             encoded = accept.without_metadata(chosen.classifier.encoded(chosen.image))
         except (UnusableImage, Refused):
             return "unusable"
-        sha256 = place.put_image(self._store, self._day, encoded)
-        self._records.append(self._record(chosen, sha256))
+        if self._limits.what == "image":
+            record = self._record(chosen, place.put_image(self._store, self._day, encoded))
+            self._bytes += len(encoded)
+        else:
+            if chosen.classifier.reference is None:
+                return self._without_reference(chosen.version)
+            found = chosen.classifier.statistics([encoded])
+            record = replace(
+                self._record(chosen, hashlib.sha256(encoded).hexdigest()),
+                features=place.written(found.features[0]),
+                brightness=round(float(found.brightness[0]), 3),
+            )
+            self._bytes += STATISTICS_BYTES
+        self._records.append(record)
         self._images += 1
-        self._bytes += len(encoded)
         if len(self._records) >= FLUSH_RECORDS:
             self._flush()
         return "kept"
@@ -165,6 +180,12 @@ class Keeper:
         self._bytes, self._images = place.usage(self._store, day)
         self._day = day
 
+    def _without_reference(self, version: str) -> Result:
+        if self._warned != version:
+            self._warned = version
+            log.warning("no statistics are kept of version %s: its export has no reference for drift", version)
+        return "unusable"
+
     def _record(self, chosen: Answered, sha256: str) -> KeptImage:
         return KeptImage(
             time=datetime.fromtimestamp(chosen.seconds, UTC).isoformat(timespec="milliseconds"),
@@ -176,12 +197,15 @@ class Keeper:
             probability=chosen.probability,
             candidate=chosen.candidate,
             candidate_top=chosen.candidate_top,
+            reference=chosen.classifier.reference or "",
         )
 
     def _flush(self) -> Result:
         """Write the records of a day since the last time."""
         if self._records:
             name = f"{datetime.now(UTC):%H%M%S}-{secrets.token_hex(8)}"
+            if self._limits.what == "statistics":
+                name += f"-n{len(self._records)}"
             place.put_records(self._store, self._day, name, self._records)
             self._records = []
         self._flush_at = time.monotonic() + FLUSH_S

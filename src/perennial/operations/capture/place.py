@@ -1,11 +1,13 @@
 """Where a server keeps images: a folder or bucket that has a folder for each day (UTC).
 
-    2026-11-27/images/<sha256>.jpg or .png      as the model got it, without metadata
-    2026-11-27/records/<time>-<random>.jsonl    a line for each time that an image was kept
+    2026-11-27/images/<sha256>.jpg or .png         as the model got it, without metadata
+    2026-11-27/records/<time>-<random>.jsonl       a line for each time that an image was kept
+    2026-11-27/records/<time>-<random>-n<N>.jsonl  the same of N images of which only statistics are kept
 
 Whole days are removed when they are old. Other files in the place are never touched.
 """
 
+import base64
 import hashlib
 import json
 import os
@@ -17,13 +19,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store
 from perennial.data.images import Refused, accept, jpeg
 from perennial.model.inference import inputs
 
-KEY = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)/(images/(?P<sha256>[0-9a-f]{64})\.(jpg|png)|records/[\w-]+\.jsonl)")
+KEY = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d)/"
+    r"(images/(?P<sha256>[0-9a-f]{64})\.(jpg|png)|records/[\w-]+?(-n(?P<statistics>\d+))?\.jsonl)"
+)
+FEATURES = "<f2"  # of statistics: half precision, as many bytes as their noise deserves
 TOP = 5  # classes of a record
 TOPS = ("top", "candidate_top")  # fields
 Top = tuple[tuple[str, float], ...]  # the most probable classes, at most TOP, with their probabilities
@@ -38,17 +47,25 @@ class KeptImage:
     time: str  # ISO 8601, UTC
     model: str
     version: str
-    sha256: str  # of the kept file
+    sha256: str  # of the kept file, or of the one that is not kept
     top: Top
     reason: Reason
     probability: float  # with which an image was chosen for this reason, 0..1
     candidate: str | None = None  # the version in the shadow, if it answered
     candidate_top: Top = ()
+    reference: str = ""  # mark of what the statistics of this version compare with
+    # Statistics, kept instead of the image: random features, base64, and mean brightness, 0..255.
+    features: str = ""
+    brightness: float | None = None
 
     @property
     def day(self) -> str:
         """The name of its folder."""
         return self.time[:10]
+
+    def values(self) -> NDArray[np.float32]:
+        """The features as numbers; empty without statistics."""
+        return np.frombuffer(base64.b64decode(self.features), FEATURES).astype(np.float32)
 
 
 class Usage(NamedTuple):
@@ -75,6 +92,11 @@ def open_place(url: str) -> Store:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"{folder} cannot be written by this user; name another place")
     return open_store(url)
+
+
+def written(features: NDArray[np.float32]) -> str:
+    """Features as a record holds them."""
+    return base64.b64encode(features.astype(FEATURES).tobytes()).decode()
 
 
 def today() -> str:
@@ -108,16 +130,17 @@ def image_key(day: str, sha256: str, encoded: bytes) -> str:
 
 def put_records(store: Store, day: str, name: str, records: Iterable[KeptImage]) -> None:
     """Write the records of a day as an object of their own."""
-    lines = (json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in records)
+    lines = (json.dumps(_line(each), ensure_ascii=False) + "\n" for each in records)
     store.put(f"{day}/records/{name}.jsonl", "".join(lines).encode())
 
 
 def usage(store: Store, day: str) -> Usage:
-    """Count the bytes of all days, and the images of one."""
+    """Count the bytes of all days, and the images of one, also those of which only statistics are kept."""
     size = images = 0
     for entry, found in _ours(store):
         size += entry.size
-        images += found["day"] == day and found["sha256"] is not None
+        if found["day"] == day:
+            images += 1 if found["sha256"] else int(found["statistics"] or 0)
     return Usage(size, images)
 
 
@@ -147,23 +170,24 @@ def remove_before(store: Store, days: int) -> int:
 
 
 def forget(store: Store, digests: Collection[str]) -> int:
-    """Remove images and what the records say of them; returns the number of removed images.
+    """Remove images, and records and statistics of them; returns how many there were, counted each day.
 
     Records go first: a removal that is interrupted leaves an image without a record, which is found again.
     """
-    images, removed = [], set(digests)
+    images, wanted, removed = [], set(digests), set[tuple[str, str]]()  # day and image
     for entry, found in _ours(store):
-        if found["sha256"] in removed:
+        if found["sha256"] in wanted:
             images.append(entry.key)
+            removed.add((found["day"], found["sha256"]))
         elif found["sha256"] is None:
-            _without(store, entry, removed)
+            removed |= {(found["day"], each) for each in _without(store, entry, wanted)}
     for key in images:
         store.delete(key)
-    return len(images)
+    return len(removed)
 
 
-def _without(store: Store, entry: Entry, digests: Collection[str]) -> None:
-    """Replace the records in an object by those of other images."""
+def _without(store: Store, entry: Entry, digests: Collection[str]) -> set[str]:
+    """Replace the records in an object by those of other images; returns the images of those it removed."""
     records = list(_records(store, entry.key))
     others = [each for each in records if each.sha256 not in digests]
     if not others:
@@ -171,6 +195,7 @@ def _without(store: Store, entry: Entry, digests: Collection[str]) -> None:
     elif len(others) < len(records):
         day, _, name = entry.key.split("/")
         put_records(store, day, name.removesuffix(".jsonl"), others)
+    return {each.sha256 for each in records}.intersection(digests)
 
 
 def _ours(store: Store) -> Iterator[tuple[Entry, "re.Match[str]"]]:
@@ -190,6 +215,11 @@ def _records(store: Store, key: str) -> list[KeptImage]:
                 f"{store.url}/{key}: line {number} is no record of a kept image: {error}; remove the line"
             ) from error
     return records
+
+
+def _line(record: KeptImage) -> dict[str, Any]:
+    """A record without what it does not have."""
+    return {name: value for name, value in asdict(record).items() if value not in (None, "")}
 
 
 def _record(line: dict[str, Any]) -> KeptImage:

@@ -126,6 +126,11 @@ class Answers:
         store = place.open_place(url)
         try:
             keys = place.images(store)
+            if not keys and any(each.features for each in place.read(store)):
+                raise ConfigError(
+                    f"{redacted(url)} holds statistics and no images, so there is nothing to label; "
+                    "`perennial serve --keep-what image` keeps images"
+                )
             known = {*self.labels(), *project_labels(), *Exclusions.read().digests}
             there = [file.read_bytes() for file in sorted(labelled.IMAGES.glob("*")) if file.stem in known]
             mine = [file.read_bytes() for name in self.labels() if (file := self.image(name))]

@@ -7,7 +7,7 @@ from perennial.base import documents
 from perennial.base.choices import Transparency
 from perennial.base.errors import DataError
 from perennial.base.storage import is_bucket
-from perennial.model.export import loading
+from perennial.model.export import loading, reference
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.model.export_layout import CARD, GRAPH, LABELS
 from perennial.model.inference.classifier import Classifier
@@ -38,7 +38,10 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     if count != len(classes):
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
     transparency, max_side = _as_in_records(folder / CARD)
-    return Classifier(model, classes, budget=budget, transparency=transparency, max_side=max_side)
+    mark = reference.mark(folder) if hasattr(model, "statistics") else None
+    return Classifier(
+        model, classes, budget=budget, transparency=transparency, max_side=max_side, reference=mark
+    )
 
 
 def find_export(path: Path) -> Path | None:
