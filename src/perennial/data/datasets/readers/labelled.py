@@ -59,8 +59,7 @@ NEEDED = COLUMNS[:3]
 def parse(text: str, where: object = TABLE) -> dict[str, Label]:
     """The rows of a table, by SHA-256; further columns are left out.
 
-    After a merge of two branches, an image may have two rows. If both were drawn at random or chosen by somebody,
-    the image counts as drawn: it is no harder than others.
+    After a merge of branches, an image may have two rows: it counts as drawn at random if one of them says so.
 
     Raises:
         DataError: a column is missing, or a row is not valid, or two rows of an image have different classes.
