@@ -19,6 +19,7 @@ FLAGS = (
     "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-default-apps", "--disable-extensions", "--mute-audio",
 )  # fmt: skip
+CODES = {"Backspace": 8, "Enter": 13, "Escape": 27, "Tab": 9}  # of keys that are no letter
 TIMEOUT_S = 60  # for an answer, on a machine that does much else
 
 
@@ -112,6 +113,13 @@ class Page:
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
+
+    def press(self, key: str) -> None:
+        """Presses a key and releases it."""
+        typed = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+        code = CODES.get(key, ord(key[0].upper()))
+        for kind, text in (("keyDown", typed), ("keyUp", {})):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
 
     def wait_for(self, expression: str) -> None:
         """Until an expression of JavaScript is true."""

@@ -76,7 +76,7 @@ def _label(  # noqa: PLR0913 - each option is one
     if branch is not None:
         pushes = may_push(checked, "the branch", push=push)
         made = asdict(_module("branch").make(checked, answers, branch, push=pushes))
-        output(made, _next_steps(made), as_json=as_json)
+        output(made, _next_steps(made, checked.record.remote or ""), as_json=as_json)
         return
     if take is not None:
         output(*_taken(take, answers), as_json=as_json)
@@ -151,14 +151,15 @@ def _exported(file: Path, queue: Any, answers: Any, classes: Sequence[str]) -> t
     ]
 
 
-def _next_steps(made: Mapping[str, Any]) -> Iterator[str]:
+def _next_steps(made: Mapping[str, Any], remote: str) -> Iterator[str]:
     where = "pushed" if made["pushed"] else "in this repository only"
     yield f"{made['branch']}: {made['added']} labels at {made['commit'][:10]}, {where}"
     chosen = made["images"] - made["random"]
     yield f"{made['random']} images drawn at random join all splits, {chosen} chosen ones train only"
-    yield f"judge them:  perennial run on-demand --rev {made['branch']} --watch"
-    yield f"or here:     git switch {made['branch']} && perennial run"
-    yield f"then merge:  git merge {made['branch']}"
+    place = f"{remote}/" if made["pushed"] else ""  # where a deployed run adds its commit
+    yield f"judge them:  git switch {made['branch']} && perennial run"
+    yield f"or deployed: perennial run on-demand --rev {made['branch']} --watch"
+    yield f"then merge:  {'git fetch && ' if place else ''}git merge {place}{made['branch']}"
 
 
 def _compared(answers: Any) -> tuple[list[dict[str, Any]], list[str]]:
@@ -170,9 +171,14 @@ def _compared(answers: Any) -> tuple[list[dict[str, Any]], list[str]]:
             "no labelled image has an answer of a candidate that differs; `perennial serve --shadow` makes some"
         )
     document = [{**asdict(each), "promote": each.promotes, "limit": module.PROMOTE} for each in duels]
-    return document, [
+    lines = [
         f"candidate {each.candidate} against {each.version}: {each.wins} right where the other is wrong, "
         f"{each.losses} the reverse, {each.neither} both wrong; e = {each.e:.3g}: "
         + ("promote" if each.promotes else f"go on; promote at e >= {module.PROMOTE:g}, valid at any peek")
         for each in duels
     ]
+    if any(each.promotes for each in duels):
+        lines.append(
+            "where it was trained: perennial promote; if the gate rejected it, --force NAME --because TEXT"
+        )
+    return document, lines

@@ -44,7 +44,6 @@ CONTRAST = """(() => {
     return (one + 0.05) / (other + 0.05);
   }));
 })()"""
-CODES = {"Backspace": 8, "Enter": 13, "Escape": 27, "Tab": 9}
 
 
 def kept(folder, classes, count=8):
@@ -110,10 +109,7 @@ def started(tmp_path):
 def press(page, *keys):
     """Press keys one after the other, each when the server has answered the last one."""
     for key in keys:
-        typed = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
-        code = CODES.get(key, ord(key[0].upper()))
-        for kind, text in (("keyDown", typed), ("keyUp", {})):
-            page.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
+        page.press(key)
         page.wait_for("document.body.dataset.busy !== 'true'")
 
 

@@ -37,6 +37,16 @@ def test_the_summary_gives_data_training_scores_and_decision(run):
     }
 
 
+def test_the_summary_compares_both_models_on_labelled_images_of_traffic(run):
+    scores = {"examples": 45, "accuracy": 0.86667, "low": 0.74, "high": 0.94}
+    finished.change(run.paths.metrics, slices={"traffic": {"random": scores}})
+    assert summary(run)["traffic"] == "0.8667 on 45 labelled images of the test split"
+    group = {"name": "traffic: random", "champion": 0.68889, "won": 10, "lost": 2}
+    champion = {"version": "v0.0.1", "accuracy": 0.9}
+    finished.change(run.paths.decision, champion=champion, comparison={"slices": [group]})
+    assert summary(run)["traffic"].endswith("; v0.0.1 has 0.6889: 10 won, 2 lost")
+
+
 CHAMPIONS = {
     "none": "none yet; `perennial promote` makes it this model",
     "another": "v0.0.1; `perennial promote` makes it this model",

@@ -1,6 +1,5 @@
 """The page that shows one image at a time and takes its label, and its server on this machine."""
 
-import logging
 import secrets
 import signal
 import socket
@@ -23,7 +22,6 @@ from perennial.operations.label import queue
 from perennial.operations.label.answers import Answers, Taken
 from perennial.operations.label.queue import Queue
 
-log = logging.getLogger(__name__)
 PAGE = "page.html.jinja"
 POLICY = (
     "default-src 'none'; img-src 'self' data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
@@ -186,7 +184,6 @@ def serve(labelling: Labelling, listener: socket.socket) -> None:
         uvicorn.Config(build(labelling), log_config=None, access_log=False, server_header=False, lifespan="off",
                        log_level="error", timeout_graceful_shutdown=2)
     )  # fmt: skip
-    log.info("open http://127.0.0.1:%d/ in a browser; Ctrl-C ends", listener.getsockname()[1])
     server.run([listener])
 
 

@@ -7,11 +7,13 @@ from perennial.base.choices import SPLITS
 from perennial.base.config import Config, advice
 from perennial.base.config.advice import Advice
 from perennial.base.errors import PerennialError
+from perennial.data.datasets.readers.labelled import COLUMN
 from perennial.data.records import manifest
-from perennial.model.evaluation.results import read_results
+from perennial.model.evaluation.results import RunResults, read_results
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.champion import is_champion
 
+DRAWN_AT_RANDOM = "random"  # images of traffic that may reach test
 CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 
 
@@ -33,11 +35,26 @@ def summary(config: Config) -> dict[str, Any]:
         "validation accuracy": "none held out" if training.accuracy is None else round(training.accuracy, 4),
         "test accuracy": round(metrics.accuracy, 4),
         "test loss": round(metrics.loss, 4),
+        **_traffic(results),
         "decision": f"{decision.verdict}: {'; '.join(decision.reasons)}",
         **_champion(config, passed=decision.promote),
         "model": str(paths.export),
         "report": str(paths.report),
     }
+
+
+def _traffic(results: RunResults) -> dict[str, str]:
+    """The score on labelled images of traffic in the test split, beside the champion's; empty without them."""
+    found = results.metrics.slices.get(COLUMN, {}).get(DRAWN_AT_RANDOM)
+    if found is None:
+        return {}
+    text = f"{found.accuracy:.4f} on {found.examples} labelled images of the test split"
+    compared = (results.decision.comparison or {}).get("slices", [])
+    for each in compared:
+        if each["name"] == f"{COLUMN}: {DRAWN_AT_RANDOM}":
+            name = getattr(results.decision.champion, "version", None) or "the champion"
+            text += f"; {name} has {each['champion']:.4f}: {each['won']} won, {each['lost']} lost"
+    return {"traffic": text}
 
 
 def _champion(config: Config, *, passed: bool) -> dict[str, str]:

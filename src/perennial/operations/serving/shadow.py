@@ -210,19 +210,26 @@ class Shadow:
             self._count("busy")
 
     def _run(self) -> None:
-        while batch := self._next():
-            try:
-                found: Answers | str = self._worker([each.image for each in batch])
-            except BrokenProcessPool:
-                found = "its process was killed"
-            except RuntimeError:  # the server stops
-                return
-            if self._closing:
-                return
-            if isinstance(found, str):
-                self._failed(found, len(batch))
-            else:
-                self._compare(batch, found)
+        self._use([])  # so that the candidate is loaded when the first images come
+        while not self._closing and (batch := self._next()):
+            self._use(batch)
+
+    def _use(self, batch: Sequence[Answered]) -> None:
+        """Let the candidate classify images, and compare its answers."""
+        try:
+            found: Answers | str = self._worker([each.image for each in batch])
+        except BrokenProcessPool:
+            found = "its process was killed"
+        except RuntimeError:  # the server stops
+            return
+        if self._closing:
+            return
+        if isinstance(found, str):
+            self._failed(found, len(batch))
+        elif batch:
+            self._compare(batch, found)
+        else:
+            log.info("loaded the candidate %s", found.version)
 
     def _next(self) -> list[Answered]:
         """Wait for images; empty at the end."""
@@ -296,7 +303,7 @@ def classify(state: dict[str, Any], images: Sequence[ImageSource]) -> Answers | 
         _look(state)
         loaded = state["loaded"]
         started = time.perf_counter()
-        outputs = loaded.classifier.outputs(images)
+        outputs = loaded.classifier.outputs(images) if images else []
     except state["versions"].ERRORS as error:
         return str(error) or type(error).__name__
     return Answers(loaded.number, loaded.classifier.classes, outputs, time.perf_counter() - started)
