@@ -213,7 +213,7 @@ FAILURES = {
     ),
     "rebuild differs": ("weekly", f"StageFailed: rebuild ended with exit code 4: v0.0.2 different: {WORDS}"),
 }
-NEWS = ("promoted", "rejected", "retraining-started", "approval-expired")
+NEWS = ("promoted", "rejected", "retraining-started", "drift", "approval-expired")
 ALERTS = """
 import os
 from perennial.orchestration.server.runs import alert

@@ -301,6 +301,8 @@ def _monitor_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     for rule in found["rules"]:
         off = "" if rule["limit"] not in {None, False} else " (no rule)"
         lines.append((rule["name"], f"{rule['seen']}{off}"))
+    words = found["traffic"]["words"] if found["traffic"] and not found["traffic"]["problem"] else []
+    lines += [("traffic" if number == 0 else "", line) for number, line in enumerate(words)]
     if found["source"]["state"] != "unreadable":  # else the rule's line reports it
         lines += [("not looked at", problem) for problem in found["problems"]]
     return [*lines, ("retrain", f"{'yes' if found['retrain'] else 'no'}: {found['reason']}")]

@@ -1,7 +1,9 @@
 """The flow `monitor` with a real server: one change of the source starts one retraining."""
 
+import json
 import os
 import sys
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,6 +101,64 @@ def test_the_artifact_shows_the_rules_in_a_table() -> None:
         "",
         "Not looked at: no access to https://x/y",
     ]
+
+
+TRAFFIC: dict[str, Any] = {
+    "problem": None,
+    "alarm": "2026-01-02T03:04:05.000+00:00",
+    "key": "0123/2026-01-02T03:04:05.000+00:00",
+    "words": ["200 images until 2026-01-02T03:04:05: ...", "ALARM since 2026-01-02T03:04:05: ..."],
+    "windows": [
+        {
+            "end": "2026-01-02T03:04:05.000+00:00",
+            "images": 200,
+            "distance": 0.05,
+            "threshold": 0.02,
+            "drifted": True,
+        }
+    ],
+}
+
+
+def test_the_artifact_shows_the_windows_of_traffic() -> None:
+    lines = markdown({**SEEN, "problems": [], "traffic": TRAFFIC}, None).splitlines()
+    assert lines[lines.index("## Traffic: alarm") :] == [
+        "## Traffic: alarm",
+        "200 images until 2026-01-02T03:04:05: ...  ",
+        "ALARM since 2026-01-02T03:04:05: ...  ",
+        "",
+        "| until | images | distance | expected at most |",
+        "| --- | --- | --- | --- |",
+        "| 2026-01-02 03:04 | 200 | 0.0500 | 0.0200: drift |",
+    ]
+
+
+REPORT = """
+import json, sys
+from perennial.orchestration.steps.monitor import report
+for key in sys.argv[2:]:
+    seen = json.loads(sys.argv[1])
+    seen["traffic"]["key"] = key
+    report(seen, None)
+"""
+
+
+@pytest.mark.slow
+def test_an_alarm_is_alerted_once_as_long_as_it_lasts(watched: Any, server: Server) -> None:
+    seen = json.dumps({**SEEN, "pipeline": "classifier", "traffic": TRAFFIC})
+    ours = {
+        "PREFECT_API_URL": server.url,
+        "PREFECT__RUNTIME__DEPLOYMENT__ID": "x",
+        "PREFECT__RUNTIME__FLOW_RUN__ID": str(uuid.uuid4()),
+    }
+    watched.run(sys.executable, "-c", REPORT, seen, "first", "first", "second", "second", **ours)
+
+    def alerts() -> int:
+        found = server.post("/events/filter", {"filter": {"event": {"name": ["perennial.drift"]}}})
+        return len(found["events"])
+
+    wait_until(lambda: alerts() == 2)
+    assert alerts() == 2
 
 
 def test_without_a_champion_it_says_so() -> None:

@@ -15,7 +15,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -152,7 +153,17 @@ def read(store: Store) -> Iterator[KeptImage]:
     """
     for entry, found in _ours(store):
         if found["sha256"] is None:
-            yield from _records(store, entry.key)
+            yield from records(store, entry.key)
+
+
+def record_keys(store: Store, since: str = "") -> list[str]:
+    """The objects with records, the oldest first; with `since`, from that one on: older days are not listed."""
+    days = [""]
+    if since:
+        first, last = date.fromisoformat(since[:10]), datetime.now(UTC).date()
+        days = [f"{first + timedelta(number)}/records/" for number in range((last - first).days + 1)]
+    listed = (_ours(store, day) for day in days)
+    return [entry.key for entry, found in chain(*listed) if not found["sha256"] and entry.key >= since]
 
 
 def images(store: Store) -> dict[str, str]:
@@ -188,33 +199,38 @@ def forget(store: Store, digests: Collection[str]) -> int:
 
 def _without(store: Store, entry: Entry, digests: Collection[str]) -> set[str]:
     """Replace the records in an object by those of other images; returns the images of those it removed."""
-    records = list(_records(store, entry.key))
-    others = [each for each in records if each.sha256 not in digests]
+    lines = records(store, entry.key)
+    others = [each for each in lines if each.sha256 not in digests]
     if not others:
         store.delete(entry.key)
-    elif len(others) < len(records):
+    elif len(others) < len(lines):
         day, _, name = entry.key.split("/")
         put_records(store, day, name.removesuffix(".jsonl"), others)
-    return {each.sha256 for each in records}.intersection(digests)
+    return {each.sha256 for each in lines}.intersection(digests)
 
 
-def _ours(store: Store) -> Iterator[tuple[Entry, "re.Match[str]"]]:
+def _ours(store: Store, prefix: str = "") -> Iterator[tuple[Entry, "re.Match[str]"]]:
     """The objects that servers have written, listed before any is changed."""
     with suppress(Missing):  # a folder that is made with the first image
-        yield from [(entry, found) for entry in store.list() if (found := KEY.fullmatch(entry.key))]
+        yield from [(entry, found) for entry in store.list(prefix) if (found := KEY.fullmatch(entry.key))]
 
 
-def _records(store: Store, key: str) -> list[KeptImage]:
+def records(store: Store, key: str) -> list[KeptImage]:
+    """The records in an object.
+
+    Raises:
+        DataError: a line is not valid; names the object and the line.
+    """
     content, _ = store.get_bytes(key)
-    records = []
+    found = []
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            records.append(_record(json.loads(line)))
+            found.append(_record(json.loads(line)))
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(
                 f"{store.url}/{key}: line {number} is no record of a kept image: {error}; remove the line"
             ) from error
-    return records
+    return found
 
 
 def _line(record: KeptImage) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from perennial.data.validation import drift
 from perennial.operations.monitor import newest
 from perennial.operations.monitor.newest import Newest
 from perennial.operations.monitor.rules import ChampionSeen, DriftSeen, New, Score, Seen, SourceSeen
+from perennial.operations.monitor.traffic import look as look_at_traffic
 from perennial.release.registry import revision
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.versions import Version
@@ -49,7 +50,14 @@ def look(config: Config, now: datetime | None = None) -> Seen:
         raise PerennialError(f"{opened.remote} cannot be reached: {opened.unreachable}; nothing was looked at")
     version = opened.registry.champion
     champion = _champion(version, now or datetime.now(UTC)) if version else None
-    seen = Seen(pipeline=config.record.artifact, champion=champion, source=SourceSeen(state="none"))
+    traffic = look_at_traffic(config, version)
+    seen = Seen(
+        pipeline=config.record.artifact,
+        champion=champion,
+        source=SourceSeen(state="none"),
+        traffic=traffic,
+        problems=[traffic.problem] if traffic and traffic.problem else [],
+    )
     if config.dataset.url is None:
         return seen
     before = _trained_on(opened, version)
@@ -65,8 +73,8 @@ def look(config: Config, now: datetime | None = None) -> Seen:
             new, problems = _new(config, version, listing, origin)
     except PerennialError as error:
         source = SourceSeen(state="unreadable", trained_on=before, problem=str(error))
-        return replace(seen, source=source, problems=[str(error)])
-    return replace(seen, new=new, problems=problems, tried=_tried(opened, current, version))
+        return replace(seen, source=source, problems=[*seen.problems, str(error)])
+    return replace(seen, new=new, problems=[*seen.problems, *problems], tried=_tried(opened, current, version))
 
 
 def _champion(version: Version, now: datetime) -> ChampionSeen:

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from perennial.base.config.release import MonitorConfig
 from perennial.base.project.pins import SourcePin
+from perennial.operations.monitor.traffic import TrafficSeen
 
 RuleName = Literal["source", "min_accuracy", "max_label_drift", "max_brightness_drift", "max_age_days"]
 State = Literal["none", "unchanged", "changed", "unreadable"]
@@ -75,6 +76,7 @@ class Seen:
     champion: ChampionSeen | None
     source: SourceSeen
     new: New | None = None
+    traffic: TrafficSeen | None = None
     tried: str | None = None  # rejected run on these objects, compared with this champion
     problems: list[str] = field(default_factory=list)  # why something could not be observed
 
@@ -124,7 +126,9 @@ def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
 
 
 def unmet(config: MonitorConfig, seen: Seen) -> bool:
-    """Whether the source or new examples, which a rule needs, could not be read."""
+    """Whether the source, new examples or traffic could not be read that a rule needs."""
+    if seen.traffic and seen.traffic.problem:
+        return True
     on_examples = (config.min_accuracy, config.max_label_drift, config.max_brightness_drift)
     if any(limit is not None for limit in on_examples):
         return bool(seen.problems)

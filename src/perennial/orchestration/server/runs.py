@@ -37,7 +37,7 @@ LATE = "its heartbeats were late or lost, but it is alive"
 TAG = "perennial"  # of every run of the project's flows
 PLACE, INSIDE = "repository ", "folder "  # starts of the tags that say where a run by hand works
 PAGE = 200  # the server's maximum per request
-Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired"]
+Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
 
 
 class Runs:

@@ -1,9 +1,11 @@
 """The flow `monitor`: check the rules, start one retraining per change, report the findings."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from prefect import get_client, get_run_logger, runtime
@@ -17,15 +19,18 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.variables import Variable
 
 from perennial.base.project.layout import Project
-from perennial.operations.prefect_api.owner import clash, normal, owner
+from perennial.operations.prefect_api.owner import clash, normal, of_checkout, owner
 from perennial.orchestration.server.runs import Ours, alert, due_now, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import call
 from perennial.orchestration.work.failures import ExitCode, StageFailed
 
 STARTED, BEFORE = "was started", "was started before, for the same change"
+SHOWN = 10  # windows of traffic
+DIGITS = 16  # of a digest in a name
 REASON = 500  # characters that the flow takes
 AT_WORK = "is active; the next check decides"
 RULES = {
@@ -91,8 +96,17 @@ def start(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
-    """Create the artifact `monitor`."""
+    """Create the artifact `monitor`, and send an alert of drift, once as long as it lasts."""
     create_markdown_artifact(markdown(seen, run), key="monitor", description="What the monitor saw last")
+    key = (seen.get("traffic") or {}).get("key")
+    if key is None or runtime.deployment.id is None:
+        return
+    ours = of_checkout(Path.cwd(), str(seen["pipeline"]))
+    whose = f"{normal(ours.repository)} {ours.folder} {ours.pipeline}"
+    name = f"perennial-drift-{hashlib.sha256(whose.encode()).hexdigest()[:DIGITS]}"
+    if Variable.get(name) != key:
+        alert("drift", "\n".join(seen["traffic"]["words"]))
+        Variable.set(name, key, overwrite=True)
 
 
 def require_all_seen(seen: Mapping[str, Any]) -> None:
@@ -123,9 +137,28 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
     lines += [
         *table(("", "seen", "rule"), rows),
         "",
+        *_traffic(seen.get("traffic")),
         *(f"Not looked at: {cell(problem)}" for problem in seen["problems"]),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _traffic(traffic: Mapping[str, Any] | None) -> list[str]:
+    """The windows of traffic as a table, and the last one in words."""
+    if traffic is None or traffic["problem"]:
+        return []
+    rows = [
+        (
+            each["end"][:16].replace("T", " "),
+            str(each["images"]),
+            f"{each['distance']:.4f}",
+            f"{each['threshold']:.4f}{': drift' if each['drifted'] else ''}",
+        )
+        for each in traffic["windows"][-SHOWN:]
+    ]
+    shown = table(("until", "images", "distance", "expected at most"), rows) if rows else []
+    title = "## Traffic: alarm" if traffic["alarm"] else "## Traffic"
+    return [title, *(f"{cell(line)}  " for line in traffic["words"]), "", *shown, ""]
 
 
 def _at_work(client: SyncPrefectClient, runs: FlowFilter, ours: Ours) -> FlowRun | None:

@@ -1,0 +1,274 @@
+"""Drift in the traffic that a server has kept: read in order, cut into windows, compared with the reference.
+
+What was found is kept in a file, with the place of the last record that it used, so that the next look reads
+only newer ones. A window has images that were drawn at random, each once, answered by the champion's export.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.documents import JsonFile
+from perennial.base.errors import DataError, PerennialError, redacted
+from perennial.base.runtime import child
+from perennial.base.storage import Missing, Store
+from perennial.data.sources.pin import copies_folder
+from perennial.model.export import reference as references
+from perennial.model.export.reference import Reference
+from perennial.model.export_layout import REFERENCE
+from perennial.operations.capture import place
+from perennial.operations.capture.place import KeptImage
+from perennial.operations.monitor.windows import ENOUGH, OF_LAST, Alarm, Content, Window, compare
+from perennial.release.registry import revision
+from perennial.release.registry.versions import Version
+
+MEASURE = "perennial.operations.monitor.measure"
+LOG = "traffic.log"  # of that program, in paths.work
+AT_ONCE = 6  # windows of one look, the newest: twice as many as an alarm needs
+REMEMBERED = 30  # windows
+DIGITS = 16  # of a digest in a name
+WINDOWS = TypeAdapter(list[Window])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficSeen:
+    """Windows of the champion's traffic, the newest last, and whether they are an alarm."""
+
+    place: str
+    windows: list[Window]
+    waiting: int  # images after the last window
+    size: int  # images of a window
+    alarm: str | None  # end of the window that raised it
+    key: str | None  # of the alarm: the same one as long as it lasts
+    words: list[str] = field(default_factory=list)  # what a person should know of it
+    missing: str | None = None  # why traffic cannot be compared
+    problem: str | None = None  # why it could not be read this time
+
+
+class State(JsonFile):
+    """What earlier looks found."""
+
+    windows: list[dict[str, Any]]
+    key: str = ""  # object of the last record that a window used
+    line: int = -1  # of that record
+
+
+class Record(NamedTuple):
+    """A record and its place."""
+
+    key: str
+    line: int
+    image: KeptImage
+
+
+def look(config: Config, version: Version | None) -> TrafficSeen | None:
+    """Compare the traffic of a version with its reference; None without monitor.traffic."""
+    if config.monitor.traffic is None:
+        return None
+    found = _look(config, config.monitor.traffic, version)
+    return replace(found, words=_in_words(found))
+
+
+def _in_words(seen: TrafficSeen) -> list[str]:
+    if said := seen.problem or seen.missing:
+        return [said]
+    waiting = f"{seen.waiting} of the {seen.size} images of the next window are in {seen.place}"
+    words = [*(seen.windows[-1].in_words() if seen.windows else ["no window yet"]), waiting]
+    if seen.alarm:
+        words.append(
+            f"ALARM since {seen.alarm[:19]}: {ENOUGH} of {OF_LAST} windows differ from the validation images; "
+            f"the same data would give the same model, so label some images: perennial label {seen.place}"
+        )
+    return words
+
+
+def _look(config: Config, url: str, version: Version | None) -> TrafficSeen:
+    empty = TrafficSeen(
+        place=redacted(url),
+        windows=[],
+        waiting=0,
+        size=config.monitor.traffic_window,
+        alarm=None,
+        key=None,
+    )
+    if version is None:
+        return replace(empty, missing="no champion yet")
+    folder = copies_folder(config) / "monitor" / "traffic"
+    try:
+        export = _reference(version, folder)
+    except PerennialError as error:
+        return replace(empty, problem=f"what the traffic of {version.name} is compared with: {error}")
+    try:
+        mark, reference = references.mark(export), references.load(export)
+    except DataError as error:
+        return replace(empty, missing=str(error).replace(str(export), f"the export of {version.name}"))
+    assert mark is not None
+    store = None
+    try:
+        store = place.open_place(url)
+        return _Place(config, version, store, mark, reference, folder).seen(empty)
+    except (PerennialError, OSError) as error:
+        return replace(empty, problem=f"traffic in {empty.place}: {error}")
+    finally:
+        if store is not None:
+            store.stop()
+
+
+def _reference(version: Version, folder: Path) -> Path:
+    """A folder with the reference of a version's export, which is fetched once.
+
+    Raises:
+        PerennialError: it cannot be fetched.
+    """
+    found, path = folder / version.commit, revision.paths(version.commit)["export"]
+    if (found / REFERENCE).exists():
+        return found
+    files.make_folder((found / REFERENCE).parent)
+    try:
+        revision.fetch_output(version.commit, f"{path}/{REFERENCE}", found / REFERENCE)
+    except PerennialError:  # also if the export has no such file
+        with tempfile.TemporaryDirectory(dir=found) as whole:
+            export = Path(whole) / "export"
+            revision.fetch_output(version.commit, path, export)
+            if (export / REFERENCE).exists():
+                raise
+        files.write_json(found / REFERENCE, {"missing": "an earlier version of perennial made it"})
+    return found
+
+
+class _Place:
+    """A place, and what is compared with it."""
+
+    def __init__(
+        self, config: Config, version: Version, store: Store, mark: str, reference: Reference, folder: Path
+    ) -> None:
+        self._config, self._version, self._store = config, version, store
+        self._mark, self._reference, self._size = mark, reference, config.monitor.traffic_window
+        named = json.dumps([mark, store.url, self._size])
+        self._file = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:DIGITS]}.json"
+
+    def seen(self, empty: TrafficSeen) -> TrafficSeen:
+        """Add new windows to the known ones."""
+        state = self._state()
+        windows = WINDOWS.validate_python(state.windows)
+        chunks, waiting = self._cut(self._thinned(self._newer(state)))
+        if chunks:
+            windows = [*windows, *self._compared(chunks)][-REMEMBERED:]
+            last = chunks[-1][-1]
+            files.make_folder(self._file.parent)
+            known = State(windows=WINDOWS.dump_python(windows, mode="json"), key=last.key, line=last.line)
+            files.write_json(self._file, known.model_dump(mode="json"))
+        since = Alarm.after(windows).since
+        return replace(
+            empty, windows=windows, waiting=waiting, alarm=since, key=since and f"{self._mark}/{since}"
+        )
+
+    def _state(self) -> State:
+        try:
+            return documents.read_checked(self._file, State, "it is computed again")
+        except DataError:
+            return State(windows=[])
+
+    def _newer(self, state: State) -> list[Record]:
+        """The records after the last window; of many, the newest ones."""
+        found = deque[Record]()
+        for key in reversed(place.record_keys(self._store, state.key)):
+            try:
+                records = place.records(self._store, key)
+            except Missing:  # removed meanwhile
+                continue
+            for line, image in reversed(list(enumerate(records))):
+                if (key, line) > (state.key, state.line) and self._fits(image):
+                    found.appendleft(Record(key, line, image))
+            if len(found) >= AT_ONCE * self._size:
+                break
+        return list(found)
+
+    def _fits(self, image: KeptImage) -> bool:
+        return image.reason == "random" and image.reference == self._mark and bool(image.top)
+
+    def _thinned(self, records: Sequence[Record]) -> Iterator[Record]:
+        """As many of those that were kept with a larger share as if all had the smallest one."""
+        least = min((each.image.probability for each in records), default=1.0)
+        for each in records:
+            drawn = hashlib.sha256(f"{each.key}:{each.line}".encode()).digest()
+            if int.from_bytes(drawn[:6]) < least / each.image.probability * 2**48:
+                yield each
+
+    def _cut(self, records: Iterable[Record]) -> tuple[list[list[Record]], int]:
+        """Cut records into whole windows of different images; also returns how many images are left."""
+        windows, names = list[list[Record]](), set[str]()
+        open_: list[Record] = []
+        for each in records:
+            if each.image.sha256 in names:
+                continue
+            names.add(each.image.sha256)
+            open_.append(each)
+            if len(open_) == self._size:
+                windows.append(open_)
+                open_, names = [], set()
+        return windows[-AT_ONCE:], len(open_)
+
+    def _compared(self, windows: Sequence[Sequence[Record]]) -> list[Window]:
+        """Compare windows with the reference; images are fetched and measured together, in one process."""
+        self._config.paths.work.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._config.paths.work, prefix="monitor-") as folder:
+            measured = self._measured([each for window in windows for each in window], Path(folder))
+        found = []
+        for window in windows:
+            known = [each for each in window if each.image.features or each.image.sha256 in measured]
+            values = [_values(each.image) or measured[each.image.sha256] for each in known]
+            if len(known) * 2 < self._size:  # the others were removed meanwhile
+                continue
+            features, brightness = zip(*values, strict=True)
+            found.append(
+                compare(
+                    Content(
+                        start=window[0].image.time,
+                        end=window[-1].image.time,
+                        features=np.stack(features),
+                        brightness=np.array(brightness, np.float32),
+                        classes=[each.image.top[0][0] for each in known],
+                    ),
+                    self._reference,
+                )
+            )
+        return found
+
+    def _measured(self, records: Sequence[Record], folder: Path) -> dict[str, tuple[Any, float]]:
+        """Features and brightness of images that the place has, by SHA-256."""
+        wanted = {each.image.sha256 for each in records if not each.image.features}
+        if not wanted:
+            return {}
+        there = {name: key for name, key in place.images(self._store).items() if name in wanted}
+        fetched = list[str]()
+        for name, key in there.items():
+            try:
+                self._store.get(key, folder / name, sha256=name)
+            except Missing:
+                continue
+            fetched.append(name)
+        if not fetched:
+            return {}
+        export, to = folder / "export", folder / "measured.npz"
+        revision.fetch_output(self._version.commit, revision.paths(self._version.commit)["export"], export)
+        job = {"export": str(export), "images": [str(folder / name) for name in fetched], "to": str(to)}
+        refused = {Path(file).name for file in child.call(MEASURE, job, self._config.paths.work / LOG)}
+        with np.load(to) as values:
+            taken = [name for name in fetched if name not in refused]
+            return dict(zip(taken, zip(values["features"], values["brightness"], strict=True), strict=True))
+
+
+def _values(image: KeptImage) -> tuple[Any, float] | None:
+    """Statistics that a record holds."""
+    return (image.values(), image.brightness or 0.0) if image.features else None
