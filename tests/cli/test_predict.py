@@ -12,7 +12,7 @@ from pathlib import Path
 
 import PIL.Image
 import pytest
-from support.inference import CLASSES, saved_as
+from support.inference import CLASSES, abstain, saved_as
 from support.raw import picture
 from typer.testing import CliRunner
 
@@ -167,6 +167,23 @@ def test_json_is_one_document_with_bad_images_in_it(command, classifier, mixed) 
     assert [Path(each["file"]).name for each in found if "error" in each] == [
         "001 empty.png", "001 half.jpg", "001 page.jpg",
     ]  # fmt: skip
+
+
+@pytest.fixture
+def doubtful(world, tmp_path):
+    """An export that is never sure enough."""
+    return abstain(Path(shutil.copytree(world.folder, tmp_path / "doubtful")), None)
+
+
+def test_what_the_model_is_not_sure_of_is_unknown(command, classifier, doubtful, photographs) -> None:
+    (file,) = photographs(1)
+    (known,) = classifier.predict(file)
+    classes = f"{known.label} {known.probability:.4f}"
+    assert command(file, model=doubtful).stdout == f"{file}: unknown ({classes})\n"
+    (found,) = json.loads(command(file, "--json", model=doubtful).stdout)
+    assert (found["answer"], found["classes"][0]["class"]) == ("unknown", known.label)
+    (row,) = csv.DictReader(io.StringIO(command(file, "--csv", model=doubtful).stdout))
+    assert (row["answer"], row["class"]) == ("unknown", known.label)
 
 
 def test_csv_has_a_row_for_each_class(command, mixed) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.parameters import change_params
 from support.scoring import World
 
 from perennial.base import documents
+from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
 from perennial.base.config.paths import PathsConfig
@@ -59,12 +61,12 @@ def calibrated(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return evaluated_in(tmp_path_factory.mktemp("calibrated"), world, **{"evaluate.calibrate": True})
 
 
-def evaluated_in(folder: Path, world: World, **values: object) -> Path:
+def evaluated_in(folder: Path, world: World, sizes: Mapping[Split, int] = SIZES, **values: object) -> Path:
     shutil.copy(ROOT / "params.yaml", folder)
     change_params(folder / "params.yaml", {"evaluate.batch_size": 50, **values})
     with contextlib.chdir(folder):
         config = load_config(Path("params.yaml"))
-        scoring.write_records(config.paths.records, world, SIZES)
+        scoring.write_records(config.paths.records, world, sizes)
         model_folder.save(config.paths.model, world.model, world.description)
         evaluate(config)
     return folder
@@ -128,11 +130,33 @@ def test_an_export_is_scored_as_it_was_calibrated(
     assert found.get("temperature") == (None if calibrate else 3)
 
 
+def test_what_is_not_sure_enough_is_unknown(world: World, tmp_path: Path) -> None:
+    sure = softmax(world.logits, axis=1).max(axis=1)
+    labels = world.logits.argmax(axis=1) + (sure < np.median(sure))  # wrong where it is less sure
+    options = {"evaluate.calibrate": True, "evaluate.max_error": 0.2}
+    sizes = {**SIZES, "validation": 100}
+    folder = evaluated_in(tmp_path, replace(world, labels=labels % 10), sizes, **options)
+    found = documents.read_json(folder / PATHS.metrics)["abstention"]
+    scored = predictions.read_top(folder / PATHS.predictions)
+    kept = scored.p >= found["threshold"]
+    assert 0 < found["answered"] == kept.sum() < SIZES["test"] == found["examples"]
+    assert found["wrong"] == (scored.predicted != scored.labels)[kept].sum()
+    assert found["error"] == found["wrong"] / found["answered"]
+    assert found["validation"]["examples"] == 100
+
+
+def test_a_threshold_that_validation_is_too_small_for_is_refused(config: Config) -> None:
+    change_params(Path("params.yaml"), {"evaluate.max_error": 0.2})
+    with pytest.raises(DataError, match="needs 14 validation examples or more, and there are 7"):
+        evaluate(load_config(Path("params.yaml")))
+    assert written(config) == set()
+
+
 def test_calibration_without_validation_examples_is_refused(config: Config, world: World) -> None:
     shutil.rmtree(config.paths.records)
     scoring.write_records(config.paths.records, world, {"train": 9, "test": 20})
     change_params(Path("params.yaml"), {"evaluate.calibrate": True})
-    with pytest.raises(DataError, match="needs validation examples"):
+    with pytest.raises(DataError, match="need validation examples"):
         evaluate(load_config(Path("params.yaml")))
     assert written(config) == set()
 

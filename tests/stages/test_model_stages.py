@@ -212,6 +212,18 @@ def test_the_export_has_the_temperature_of_its_evaluation(run: Config) -> None:
     assert found == {"temperature": expected}
 
 
+@pytest.mark.slow
+def test_the_export_has_the_threshold_of_its_evaluation(run: Config) -> None:
+    abstaining = changed(evaluate__max_error=0.2)
+    evaluate(abstaining)
+    export(abstaining)
+    found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
+    metrics = documents.read_json(run.paths.metrics)["abstention"]
+    assert found == {"abstention": {key: metrics[key] for key in ("max_error", "threshold")}}
+    assert documents.read_json(run.paths.export / export_layout.CARD)["abstention"] == metrics
+    assert "answer `unknown` below a confidence" in (run.paths.export / "README.md").read_text()
+
+
 def test_a_model_that_was_not_the_scored_one_is_not_exported(run: Config) -> None:
     before = contents(run.paths.export)
     train(changed(train__seed=9))

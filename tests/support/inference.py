@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from support.raw import picture
 
 import perennial
+from perennial.base import documents, files
 from perennial.base.config.data import ModelConfig
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.export import saved_model
+from perennial.model.export_layout import DESCRIPTION
 from perennial.model.inference.classifier import Classifier
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
@@ -74,6 +76,14 @@ def write_export(
     labels.write_text("".join(f"{number}:{name}\n" for number, name in enumerate(CLASSES)))
     saved_model.save(folder, model, description, (labels,), bandwidth)
     return World(model, pixels, folder)
+
+
+def abstain(export: Path, threshold: float | None) -> Path:
+    """Make an export answer unknown below a confidence; None: always."""
+    description = documents.read_json(export / DESCRIPTION)
+    abstention = {"max_error": 0.05, "threshold": threshold}
+    files.write_json(export / DESCRIPTION, {**description, "confidence": {"abstention": abstention}})
+    return export
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,8 @@ def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
         found.scores, predictions.classes, found.reliability(bins), config.evaluate, predictions.slices,
         found.calibration(bins),
     )  # fmt: skip
+    if (abstention := found.abstention()) is not None:
+        scores["abstention"] = abstention
     return {**scores, "split": predictions.split, "data": predictions.data, "model": predictions.model}
 
 
@@ -99,6 +101,9 @@ def _table(scores: dict[str, Any]) -> str:
     lines.append(f"{'ece':<12}{(calibration := scores['calibration'])['ece']:>9.4f}")
     if temperature := calibration.get("temperature"):
         lines[-1] += f"   {calibration['ece_before']:.4f} without the temperature {temperature:g}"
+    if abstention := scores.get("abstention"):
+        known = "{answered} of {examples}, {wrong} of them wrongly (max_error {max_error:g})"
+        lines.append(f"{'answered':<12}{abstention['coverage']:>9.4f}   {known.format(**abstention)}")
     width = max(len(name) for name in ("class", *scores["per_class"]))
     columns = ("precision", "recall", "f1")
     lines += ["", f"{'class':<{width}}{'examples':>10}" + "".join(f"{name:>11}" for name in columns)]

@@ -98,7 +98,8 @@ def _print(
     count = _Count()
     with _progress(len(images)) as (advance, report):
         named = _predictions(classifier, images, top, count, advance, report)
-        WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout)
+        abstains = classifier.threshold is not None
+        WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, abstains)
         sys.stdout.flush()
     return count
 
@@ -209,43 +210,48 @@ def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str]
         yield (lambda: shown.advance(task)), lambda text: console.print(f"predict: {text}", soft_wrap=True)
 
 
-def _write_lines(predictions: Named, stream: TextIO) -> None:
-    """Write one line per image: its name, and the classes with their probabilities."""
+def _write_lines(predictions: Named, stream: TextIO, _: bool) -> None:
+    """Write one line per image: its name, and the classes with their probabilities.
+
+    Below the model's threshold, the answer is `unknown`, and the classes stand in brackets.
+    """
     for file, answer in predictions:
         if not isinstance(answer, BadImage):
             classes = ", ".join(f"{each.label} {each.probability:.4f}" for each in answer.classes)
-            stream.write(printable(f"{file}: {classes}") + "\n")
+            answered = f"{answer.label} ({classes})" if answer.unknown else classes
+            stream.write(printable(f"{file}: {answered}") + "\n")
             stream.flush()
 
 
-def _write_json(predictions: Named, stream: TextIO) -> None:
+def _write_json(predictions: Named, stream: TextIO, abstains: bool) -> None:
     """Write a list with one object per image; bad images have an error."""
     before = "[\n"
     for file, answer in predictions:
-        stream.write(f"{before}  {json.dumps(_as_json(file, answer))}")
+        stream.write(f"{before}  {json.dumps(_as_json(file, answer, abstains))}")
         stream.flush()
         before = ",\n"
     stream.write("\n]\n" if before == ",\n" else "[]\n")
 
 
-def _write_csv(predictions: Named, stream: TextIO) -> None:
-    """Write a header, and one row for each class of each image."""
+def _write_csv(predictions: Named, stream: TextIO, abstains: bool) -> None:
+    """Write a header, and one row for each class of each image, with the answer if the model abstains."""
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
+    writer.writerow((*CSV_HEADER, "answer") if abstains else CSV_HEADER)
     for file, answer in predictions:
         if not isinstance(answer, BadImage):
             for rank, each in enumerate(answer.classes, 1):
-                writer.writerow((file, rank, each.label, each.index, each.probability))
+                row = (file, rank, each.label, each.index, each.probability)
+                writer.writerow((*row, answer.label) if abstains else row)
             stream.flush()
 
 
-def _as_json(file: str, answer: "Prediction | BadImage") -> dict[str, object]:
+def _as_json(file: str, answer: "Prediction | BadImage", abstains: bool) -> dict[str, object]:
     if isinstance(answer, BadImage):
         return {"file": file, "error": answer.reason}
     classes = [
         {"class": each.label, "index": each.index, "probability": each.probability} for each in answer.classes
     ]
-    return {"file": file, "classes": classes}
+    return {"file": file, **({"answer": answer.label} if abstains else {}), "classes": classes}
 
 
 WRITERS = {

@@ -46,6 +46,7 @@ def evaluate(config: Config) -> None:
         result, audit = result.without(chosen), unbiased.score(int(right.sum()), len(right))
     scores = result.scores
     _write(config, result, audit)
+    _log_abstention(result)
     log.info(
         "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
         scores.examples, ", ".join(names), time.monotonic() - started,
@@ -70,6 +71,24 @@ def _audited(config: Config) -> NDArray[np.bool_]:
     return chosen
 
 
+def _log_abstention(result: SplitResult) -> None:
+    if (found := result.abstention()) is None:
+        return
+    if found["threshold"] is None:
+        log.warning(
+            "the answer to every image is unknown: from no confidence are at most %g of the answers wrong "
+            "(evaluate.max_error) on %d validation examples, so the gate rejects this model",
+            found["max_error"], found["validation"]["examples"],
+        )  # fmt: skip
+        return
+    log.info(
+        "answers %d of %d test examples, %d of them wrongly; the others are unknown, with a confidence below "
+        "%g (evaluate.max_error %g, from %d validation examples)",
+        found["answered"], found["examples"], found["wrong"], found["threshold"], found["max_error"],
+        found["validation"]["examples"],
+    )  # fmt: skip
+
+
 def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> None:
     """Write all files; metrics last, since they name the model and data of the others.
 
@@ -77,7 +96,11 @@ def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None)
     """
     predictions, scores, paths = result.predictions, result.scores, config.paths
     bins = config.evaluate.calibration_bins
-    reliability, temperature = result.reliability(bins), result.calibration(bins)
+    reliability, temperature, abstention = (
+        result.reliability(bins),
+        result.calibration(bins),
+        result.abstention(),
+    )
     judged, _ = predictions.judged()
     found = metrics.compute(scores, judged.classes, reliability, config.evaluate, judged.slices, temperature)
     counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
@@ -99,5 +122,5 @@ def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None)
     # For `dvc metrics` and `dvc exp show`, which show a column for each value.
     shown = {"accuracy": scores.accuracy, "loss": scores.loss, "calibration_error": reliability.ece}
     files.write_json(paths.scores, shown)
-    more = {} if audit is None else {"audit": audit}
+    more = {name: value for name, value in (("audit", audit), ("abstention", abstention)) if value is not None}
     files.write_json(paths.metrics, {**found, **more, "data": predictions.data, "model": predictions.model})

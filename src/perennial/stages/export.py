@@ -30,7 +30,7 @@ from perennial.model.export import features, formats, model_card, parity, saved_
 from perennial.model.export.parity import FormatReport, Job
 from perennial.model.export.reference import Reference
 from perennial.model.models import model_folder
-from perennial.model.models.model_folder import Confidence, Description
+from perennial.model.models.model_folder import Abstention, Confidence, Description
 
 log = logging.getLogger(__name__)
 LOG = "parity.log"  # of the process that compares predictions
@@ -91,9 +91,13 @@ def _card(config: Config, description: Description, data: Manifest) -> tuple[dic
         export=config.export,
         dataset=config.dataset,
     )
-    if (temperature := metrics.calibration.temperature) is None:
+    found = Confidence(temperature=metrics.calibration.temperature)
+    if (abstention := metrics.abstention) is not None:
+        chosen = Abstention(max_error=abstention.max_error, threshold=abstention.threshold)
+        found = found.model_copy(update={"abstention": chosen})
+    if found == Confidence():
         return card, description
-    return card, description.model_copy(update={"confidence": Confidence(temperature=temperature)})
+    return card, description.model_copy(update={"confidence": found})
 
 
 def _metrics(config: Config, description: Description) -> Metrics:

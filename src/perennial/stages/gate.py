@@ -147,6 +147,15 @@ def _checks(
         accuracy = candidate.metrics.accuracy
         yield _compared("min_accuracy", "test accuracy", accuracy, limits.min_accuracy, least=True)
     yield from _limits(candidate, scores, limits)
+    if (abstention := candidate.metrics.abstention) is not None:
+        some = abstention.threshold is not None
+        reason = f"at most {abstention.max_error:g} of its answers are wrong (evaluate.max_error) from "
+        reason += (
+            f"a confidence of {abstention.threshold:g}" if some else "no confidence: it would answer nothing"
+        )
+        yield Judged(
+            Check(name="max_error", value=abstention.error, limit=abstention.max_error, passed=some), reason
+        )
     if champion is None:
         return
     same = champion.model == candidate.metrics.model

@@ -19,6 +19,7 @@ def evaluation() -> Callable[..., EvaluateConfig]:
             "confidence_level": 0.95,
             "audit_fraction": 0.0,
             "calibrate": False,
+            "max_error": None,
         }
         return EvaluateConfig.model_validate({**usual, **values})
 

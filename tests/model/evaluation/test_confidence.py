@@ -1,4 +1,4 @@
-"""The temperature that makes confidence mean what it says, and when it cannot be fitted."""
+"""Temperature and threshold: what they promise, and when they cannot be fitted."""
 
 import logging
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
+from scipy.stats import binomtest
 
+from perennial.base.errors import DataError
 from perennial.model.evaluation import confidence
 
 CLASSES = 5
@@ -56,3 +58,51 @@ def test_a_model_that_is_always_wrong_gets_the_highest_temperature(caplog: pytes
     with caplog.at_level(logging.INFO):
         assert confidence.fit_temperature(logits, logits.argmin(axis=1)) == confidence.HIGHEST
     assert "the limit" in caplog.text
+
+
+def test_answers_keep_the_stated_error_in_at_least_95_of_100_models() -> None:
+    """Of a model that is right as often as it says; temperature and threshold are from the same examples."""
+    most, broken, none = 0.1, 0, 0
+    for seed in range(200):
+        logits, labels = drawn(400, 2.0, seed)
+        probabilities = softmax(logits / confidence.fit_temperature(logits, labels), axis=1)
+        correct = probabilities.argmax(axis=1) == labels
+        threshold = confidence.fit_threshold(probabilities.max(axis=1), correct, most)
+        if threshold is None:
+            none += 1
+            continue
+        further, truth = drawn(4000, 2.0, seed + 1000)
+        sure = softmax(further / confidence.fit_temperature(logits, labels), axis=1)
+        error = confidence.answered(sure.max(axis=1), sure.argmax(axis=1) == truth, threshold).error
+        broken += error is not None and error > most
+    assert none < 60
+    assert binomtest(broken, 200, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_a_threshold_is_the_lowest_of_which_the_limit_is_kept() -> None:
+    sure = np.repeat(np.float32([0.99, 0.9, 0.6]), 200)
+    correct = np.ones(600, np.bool_)
+    correct[[250, 410, 420, 430, 440, 450, 460, 470, 480, 490, 500, 510, 520, 530, 540, 550]] = False
+    assert 0.6 < confidence.fit_threshold(sure, correct, 0.02) <= 0.9
+    assert confidence.fit_threshold(sure, correct, 0.1) == 0
+
+
+def test_a_model_that_is_often_wrong_answers_nothing() -> None:
+    sure, correct = np.full(500, 0.99, np.float32), np.arange(500) % 3 > 0
+    assert confidence.fit_threshold(sure, correct, 0.05) is None
+    found = confidence.answered(sure, correct, None)
+    assert (found.answered, found.coverage, found.error) == (0, 0, None)
+
+
+@pytest.mark.parametrize(("most", "least"), [(0.5, 5), (0.05, 59), (0.01, 299)])
+def test_as_many_right_examples_as_are_needed_suffice(most: float, least: int) -> None:
+    assert confidence.needed(most) == least
+    for examples, threshold in ((least, 0), (least - 1, None)):
+        sure, correct = np.full(examples, 0.7, np.float32), np.ones(examples, np.bool_)
+        assert confidence.fit_threshold(sure, correct, most) == threshold
+
+
+def test_too_few_examples_are_refused_with_what_they_can_show() -> None:
+    with pytest.raises(DataError, match=r"needs 299 validation .* are 144; .* set it to 0\.0206 or more"):
+        confidence.require_enough(144, 0.01)
+    confidence.require_enough(144, 0.0206)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.exports import list_files
-from support.inference import CLASSES, write_export
+from support.inference import CLASSES, abstain, write_export
 from support.raw import picture
 
 import perennial
@@ -51,6 +51,16 @@ def test_only_a_line_feed_ends_the_name_of_a_class(export) -> None:
     lines = "".join(f"{number}:{name}\n" for number, name in enumerate(names))
     (export / "assets" / "labels.txt").write_bytes(lines.encode())
     assert perennial.load(export).classes == names
+
+
+def test_an_answer_below_the_threshold_is_unknown(classifier, export) -> None:
+    images = [picture(number, 24) for number in range(4)]
+    known = classifier.predict(images)
+    threshold = np.mean(sorted(each.probability for each in known)[-2:])
+    found = perennial.load(abstain(export, float(threshold))).predict(images)
+    assert [each.unknown for each in found] == [each.probability < threshold for each in known]
+    assert [each.label for each in found if each.unknown] == ["unknown"] * 3
+    assert [each.classes for each in found] == [each.classes for each in known]
 
 
 def test_large_images_are_reduced_as_in_the_records_of_the_model(export) -> None:

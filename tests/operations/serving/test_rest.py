@@ -2,17 +2,19 @@
 
 import base64
 import re
+import shutil
 import socket
 import struct
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import numpy as np
 import orjson
 import PIL.Image
 import pytest
 from operations.serving.served import MODEL, b64, expected, serving
-from support.inference import CLASSES, saved_as
+from support.inference import CLASSES, abstain, saved_as
 from support.raw import encoded, picture
 
 from perennial.base import files
@@ -61,6 +63,29 @@ def test_classify_answers_names_the_most_probable_first(client, classifier) -> N
     (prediction,) = classifier.predict(JPEG, top=3)
     assert [label for label, _ in found] == [each.label for each in prediction.classes]
     assert [share for _, share in found] == pytest.approx([each.probability for each in prediction.classes])
+
+
+def test_what_the_model_is_not_sure_of_is_unknown(world, classifier, tmp_path) -> None:
+    images = [JPEG, PNG]
+    known = classifier.predict(images)
+    threshold = np.mean(sorted(each.probability for each in known)[-2:])
+    answers = [each.label if each.probability >= threshold else "unknown" for each in known]
+    with serving(abstain(Path(shutil.copytree(world.folder, tmp_path / "export")), float(threshold))) as (
+        _,
+        client,
+    ):
+        found = client.post(PREDICT, json={"instances": [*map(b64, images)]}).json()
+        named = client.post(
+            f"{MODEL}:classify", json={"examples": [{"image": each} for each in map(b64, images)]}
+        ).json()
+        metrics = client.get("metrics").text
+    assert found["answers"] == named["answers"] == answers
+    assert [row["classes"] for row in found["predictions"]] == [each.index for each in known]
+    assert "perennial_unknown_images_total 2.0" in metrics
+
+
+def test_a_model_that_answers_every_image_lists_no_answers(client) -> None:
+    assert "answers" not in client.post(PREDICT, json=FORMS["files"]).json()
 
 
 def test_status_and_metadata_name_the_version(client, world) -> None:

@@ -25,6 +25,13 @@ class EvaluateConfig(Section):
     calibrate: bool = option(
         False, "fit a temperature on the validation split, so that a confidence of 0.9 is right 9 times in 10"
     )
+    max_error: float | None = option(
+        None,
+        "maximum share of wrong answers: predict and serve say unknown to images below a confidence that the "
+        "validation split gives; null: all are answered",
+        ge=0.0001,
+        le=0.5,
+    )
 
 
 class CardConfig(Section):

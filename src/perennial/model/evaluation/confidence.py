@@ -1,23 +1,55 @@
-"""Make confidence mean what it says, by a temperature fitted on the validation split.
+"""Make confidence mean what it says: a temperature, and a threshold below which the answer is unknown.
 
-Networks are surer than they are right, the more so the longer they train. Their logits are divided by one
-number, the temperature, which leaves every prediction as it is and changes only how sure it is. It is fitted on
-validation examples, which neither trained the weights nor are scored.
+Both come from validation examples, which neither trained the weights nor are scored. Networks are surer than
+they are right, the more so the longer they train. Their logits are divided by one number, the temperature,
+which leaves every prediction as it is and changes only how sure it is.
 
-Source: C. Guo et al., On Calibration of Modern Neural Networks, 2017.
+The threshold holds while images resemble the validation images, and for all answers together, not for each
+class or confidence.
+
+Sources: C. Guo et al., On Calibration of Modern Neural Networks, 2017. Y. Geifman and R. El-Yaniv, Selective
+Classification for Deep Neural Networks, 2017. A. Angelopoulos et al., Learn then Test, 2021 (fixed-sequence
+testing).
 """
 
 import logging
+import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import softmax
+from scipy.special import expit, softmax
+
+from perennial.base.errors import DataError
+from perennial.model.evaluation import intervals
 
 log = logging.getLogger(__name__)
 LOWEST, HIGHEST = 0.2, 10.0  # temperatures
 DIGITS = 4  # significant ones of a temperature: the order of sums on several devices must not show
 BLOCK = 1 << 20  # logits in double precision at once
+RISK = 0.05  # of a threshold under which more of the answers are wrong than was stated
+# Fixed before any example is seen, as the proof needs; closer together where a network is sure.
+GRID = (*(float(f"{each:.6g}") for each in expit(np.arange(14, -7, -0.25))), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """What became of examples under a threshold."""
+
+    examples: int
+    answered: int
+    wrong: int  # of those answered
+
+    @property
+    def coverage(self) -> float:
+        """The share of the examples that is answered, 0..1."""
+        return self.answered / self.examples
+
+    @property
+    def error(self) -> float | None:
+        """The share of the answers that is wrong, 0..1; None without answers."""
+        return self.wrong / self.answered if self.answered else None
 
 
 def fit_temperature(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
@@ -59,3 +91,54 @@ def _slope(logits: NDArray[np.float32], labels: NDArray[np.int64], inverse: floa
         expected = (softmax(inverse * block, axis=1) * block).sum(axis=1)
         total += float((expected - block[np.arange(len(block)), labels[start : start + rows]]).sum())
     return total
+
+
+def needed(max_error: float) -> int:
+    """The fewest validation examples that, all of them right, can show an error of at most this."""
+    return math.ceil(math.log(RISK) / math.log1p(-max_error))
+
+
+def require_enough(examples: int, max_error: float) -> None:
+    """Check that the validation split is large enough to show an error of at most `max_error`.
+
+    Raises:
+        DataError: no model could; says what this many examples can show.
+    """
+    if examples < (least := needed(max_error)):
+        shown = math.ceil(1e4 * -math.expm1(math.log(RISK) / examples)) / 1e4
+        raise DataError(
+            f"evaluate.max_error {max_error:g} needs {least} validation examples or more, and there are "
+            f"{examples}; nothing was written; set it to {shown:g} or more, or hold out more "
+            "(dataset.validation_fraction)"
+        )
+
+
+def fit_threshold(
+    confidence: NDArray[np.float32], correct: NDArray[np.bool_], max_error: float
+) -> float | None:
+    """The lowest confidence from which answers keep an error; None if they do from none. Arrays are [N].
+
+    With a probability of 95 % over the draw of the examples, at most `max_error` of the answers to further such
+    images are wrong. Each threshold of a fixed grid is tested from the strictest on, by the one-sided limit of
+    Clopper and Pearson, and the first that fails ends the search: so each test may use the whole 5 %. It starts
+    where there are enough examples to pass at all, which depends on confidences alone.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    mistakes = np.concatenate([[0], np.cumsum(~correct[order])])
+    # In double precision, as the thresholds are compared where images are classified.
+    answered = np.searchsorted(-confidence[order].astype(np.float64), -np.array(GRID), side="right")
+    found = None
+    for threshold, count in zip(GRID, answered.tolist(), strict=True):
+        if count < needed(max_error):
+            continue
+        # The upper end of a two-sided interval with twice the risk.
+        if intervals.share(int(mistakes[count]), count, 1 - 2 * RISK)[1] > max_error:
+            break
+        found = threshold
+    return found
+
+
+def answered(confidence: NDArray[np.float32], correct: NDArray[np.bool_], threshold: float | None) -> Answered:
+    """Count what becomes of examples under a threshold; without one, none is answered."""
+    kept = np.zeros(len(correct), np.bool_) if threshold is None else confidence >= np.float64(threshold)
+    return Answered(examples=len(correct), answered=int(kept.sum()), wrong=int((kept & ~correct).sum()))

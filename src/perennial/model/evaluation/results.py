@@ -73,6 +73,24 @@ class Calibration(JsonFile):
     temperature: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
 
 
+class AnsweredCounts(JsonFile):
+    """What becomes of examples of a model that abstains."""
+
+    examples: int
+    answered: int
+    wrong: int  # of those answered
+
+
+class AbstentionMetrics(AnsweredCounts):
+    """To which images a model says unknown, and what that does on the test split."""
+
+    max_error: Share  # of the answers
+    threshold: Share | None  # confidence from which it answers; None: from none
+    coverage: Share  # share of the examples that is answered
+    error: Share | None  # share of the answers that is wrong; None without any
+    validation: AnsweredCounts | None = None  # on which the threshold was chosen
+
+
 class UnbiasedScore(JsonFile):
     """The score of a champion on test examples that played no part in choosing it, with its 95 % interval."""
 
@@ -91,6 +109,7 @@ class MainMetrics(JsonFile):
     examples: int
     data: str  # digest of the manifest
     model: str  # digest of the weights
+    abstention: AbstentionMetrics | None = None  # None: it answers every image
 
 
 class Metrics(MainMetrics):

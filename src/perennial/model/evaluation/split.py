@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -22,10 +22,11 @@ from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
 from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices
+from perennial.model.evaluation.confidence import Answered
 from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores, NonFinite
-from perennial.model.models.model_folder import Confidence, Description
+from perennial.model.models.model_folder import Abstention, Confidence, Description
 
 NAMED = 3  # weights in an error message
 
@@ -37,7 +38,8 @@ class SplitResult:
     dataset: str
     predictions: Predictions
     scores: ExampleScores
-    confidence: Confidence | None = None  # that the model was calibrated with
+    confidence: Confidence | None = None  # that the model has from its validation split
+    validation: Answered | None = None  # on which the threshold of `confidence` was chosen here
     before: NDArray[np.float32] | None = None  # [N], largest probabilities without it
 
     def without(self, audit: NDArray[np.bool_]) -> Self:
@@ -57,10 +59,23 @@ class SplitResult:
 
     def calibration(self, bins: int) -> dict[str, float]:
         """The temperature, and the ECE without it; empty for a model that was not calibrated."""
-        if self.confidence is None or self.before is None:
+        temperature = None if self.confidence is None else self.confidence.temperature
+        if temperature is None or self.before is None:
             return {}
-        ece = self._reliability(self.before, bins).ece
-        return {"temperature": self.confidence.temperature, "ece_before": ece}
+        return {"temperature": temperature, "ece_before": self._reliability(self.before, bins).ece}
+
+    def abstention(self) -> dict[str, Any] | None:
+        """To which images the model says unknown, as `results.AbstentionMetrics`; None if it answers all."""
+        if self.confidence is None or (chosen := self.confidence.abstention) is None:
+            return None
+        judged, _ = self.predictions.judged()
+        correct = judged.probabilities.argmax(axis=1) == judged.labels
+        found = confidence.answered(judged.probabilities.max(axis=1), correct, chosen.threshold)
+        validation = {"validation": asdict(self.validation)} if self.validation else {}
+        return {
+            **chosen.model_dump(), **asdict(found), "coverage": found.coverage, "error": found.error,
+            **validation,
+        }  # fmt: skip
 
     def _reliability(self, probabilities: NDArray[np.float32], bins: int) -> Reliability:
         judged, _ = self.predictions.judged()
@@ -78,23 +93,24 @@ def evaluate(
 ) -> SplitResult:
     """Evaluate the model that `load` returns on a split of the records, on one device or several.
 
-    `fit`: calibrate it on the validation split if the parameters say so; an export is as it was calibrated.
+    `fit`: fit its confidence on the validation split if the parameters say so; that of an export is fixed.
 
     Raises:
         DataError: the records are not valid, the split is empty, or its classes or images are not the model's.
         NonFinite: a weight or a logit is NaN or infinite.
     """
     folder = config.paths.records
-    data, fit = require_split(folder, split), fit and config.evaluate.calibrate
+    data, options = require_split(folder, split), config.evaluate
+    fit = fit and (options.calibrate or options.max_error is not None)
     if fit:
-        _require_validation(folder)
+        _require_validation(config)
     model, description = load()
     require_finite(model)
     label_map, classes = LabelMap.of(description.options), description.classes
     if classes != (known := label_map.classes(data)):
         raise DataError(f"the model has the classes {classes}, {folder} has {known}")
     examples, predict = data.splits[split].examples, inference.on_devices(model, description, devices)
-    fitted = _fitted(config, data, description, predict) if fit else description.confidence
+    fitted, validation = _fitted(config, data, description, predict) if fit else (description.confidence, None)
     probabilities, before = np.empty((examples, len(classes)), np.float32), np.empty(examples, np.float32)
     logits = _logits(config, data, split, description, predict)
     filled = _fill(probabilities, logits, before, None if fitted is None else fitted.factor)
@@ -111,8 +127,9 @@ def evaluate(
         slices=slices.find(further.names, further.rows) if further else (),
     )
     return SplitResult(
-        dataset=data.dataset, predictions=predictions, scores=scores, confidence=fitted, before=before
-    )
+        dataset=data.dataset, predictions=predictions, scores=scores, confidence=fitted, before=before,
+        validation=validation,
+    )  # fmt: skip
 
 
 def require_finite(model: keras.Model) -> None:
@@ -143,18 +160,21 @@ def require_split(folder: Path, split: Split) -> Manifest:
     return integrity.require_valid(folder, (split,))
 
 
-def _require_validation(folder: Path) -> None:
-    """Check that the records have a valid validation split.
+def _require_validation(config: Config) -> None:
+    """Check that the records have a valid validation split that is large enough.
 
     Raises:
-        DataError: it has no examples, or is not valid.
+        DataError: it has too few examples, or is not valid.
     """
+    folder, most = config.paths.records, config.evaluate.max_error
     known = manifest.load(folder).splits
     if "validation" not in known or not known["validation"].examples:
         raise DataError(
-            f"evaluate.calibrate needs validation examples, and {folder} has none; nothing was written; set "
-            "dataset.validation_fraction, or calibrate: false"
+            f"evaluate.calibrate and max_error need validation examples, and {folder} has none; nothing was "
+            "written; set dataset.validation_fraction, or calibrate: false and max_error: null"
         )
+    if most is not None:
+        confidence.require_enough(known["validation"].examples, most)
     integrity.require_valid(folder, ("validation",))
 
 
@@ -171,13 +191,24 @@ def _logits(
         yield from inference.logits(predict, batches)
 
 
-def _fitted(config: Config, data: Manifest, description: Description, predict: inference.Predict) -> Confidence:
-    """Calibrate a model on the validation split."""
+def _fitted(
+    config: Config, data: Manifest, description: Description, predict: inference.Predict
+) -> tuple[Confidence, Answered | None]:
+    """Fit the confidence of a model on the validation split; also what its threshold does there, if any."""
     examples = data.splits["validation"].examples
     every = np.empty((examples, len(description.classes)), np.float32)
     logits = _logits(config, data, "validation", description, predict)
     scores = scoring.score(_keep(every, logits), classes=every.shape[1], examples=examples)
-    return Confidence(temperature=confidence.fit_temperature(every, scores.labels))
+    temperature = confidence.fit_temperature(every, scores.labels) if config.evaluate.calibrate else None
+    fitted, most = Confidence(temperature=temperature), config.evaluate.max_error
+    if most is None:
+        return fitted, None
+    if fitted.factor is not None:
+        every *= fitted.factor
+    sure, correct = softmax(every, axis=1).max(axis=1), scores.predicted == scores.labels
+    threshold = confidence.fit_threshold(sure, correct, most)
+    chosen = Abstention(max_error=most, threshold=threshold)
+    return fitted.model_copy(update={"abstention": chosen}), confidence.answered(sure, correct, threshold)
 
 
 def _keep(every: NDArray[np.float32], batches: Iterable[inference.Logits]) -> Iterator[inference.Logits]:

@@ -62,6 +62,7 @@ def model_card(
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
         "unbiased": scores["audit"],
+        **({} if metrics.abstention is None else {"abstention": scores["abstention"]}),
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
         "training": {
             "step": training.step,

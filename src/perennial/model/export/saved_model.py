@@ -94,7 +94,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # The auxiliary classifier is only for training.
         logits = tf.cast(self._logits(images), tf.float32)
-        if self._confidence is not None:
+        if self._confidence is not None and self._confidence.factor is not None:
             logits *= self._confidence.factor
         return {
             "classes": tf.argmax(logits, axis=-1, output_type=tf.int64),

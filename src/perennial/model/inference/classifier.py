@@ -20,6 +20,7 @@ from perennial.data.images.header import header
 from perennial.model.inference import inputs
 from perennial.model.inference.inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
 
+UNKNOWN = "unknown"
 ON_BAD_IMAGE = ("fail", "skip")
 # One batch is decoded while the model processes another; on a GPU, batches take turns.
 WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
@@ -45,11 +46,12 @@ class Prediction:
 
     classes: tuple[Class, ...]  # the most probable ones, most probable first
     probabilities: Probabilities  # of all classes, in the order of the model's outputs
+    unknown: bool = False  # whether the model is less sure than its threshold, below which it gives no answer
 
     @property
     def label(self) -> str:
-        """The name of the most probable class."""
-        return self.classes[0].label
+        """The answer: the name of the most probable class, or `unknown`."""
+        return UNKNOWN if self.unknown else self.classes[0].label
 
     @property
     def index(self) -> int:
@@ -69,6 +71,20 @@ class Statistics(NamedTuple):
     brightness: NDArray[np.float32]  # [N], 0..255
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportFacts:
+    """What an export says of itself besides its classes."""
+
+    transparency: Transparency = "drop"  # what became of transparent pixels in the records it was trained on
+    max_side: int | None = None  # pixels of the longer side to which larger images were reduced there
+    reference: str | None = None  # mark of what `statistics` can be compared with
+    # Probability below which the answer is `unknown`, 0..1, infinite if it always is; None: it never is.
+    threshold: float | None = None
+
+
+PLAIN = ExportFacts()
+
+
 class Classifier:
     """The model of an export, with the names of its classes.
 
@@ -78,9 +94,7 @@ class Classifier:
         workers: threads.
         batch_pixels: largest batch of decoded images.
         budget: pixels that all workers together decode at a time, up to 30 bytes each.
-        transparency: what becomes of transparent pixels, as in the records that the model was trained on.
-        max_side: pixels of the longer side to which larger images are reduced, as in these records; or None.
-        reference: mark of what `statistics` can be compared with; None if there is nothing.
+        facts: what the export says of itself.
     """
 
     def __init__(
@@ -91,11 +105,9 @@ class Classifier:
         workers: int = WORKERS,
         batch_pixels: int = BATCH_PIXELS,
         budget: PixelBudget | None = None,
-        transparency: Transparency = "drop",
-        max_side: int | None = None,
-        reference: str | None = None,
+        facts: ExportFacts = PLAIN,
     ) -> None:
-        self.classes = tuple(classes)
+        self.classes, self.threshold, self.reference = tuple(classes), facts.threshold, facts.reference
         self._model = model  # keep a reference: the signatures do not hold the weights
         self._classify = model.signatures["classify_bytes"]
         # Height and width of the images that it takes; None if any size is allowed.
@@ -103,8 +115,7 @@ class Classifier:
         self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
         self._workers, self._batch_pixels = workers, batch_pixels
         self._budget = budget or PixelBudget()
-        self._transparency, self._max_side = transparency, max_side
-        self.reference = reference
+        self._transparency, self._max_side = facts.transparency, facts.max_side
 
     @overload
     def predict(
@@ -178,6 +189,12 @@ class Classifier:
                 _require_finite(each)
         return outputs
 
+    def answers(self, outputs: Iterable[Probabilities | BadImage]) -> list[str] | None:
+        """The answer for each output, empty for a bad image; None if the model answers every image."""
+        if self.threshold is None:
+            return None
+        return ["" if isinstance(each, BadImage) else self._answer(each) for each in outputs]
+
     def encoded(self, image: ImageSource) -> bytes:
         """Read an image as the model gets it: PNG or JPEG, as a record would hold it.
 
@@ -206,7 +223,15 @@ class Classifier:
             Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
             for index in np.argsort(-probabilities, kind="stable")[:top].tolist()
         )
-        return Prediction(classes=tuple(classes), probabilities=probabilities)
+        return Prediction(
+            classes=tuple(classes), probabilities=probabilities, unknown=self._is_unknown(probabilities)
+        )
+
+    def _answer(self, probabilities: Probabilities) -> str:
+        return UNKNOWN if self._is_unknown(probabilities) else self.classes[int(probabilities.argmax())]
+
+    def _is_unknown(self, probabilities: Probabilities) -> bool:
+        return self.threshold is not None and float(probabilities.max()) < self.threshold
 
     def _batch(self, images: Sequence[ImageSource], stopped: Event) -> list[Probabilities | BadImage]:
         """Outputs for a batch of images; large images are processed in smaller parts."""

@@ -33,17 +33,29 @@ class Pretrained(BaseModel):
     licence: str | None  # of the published file, as Keras' documentation states it; None where it states none
 
 
+class Abstention(BaseModel):
+    """To which images a model says unknown."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    max_error: float  # share of the answers that may be wrong, 0..1
+    threshold: float | None  # confidence from which it answers; None: from none
+
+
 class Confidence(BaseModel):
     """What makes the confidence of a model mean what it says, from its validation split."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    temperature: float = Field(gt=0)  # by which the logits are divided
+    # By which the logits are divided. None: as the network says.
+    temperature: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
+    # None: it answers every image.
+    abstention: Abstention | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
-    def factor(self) -> np.float32:
+    def factor(self) -> np.float32 | None:
         """The constant by which logits are multiplied, which TensorFlow Lite does in integers, too."""
-        return np.float32(1 / self.temperature)
+        return None if self.temperature is None else np.float32(1 / self.temperature)
 
 
 class Description(BaseModel):

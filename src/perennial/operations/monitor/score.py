@@ -30,7 +30,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         if isinstance(prediction, BadImage):
             refused.append(prediction.reason)
         else:
-            correct += prediction.label == label
+            correct += prediction.classes[0].label == label  # also where the answer is unknown, as in the gate
     unknown = sorted(set(listed["labels"]).difference(classifier.classes))
     return {
         "correct": correct,

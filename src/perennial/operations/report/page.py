@@ -150,6 +150,9 @@ def _tiles(found: Facts) -> Iterator[tuple[str, str, str]]:
     if before is not None:
         note += f"; {percent(before)} without the temperature {metrics.calibration.temperature:g}"
     yield "Calibration error", ece, note
+    if (some := metrics.abstention) is not None:
+        error = "none" if some.error is None else f"{percent(some.error)} of them wrong"
+        yield "Answered", percent(some.coverage), f"{error}; at most {percent(some.max_error)} (max_error)"
     kept = "" if training.kept == training.step else f"; kept is step {training.kept:,}"
     note = f"{training.step:,} steps, stopped by {training.stopped_by}{kept}"
     yield "Epochs", f"{training.epoch:,}", note

@@ -143,9 +143,9 @@ class Service:
             raise RequestRefused(503, "the server is shutting down; try another one") from None
         finally:
             self._held -= body.tell()
-        self.metrics.predicted(outputs, version.classifier.classes)
-        names = version.classifier.classes
-        build = partial(requests.answer, parsed.form, outputs, names, version.number)
+        names, answers = version.classifier.classes, version.classifier.answers(outputs)
+        self.metrics.predicted(outputs, names, answers)
+        build = partial(requests.answer, parsed.form, outputs, names, version.number, answers)
         content = build() if len(outputs) * len(names) <= FEW else await self._in_thread(build)
         for observer in self.observers:
             observer.offer(version.number, version.classifier, parsed.images, outputs)

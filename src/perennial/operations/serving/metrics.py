@@ -13,6 +13,7 @@ from prometheus_client import (
 )
 
 from perennial.data.images import BadImage
+from perennial.model.inference.classifier import UNKNOWN
 from perennial.operations.serving.batching import Output
 from perennial.operations.serving.versions import LoadedVersion
 
@@ -35,6 +36,7 @@ class ServingMetrics:
         text = "Images by their most probable class."
         self._predictions = counter("perennial_predictions", text, ("class",))
         self._bad = counter("perennial_bad_images", "Rejected images.")
+        self._unknown = counter("perennial_unknown_images", "Images answered with `unknown`.")
         text = "Images chosen to be kept, by what became of them."
         self._kept = counter("perennial_kept_images", text, ("result",))
         text = "Images drawn for the candidate in the shadow, by what became of them."
@@ -79,8 +81,11 @@ class ServingMetrics:
         """Count images of requests that the canary was to answer."""
         self._canary.labels(result).inc(images)
 
-    def predicted(self, outputs: Iterable[Output], classes: Sequence[str]) -> None:
-        """Count the images of a request."""
+    def predicted(
+        self, outputs: Iterable[Output], classes: Sequence[str], answers: Sequence[str] | None
+    ) -> None:
+        """Count the images of a request; `answers` as `Classifier.answers` returns them."""
+        self._unknown.inc(sum(each == UNKNOWN for each in answers or ()))
         for each in outputs:
             if isinstance(each, BadImage):
                 self._bad.inc()

@@ -65,16 +65,18 @@
     const text = element("div");
     const article = element("article", {}, element("div", {}, preview(photo)), text);
     try {
-      const { results: [classes], model_version: version } = await classify(photo);
+      const { results: [classes], model_version: version, answers } = await classify(photo);
+      const answer = answers ? answers[0] : classes[0][0];
       const shown = document.getElementById("version");
       if (shown && shown.textContent !== version) { // a new version came while the page was open
         shown.textContent = version;
-        ["accuracy", "network", "classes"].forEach(id => document.getElementById(id)?.remove());
+        ["accuracy", "network", "classes", "abstention"].forEach(id => document.getElementById(id)?.remove());
       }
       text.append(
-        element("h2", { textContent: classes[0][0] }),
+        element("h2", { textContent: answer }),
         element("p", { className: "file", textContent: `${photo.name} · version ${version}` }), bars(classes));
-      status.textContent = `${photo.name}: ${classes[0][0]}, ${percent(classes[0][1])}`;
+      status.textContent = answer === classes[0][0] ? `${photo.name}: ${answer}, ${percent(classes[0][1])}`
+        : `${photo.name}: ${answer}, perhaps ${classes[0][0]}, ${percent(classes[0][1])}`;
     } catch (error) {
       article.className = "failed";
       text.append(

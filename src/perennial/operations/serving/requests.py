@@ -229,9 +229,13 @@ def _encode(pixels: NDArray[np.uint8], budget: PixelBudget, transparency: Transp
 
 
 def answer(
-    form: str, outputs: Sequence[Probabilities | BadImage], classes: Sequence[str], version: str
+    form: str,
+    outputs: Sequence[Probabilities | BadImage],
+    classes: Sequence[str],
+    version: str,
+    answers: Sequence[str] | None,
 ) -> bytes:
-    """Build the body of a response.
+    """Build the body of a response; `answers` as `Classifier.answers` returns them.
 
     Raises:
         RequestRefused: an image cannot be used; names the first one.
@@ -244,6 +248,8 @@ def answer(
         found = {"predictions": rows}
     else:
         found = {"outputs": {"classes": [each.argmax() for each in good], "probabilities": good}}
+    if answers is not None:
+        found["answers"] = answers
     return orjson.dumps({**found, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

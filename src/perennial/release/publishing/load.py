@@ -1,5 +1,6 @@
 """Find and load an export."""
 
+import math
 import os
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from perennial.base.errors import DataError
 from perennial.base.storage import is_bucket
 from perennial.model.export import loading, reference
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
-from perennial.model.export_layout import CARD, GRAPH, LABELS
-from perennial.model.inference.classifier import Classifier
+from perennial.model.export_layout import CARD, DESCRIPTION, GRAPH, LABELS
+from perennial.model.inference.classifier import Classifier, ExportFacts
 from perennial.model.inference.inputs import PixelBudget
 from perennial.release.publishing import fetch
 from perennial.release.publishing.layout import CURRENT
@@ -39,9 +40,10 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
     transparency, max_side = _as_in_records(folder / CARD)
     mark = reference.mark(folder) if hasattr(model, "statistics") else None
-    return Classifier(
-        model, classes, budget=budget, transparency=transparency, max_side=max_side, reference=mark
+    facts = ExportFacts(
+        transparency=transparency, max_side=max_side, reference=mark, threshold=_threshold(folder)
     )
+    return Classifier(model, classes, budget=budget, facts=facts)
 
 
 def find_export(path: Path) -> Path | None:
@@ -71,6 +73,19 @@ def _as_in_records(card: Path) -> tuple[Transparency, int | None]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
         return "drop", None
     return "white" if transparency == "white" else "drop", max_side if isinstance(max_side, int) else None
+
+
+def _threshold(folder: Path) -> float | None:
+    """The confidence from which the model answers, infinite if from none; None if it answers every image."""
+    if not (folder / DESCRIPTION).exists():  # a model without assets.extra
+        return None
+    try:
+        found = documents.read_json(folder / DESCRIPTION).get("confidence", {}).get("abstention")
+        if found is None:
+            return None
+        return math.inf if found["threshold"] is None else float(found["threshold"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{folder / DESCRIPTION} has no valid confidence: {error}") from error
 
 
 def _classes(file: Path) -> list[str]:
