@@ -11,7 +11,7 @@ from support import scoring
 from support.scoring import World
 
 from perennial.data.records import manifest
-from perennial.model.export import features, saved_model
+from perennial.model.export import features, reference, saved_model
 from perennial.model.export.reference import FEATURES, Reference
 
 VALIDATION = 60
@@ -53,8 +53,8 @@ def test_the_export_gives_the_features_of_the_reference(measured: Measured, stat
 
 
 def test_the_reference_covers_the_covariance_of_the_features(measured: Measured, statistics) -> None:
-    total = np.trace(np.cov(statistics["features"], rowvar=False))
-    assert sum(measured.reference.eigenvalues) == pytest.approx(total, rel=1e-3)
+    found = reference.unpacked(measured.reference.covariance)
+    np.testing.assert_allclose(found, np.cov(statistics["features"], rowvar=False), atol=1e-7)
 
 
 def test_brightness_is_the_mean_of_the_pixels(measured: Measured, statistics) -> None:

@@ -18,7 +18,6 @@ UNEQUAL = [1 / number**1.5 for number in range(1, 60)]
 
 def of(features: np.ndarray) -> Reference:
     """A reference of features [N, FEATURES]."""
-    eigenvalues = np.linalg.eigvalsh(np.cov(features, rowvar=False))
     return Reference(
         weights_sha256="w",
         images=len(features),
@@ -26,7 +25,8 @@ def of(features: np.ndarray) -> Reference:
         width=9,
         bandwidth=1.0,
         mean=features.mean(axis=0).tolist(),
-        eigenvalues=eigenvalues[eigenvalues > 1e-9].tolist(),
+        covariance=reference.packed(np.cov(features, rowvar=False)),
+        inflation=reference.inflation(features),
         classes={"cat": len(features)},
         brightness=[len(features)] + [0] * (BRIGHTNESS_BINS - 1),
     )
@@ -60,7 +60,7 @@ def test_the_tail_is_continuous_at_the_mean() -> None:
     assert values[0] - values[2] < 1e-3
 
 
-@pytest.mark.parametrize("images", [20, 80])
+@pytest.mark.parametrize("images", [50, 100])
 def test_windows_without_drift_exceed_the_threshold_as_often_as_the_level_says(images: int) -> None:
     random, exceeded = np.random.default_rng(0), list[bool]()
     for _ in range(10):  # references
@@ -68,6 +68,22 @@ def test_windows_without_drift_exceed_the_threshold_as_often_as_the_level_says(i
         threshold = found.threshold(0.05, images)
         exceeded += [found.distance(window) > threshold for window in drawn(random, 20, images)]
     assert np.mean(exceeded) == pytest.approx(0.05, abs=0.04)
+
+
+def test_a_reference_of_few_images_knows_how_far_others_are() -> None:
+    random = np.random.default_rng(0)
+    few, many = (reference.inflation(drawn(random, images)) for images in (60, 2000))
+    assert few > 1.05 > many >= 1.0
+
+
+def test_a_covariance_is_read_as_it_was_written() -> None:
+    covariance = np.cov(drawn(np.random.default_rng(0), 500), rowvar=False)
+    np.testing.assert_allclose(reference.unpacked(reference.packed(covariance)), covariance, rtol=1e-6)
+
+
+def test_a_damaged_covariance_is_said() -> None:
+    with pytest.raises(DataError, match=r"covariance in \S+ is damaged"):
+        reference.unpacked("AAAA")
 
 
 def test_the_p_value_at_the_threshold_is_the_level() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perennial.data.images import BRIGHTNESS_BINS
+from perennial.model.export import reference as references
 from perennial.model.export.reference import FEATURES, Reference
 from perennial.operations.monitor import windows
 from perennial.operations.monitor.windows import Alarm, Content, Window
@@ -22,7 +23,6 @@ def features(images: int, shift: float = 0.0) -> np.ndarray:
 def reference(images: int = 600) -> Reference:
     """A reference with three equal classes and brightness spread over all bins."""
     found = features(images)
-    eigenvalues = np.linalg.eigvalsh(np.cov(found, rowvar=False))
     return Reference(
         weights_sha256="w",
         images=images,
@@ -30,7 +30,8 @@ def reference(images: int = 600) -> Reference:
         width=4,
         bandwidth=1.0,
         mean=found.mean(axis=0).tolist(),
-        eigenvalues=eigenvalues[eigenvalues > 1e-9].tolist(),
+        covariance=references.packed(np.cov(found, rowvar=False)),
+        inflation=references.inflation(found),
         classes=dict.fromkeys(CLASSES, images // 3),
         brightness=np.bincount(np.arange(images) % BRIGHTNESS_BINS, minlength=BRIGHTNESS_BINS).tolist(),
     )

@@ -150,7 +150,7 @@ class MonitorConfig(Section):
     traffic: str | None = option(
         None, "place of `perennial serve --keep` whose images are compared with the champion's; null: none"
     )
-    traffic_window: int = option(200, "kept images that are compared together", ge=20, le=2000)
+    traffic_window: int = option(200, "kept images that are compared together", ge=50, le=2000)
 
     @model_validator(mode="after")
     def _enough_to_judge(self) -> Self:

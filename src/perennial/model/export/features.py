@@ -20,6 +20,7 @@ from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.data.records import pipeline
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
+from perennial.model.export import reference
 from perennial.model.export.reference import FEATURES, LEAST_IMAGES, Reference
 from perennial.model.models.model_folder import Description
 
@@ -132,7 +133,8 @@ def measure(
         width=measured.width,
         bandwidth=bandwidth,
         mean=_rounded(features.mean(axis=0)),
-        eigenvalues=_rounded(_eigenvalues(features)),
+        covariance=reference.packed(np.cov(features, rowvar=False)),
+        inflation=reference.inflation(features),
         classes=dict(zip(description.classes, predicted, strict=True)),
         brightness=np.bincount(bins, minlength=BRIGHTNESS_BINS).tolist(),
     )
@@ -165,12 +167,6 @@ def _bandwidth(values: NDArray[np.float32]) -> float:
     distances = squares[:, None] + squares - 2 * chosen @ chosen.T
     median = float(np.median(distances[np.triu_indices(len(chosen), 1)]))
     return float(f"{math.sqrt(median):.4g}") if median > 0 else 1.0
-
-
-def _eigenvalues(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The positive eigenvalues of the features' covariance, the largest first."""
-    found = np.linalg.eigvalsh(np.cov(features, rowvar=False))[::-1]
-    return np.asarray(found[found > found[0] * 1e-6], np.float64)
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float]:

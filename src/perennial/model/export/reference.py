@@ -1,15 +1,19 @@
 """The reference of an export: its random features on validation images, and how far others may be from them.
 
 The squared distance between the mean features of a window and of the reference estimates the maximum mean
-discrepancy (Gretton et al. 2012, "A Kernel Two-Sample Test"). If both are of one distribution, it is
-distributed as (1/window + 1/reference) * sum(eigenvalue_i * chi2_1), with the eigenvalues of the covariance of
-the features.
+discrepancy (Gretton et al. 2012, "A Kernel Two-Sample Test"). It is measured in units of how much images differ
+in each direction, down to a share of the largest (Harchaoui et al. 2008, "Testing for Homogeneity with Kernel
+Fisher Discriminant Analysis"), which finds small changes several times as often. If both are of one
+distribution, it is distributed as (1/window + 1/reference) * sum(weight_i * chi2_1). The weights of the same
+images that the units come from are too small, so they are multiplied by what other images gave.
 """
 
+import base64
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +29,11 @@ from perennial.model.export_layout import REFERENCE
 FEATURES = 256
 LEAST_IMAGES = 50
 MARK_LENGTH = 16  # digits
+FOLDS = 5
+RIDGE = 0.03  # of the largest variance: what is added to all, as that of few images is not known well
+NEGLIGIBLE = 1e-6  # of the largest weight
+TRIANGLE = "<f4"
+_UPPER = np.triu_indices(FEATURES)
 STEPS = 100  # of a bisection: as many as double precision needs
 Bins = Annotated[list[int], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
 
@@ -38,25 +47,77 @@ class Reference(JsonFile):
     width: int  # values of that layer
     bandwidth: float  # of the Gaussian kernel
     mean: Annotated[list[float], Field(min_length=FEATURES, max_length=FEATURES)]
-    eigenvalues: Annotated[list[float], Field(min_length=1, max_length=FEATURES)]  # positive
+    covariance: str  # of the features: its upper triangle by rows, float32, base64
+    inflation: Annotated[float, Field(gt=0)]  # distances of images that it was not fitted to, over its own
     classes: dict[str, int]  # images by predicted class
     brightness: Bins  # images by mean brightness
 
     def distance(self, features: NDArray[np.floating]) -> float:
         """The squared distance of a window's mean features from the reference's; features: [N, FEATURES]."""
-        difference = features.mean(axis=0, dtype=np.float64) - self.mean
+        difference = (features.mean(axis=0, dtype=np.float64) - self.mean) @ self._units.directions
         return float(difference @ difference)
 
     def p_value(self, distance: float, images: int) -> float:
         """The probability that a window of so many images without drift is at least as far away."""
-        return tail(self.eigenvalues, distance / self._scale(images))
+        return tail(self._units.weights, distance / self._scale(images))
 
     def threshold(self, level: float, images: int) -> float:
         """The distance that a window of so many images without drift exceeds with the probability `level`."""
-        return self._scale(images) * quantile(self.eigenvalues, level)
+        return self._scale(images) * quantile(self._units.weights, level)
 
     def _scale(self, images: int) -> float:
-        return 1 / images + 1 / self.images
+        return self.inflation * (1 / images + 1 / self.images)
+
+    @cached_property
+    def _units(self) -> "Units":
+        return units(unpacked(self.covariance))
+
+
+class Units(NamedTuple):
+    """Directions in which features differ, scaled to how much."""
+
+    directions: NDArray[np.float64]  # [FEATURES, FEATURES], one in each column
+    weights: list[float]  # variances in these units, positive and at most 1
+
+
+def units(covariance: NDArray[np.float64]) -> Units:
+    """The units of distance for a covariance [FEATURES, FEATURES]."""
+    variances, directions = np.linalg.eigh(covariance)
+    variances = np.maximum(variances, 0)
+    scale = variances + RIDGE * variances.max() + np.finfo(float).tiny
+    weights = variances / scale
+    return Units(directions / np.sqrt(scale), weights[weights > NEGLIGIBLE * weights.max()].tolist())
+
+
+def inflation(features: NDArray[np.float64]) -> float:
+    """How much further images are from the mean, in units of other images, than these units' weights say."""
+    fold, ratios = np.arange(len(features)) % FOLDS, []
+    for number in range(FOLDS):
+        others = features[fold != number]
+        found = units(np.cov(others, rowvar=False))
+        apart = (features[fold == number] - others.mean(axis=0)) @ found.directions
+        expected = sum(found.weights) * (1 + 1 / len(others))
+        ratios.append(float((apart**2).sum(axis=1).mean()) / max(expected, np.finfo(float).tiny))
+    return float(f"{max(np.mean(ratios), 1.0):.4g}")
+
+
+def packed(covariance: NDArray[np.float64]) -> str:
+    """A covariance as a reference holds it."""
+    return base64.b64encode(covariance[_UPPER].astype(TRIANGLE).tobytes()).decode()
+
+
+def unpacked(text: str) -> NDArray[np.float64]:
+    """The covariance [FEATURES, FEATURES] that a reference holds.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    found = np.zeros((FEATURES, FEATURES))
+    try:
+        found[_UPPER] = np.frombuffer(base64.b64decode(text, validate=True), TRIANGLE)
+    except ValueError as error:
+        raise DataError(f"the covariance in {REFERENCE} is damaged: {error}; export the model again") from error
+    return found + np.triu(found, 1).T
 
 
 def tail(weights: Sequence[float], value: float) -> float:
