@@ -176,6 +176,7 @@ lock: install
 	@$(LOCK) $(UPGRADE) tests/model/models/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
+	@$(LOCK) $(UPGRADE) benchmarks/peers/drift.in -o benchmarks/peers/drift.txt
 	@if command -v npm >/dev/null; then $(NPM) install --package-lock-only --prefix requirements/azurite; fi
 	@$(RUN) .venv/bin/python -m perennial.base.runtime.environment
 

@@ -6,23 +6,26 @@ RUNS            rounds; medians are of so many (default 5), of two for peers tha
 SCALE           share of each generated data set (default 1); other results go to .work/benchmarks/results
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
-CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer and fast
+CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer, fast and drift
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change, of each row of traffic (default 100000)
 SEEDS           trainings of the subject fast (default 5; 0: only its race to 80 %)
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
+WINDOWS, ALIBI  of the subject drift: windows without drift of each size (default 10000), and Alibi-Detect's
+                windows of each drift (default 25)
 YEARS           of each row of the subject years (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
 Without a folder the data are generated, in the same format and number, under .work/benchmarks/data. The peers
-install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .work/benchmarks.
+install once, from requirements/peers.txt and benchmarks/peers/*.txt, under .work/benchmarks.
 """
 
 import sys
 
 from benchmarks import (
     convert,
+    drift,
     fast,
     gate,
     gpu,
@@ -59,6 +62,7 @@ SUBJECTS = {
     "traffic": traffic.measure,
     "gate": gate.measure,
     "years": years.measure,
+    "drift": drift.measure,
     "main_job": main_job.measure,
     "orchestration": orchestration.measure,
 }

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.timing import ENVIRONMENT, ROOT
 
-LOCKS = {"peers": ROOT / "requirements" / "peers.txt", "tfdv": ROOT / "benchmarks" / "peers" / "tfdv.txt"}
+HERE = ROOT / "benchmarks" / "peers"
+LOCKS = {"peers": ROOT / "requirements" / "peers.txt", "tfdv": HERE / "tfdv.txt", "drift": HERE / "drift.txt"}
 # Without dependencies: the locks are complete, and pip with hashes stumbles over extras that they leave out.
 INSTALL = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-r")
 VERSIONS = """import json, sys, importlib.metadata
