@@ -16,7 +16,7 @@ from support import scoring
 from support.parameters import change_params
 from support.scoring import World
 
-from perennial.base import documents
+from perennial.base import documents, files
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
@@ -24,6 +24,7 @@ from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.base.runtime import cluster
 from perennial.cli.evaluate import score
+from perennial.data.records import manifest
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.scoring import NonFinite
 from perennial.model.export import saved_model
@@ -148,6 +149,18 @@ def test_what_is_not_sure_enough_is_unknown(world: World, tmp_path: Path) -> Non
 def test_a_threshold_that_validation_is_too_small_for_is_refused(config: Config) -> None:
     change_params(Path("params.yaml"), {"evaluate.max_error": 0.2})
     with pytest.raises(DataError, match="needs 14 validation examples or more, and there are 7"):
+        evaluate(load_config(Path("params.yaml")))
+    assert written(config) == set()
+
+
+def test_a_class_called_unknown_is_refused_where_unsure_answers_are(config: Config) -> None:
+    change_params(Path("params.yaml"), {"evaluate.max_error": 0.2})
+    file = config.paths.records / "manifest.json"
+    found = documents.read_json(file)
+    classes = ["unknown", *found["classes"][1:]]
+    files.write_json(file, {**found, "classes": classes})
+    (config.paths.records / "labels.txt").write_text(manifest.labels_text(classes))
+    with pytest.raises(DataError, match="has a class of that name"):
         evaluate(load_config(Path("params.yaml")))
     assert written(config) == set()
 

@@ -37,6 +37,7 @@ Sink = Literal["mlflow", "wandb"]
 Transparency = Literal["drop", "white"]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+UNKNOWN = "unknown"  # the answer of a model that is not sure enough, which is no class
 # The words by which folders, files and tables name a split, in any case.
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train", "training": "train",

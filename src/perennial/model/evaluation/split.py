@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from perennial.base.choices import Split
+from perennial.base.choices import UNKNOWN, Split
 from perennial.base.config import Config
 from perennial.base.errors import DataError, listed
 from perennial.data.images.header import header
@@ -164,16 +164,22 @@ def _require_validation(config: Config) -> None:
     """Check that the records have a valid validation split that is large enough.
 
     Raises:
-        DataError: it has too few examples, or is not valid.
+        DataError: it has too few examples, or is not valid, or a class is called like no answer.
     """
     folder, most = config.paths.records, config.evaluate.max_error
-    known = manifest.load(folder).splits
+    data = manifest.load(folder)
+    known = data.splits
     if "validation" not in known or not known["validation"].examples:
         raise DataError(
             f"evaluate.calibrate and max_error need validation examples, and {folder} has none; nothing was "
             "written; set dataset.validation_fraction, or calibrate: false and max_error: null"
         )
     if most is not None:
+        if UNKNOWN in data.classes:
+            raise DataError(
+                f"evaluate.max_error answers {UNKNOWN} where the model is not sure, but {folder} has a class "
+                "of that name; nothing was written; give the class another name, or set max_error: null"
+            )
         confidence.require_enough(known["validation"].examples, most)
     integrity.require_valid(folder, ("validation",))
 

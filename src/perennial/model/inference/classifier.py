@@ -13,14 +13,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.base.choices import Transparency
+from perennial.base.choices import UNKNOWN, Transparency
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.data.images import BadImage
 from perennial.data.images.header import header
 from perennial.model.inference import inputs
 from perennial.model.inference.inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
 
-UNKNOWN = "unknown"
 ON_BAD_IMAGE = ("fail", "skip")
 # One batch is decoded while the model processes another; on a GPU, batches take turns.
 WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1

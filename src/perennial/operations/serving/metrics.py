@@ -12,8 +12,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from perennial.base.choices import UNKNOWN
 from perennial.data.images import BadImage
-from perennial.model.inference.classifier import UNKNOWN
 from perennial.operations.serving.batching import Output
 from perennial.operations.serving.versions import LoadedVersion
 
