@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from operations.serving.served import serving
 from support import chromium
+from support.inference import CLASSES, abstain
 from support.pages import Elements
 from support.raw import encoded, picture
 
@@ -60,6 +62,24 @@ def test_photos_show_their_classes_and_other_files_the_reason(page) -> None:
     assert best == classes[0]
     assert set(classes) == set(HOSTILE)
     assert "98.33 % of 1,359 images" in page.evaluate("document.querySelector('header').innerText")
+
+
+@pytest.mark.slow
+def test_a_photo_of_which_the_model_is_not_sure_is_unknown(world, tmp_path) -> None:
+    export = abstain(Path(shutil.copytree(world.folder, tmp_path / "export")), None)
+    card = {"architecture": "lenet", "abstention": {"max_error": 0.05, "threshold": None}}
+    (export / "assets" / "model_card.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "photo.png").write_bytes(encoded(picture(1)))
+    with (
+        serving(export) as (_, client),
+        chromium.opened(str(client.base_url), tmp_path / "profile") as shown,
+    ):
+        shown.choose("#file", [tmp_path / "photo.png"])
+        shown.wait_for("document.querySelectorAll('article').length === 1")
+        answer, *classes = shown.evaluate(SHOWN)
+        assert answer == "unknown"
+        assert set(classes) == set(CLASSES)
+        assert "at most 5" in shown.evaluate("document.getElementById('abstention').textContent")
 
 
 def test_a_photo_can_be_dropped_and_pasted(page) -> None:

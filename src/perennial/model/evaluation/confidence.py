@@ -1,8 +1,8 @@
 """Make confidence mean what it says: a temperature, and a threshold below which the answer is unknown.
 
-Both come from validation examples, which neither trained the weights nor are scored. Networks are surer than
-they are right, the more so the longer they train. Their logits are divided by one number, the temperature,
-which leaves every prediction as it is and changes only how sure it is.
+Both come from validation examples, which neither trained the weights nor are scored. Networks are often surer
+than they are right, the more so the longer they train; with smoothed labels, less sure. Their logits are
+divided by one number, the temperature, which leaves every prediction as it is and changes only how sure it is.
 
 The threshold holds while images resemble the validation images, and for all answers together, not for each
 class or confidence.
