@@ -13,7 +13,7 @@ SEEDS           trainings of the subject fast (default 5; 0: only its race to 80
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
 WINDOWS, ALIBI  of the subject drift: windows without drift of each size (default 10000), and Alibi-Detect's
-                windows of each drift (default 25)
+                windows of each drift (default 10)
 YEARS           of each row of the subject years (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 

@@ -8,7 +8,7 @@ drawn anew: a single reference is a bit off in one direction, for all windows al
 
 Beside it are a domain classifier (logistic regression on the penultimate values of half of the window and as
 many other images; a binomial test on the other half) and Alibi-Detect's MMDDrift (200 permutations) on the same
-windows. WINDOWS (default 10000) is the number of windows without drift of each size, ALIBI (default 25) that of
+windows. WINDOWS (default 10000) is the number of windows without drift of each size, ALIBI (default 10) that of
 Alibi-Detect's of each drift, which take 2 s each.
 """
 
@@ -26,7 +26,7 @@ from benchmarks import drift_pools, peers, projects, results
 from benchmarks.drift_pools import CHANGES
 from benchmarks.timing import PERENNIAL, run
 
-WINDOWS, ALIBI = int(os.environ.get("WINDOWS", "10000")), int(os.environ.get("ALIBI", "25"))
+WINDOWS, ALIBI = int(os.environ.get("WINDOWS", "10000")), int(os.environ.get("ALIBI", "10"))
 SIZES = (50, 200, 500)
 SIZE = 200  # of the windows that the others get, too
 REFERENCES, OF_REFERENCE = 100, 2000  # drawn anew, and their images

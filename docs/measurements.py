@@ -12,6 +12,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from benchmarks import photographs
+from benchmarks.drift_pools import CHANGES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -25,6 +26,11 @@ YEARS = (
     "2,000, and 5 more each night",
     "2,000, and 20 more each night",
     "2,000, and 5 more each night; seeds matter",
+)
+MIXED = (
+    *(f"{share} % of new classes" for share in (5, 10, 20)),
+    "a class twice as often",
+    "a class four times as often",
 )
 Results = Mapping[str, Any]
 
@@ -446,6 +452,51 @@ def _years(results: Results) -> str:
     return origin + "\n" + _table(head, rows) + "\n" + slices
 
 
+def _drift(results: Results) -> str:
+    sizes, size = sorted(results["false_alarms"], key=int), str(results["size"])
+    false = _table(
+        ["without drift, of 10,000 windows with", *(f"{each} images" for each in sizes)],
+        [
+            [shown, *(_percent(results["false_alarms"][each][name], 2) for each in sizes)]
+            for name, shown in (
+                ("windows", "windows beyond the threshold"),
+                ("alarms", "windows at which an alarm lasts"),
+                ("windows of drawn references", f"{results['references']} references: windows beyond it"),
+                ("alarms of drawn references", f"{results['references']} references: an alarm lasts"),
+                ("windows of the worst reference", "the worst of them: of 100 windows, beyond it"),
+            )
+        ],
+    )
+    rows = []
+    for name in ("none", *CHANGES, *MIXED):
+        found = results["drifts"][name]
+        delay = found["windows until the alarm"]
+        rows.append(
+            [
+                name,
+                _percent(found["accuracy"]),
+                *(_percent(found["found"][each]) for each in sizes),
+                "-" if delay is None else f"{delay:.1f}",
+                _percent(found["domain classifier"]),
+                _percent(found["Alibi-Detect"]),
+            ]
+        )
+    head = [
+        "drift",
+        "accuracy",
+        *(f"found in {each} images" for each in sizes),
+        f"windows of {size} until the alarm",
+        f"domain classifier, {size}",
+        f"Alibi-Detect, {size}",
+    ]
+    origin = (
+        f"Test accuracy {results['test_accuracy']:.3f}. Windows of each drift: {results['found_of']:,}, of the "
+        f"domain classifier {results['classified_of']}, of Alibi-Detect {results['alibi_of']} "
+        f"({results['peer_versions']['alibi-detect']}). {_machine(results)}.\n"
+    )
+    return origin + "\n" + false + "\n" + _table(head, rows)
+
+
 def _main_job(results: Results) -> str:
     rows = [
         [
@@ -490,6 +541,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "serve": ("serve", _serve),
     "gate": ("gate", _gate),
     "years": ("years", _years),
+    "drift": ("drift", _drift),
     "main-job": ("main_job", _main_job),
     "run-times": ("main_job", _run_times),
 }
