@@ -60,6 +60,7 @@ def test_the_tail_is_continuous_at_the_mean() -> None:
     assert values[0] - values[2] < 1e-3
 
 
+@pytest.mark.fast_rows("50")
 @pytest.mark.parametrize("images", [50, 100])
 def test_windows_without_drift_exceed_the_threshold_as_often_as_the_level_says(images: int) -> None:
     random, exceeded = np.random.default_rng(0), list[bool]()

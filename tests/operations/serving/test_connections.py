@@ -1,6 +1,7 @@
 """Clients that send or read slowly, or not at all, and clients in great number."""
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -218,6 +219,22 @@ def attacked(process, each):
     assert clients.returncode == 0
     print(printed.strip(), f"- grew by {(most - before) / 1e6:.0f} MB")
     return most - before
+
+
+def test_answered_requests_do_not_stay_in_memory(world):
+    """Garbage collection looks through all of them, while everybody waits."""
+    with serving(world.folder) as (_, client):
+        client.get("health")
+        before = cycles()
+        for _ in range(100):
+            client.get("health")
+        assert cycles() - before < 10
+
+
+def cycles() -> int:
+    """The number of requests in memory."""
+    gc.collect()
+    return sum(type(each).__name__ == "RequestResponseCycle" for each in gc.get_objects())
 
 
 @pytest.mark.slow

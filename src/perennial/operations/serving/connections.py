@@ -93,6 +93,8 @@ class Connection(H11Protocol):
         self._limits, self._waiting = limits, waiting
         self._heads, self._bodies = turns
         self._unread: asyncio.TimerHandle | None = None
+        self._head_by = 0.0  # when the next head must have arrived
+        self._head_timer: asyncio.TimerHandle | None = None
         self._waits = False  # for its turn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -110,6 +112,8 @@ class Connection(H11Protocol):
         """Forget the connection."""
         self._waiting.pop(self, None)
         self._read()
+        if self._head_timer is not None:
+            self._head_timer.cancel()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -130,7 +134,7 @@ class Connection(H11Protocol):
     def _handle_some(self) -> None:
         self.conn.remaining = EVENTS
         super().handle_events()
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._answers():
             self._waiting.pop(self, None)
         # asyncio's transports read this many bytes at a time; a head must not be longer.
         self.transport.max_size = READ_BYTES if self.conn.their_state is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
@@ -153,12 +157,30 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._expect_head()
 
-    def _expect_head(self) -> None:
-        self._waiting[self] = None
-        self.loop.call_later(self._limits.head_s, self._close_unless_head, self.cycle)
+    def _answers(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
 
-    def _close_unless_head(self, last: object) -> None:
-        if self.cycle is last and not self.transport.is_closing():
+    def _expect_head(self) -> None:
+        if self._answers():  # the next request came before the last response was complete
+            return
+        self._waiting[self] = None
+        self._head_by = self.loop.time() + self._limits.head_s
+        if self._head_timer is None:
+            self._close_later()
+
+    def _close_later(self) -> None:
+        # One timer for each connection: one for each request would keep all requests of the last seconds in
+        # memory, and Python's garbage collection looks through them while everybody waits.
+        self._head_timer = self.loop.call_at(self._head_by, self._close_unless_head)
+
+    def _close_unless_head(self) -> None:
+        self._head_timer = None
+        if self._answers() or self.transport.is_closing():
+            return
+        if self.loop.time() < self._head_by:
+            self._close_later()
+        else:
             self.transport.close()
 
     def pause_writing(self) -> None:
