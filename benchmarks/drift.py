@@ -3,8 +3,8 @@
 CIFAR10_IMAGES names the images: {train,test}/<class>/*.jpg. fast_cnn learns eight of the ten classes from
 18,000 images; 2,000 validation images are the export's reference. Windows are drawn from 27,200 images of these
 classes that the project does not have (benchmarks/drift_pools.py), as they are, changed, or mixed with the
-classes that the model does not know. False alarms are counted with the export's reference, and with references
-drawn anew: a single reference is a bit off in one direction, for all windows alike.
+classes that the model does not know. False alarms are counted with the export's reference, and with
+new random references: the error of a single one is the same for all windows.
 
 Beside it are a domain classifier (logistic regression on the penultimate values of half of the window and as
 many other images; a binomial test on the other half) and Alibi-Detect's MMDDrift (200 permutations) on the same
@@ -29,7 +29,7 @@ from benchmarks.timing import PERENNIAL, run
 WINDOWS, ALIBI = int(os.environ.get("WINDOWS", "10000")), int(os.environ.get("ALIBI", "10"))
 SIZES = (50, 200, 500)
 SIZE = 200  # of the windows that the others get, too
-REFERENCES, OF_REFERENCE = 100, 2000  # drawn anew, and their images
+REFERENCES, OF_REFERENCE = 100, 2000  # that are drawn at random, and the images of each
 FOUND, CLASSIFIED = 1000, 100  # windows of a drift: ours, and the domain classifier's
 PLENTY = 2  # class that comes more often
 OWN: dict[str, Any] = {
