@@ -152,8 +152,13 @@ def test_an_image_with_another_ending_is_an_image(packed):
         ((*TWO, "extra.bin"), "outside of class folders: 'extra.bin'"),
         (("top/3.png", *(f"top/{name}" for name in TWO)), "outside of class folders: '3.png'"),
         ((*TWO, "lily/"), "train: no images of 'lily'"),
-        ((*TWO, "rose/red/1.png"), "folders inside a class folder: 'rose/red', 'rose/red/1.png'"),
-        ((*TWO, "rose/red/"), "folders inside a class folder: 'rose/red'"),
+        ((*TWO, "rose/test/1.png"), "split folders inside a class folder: 'rose/test/1.png'; expected train/"),
+        (("day/a/1.png", "day/b/1.png", "night/a/1.png"), "'day', 'night' may be the classes, or .* 'a'; put"),
+        (("day/A/1.png", "night/a/1.png", "night/b/1.png"), "'day', 'night' may be the classes"),
+        (("2023/a/1.png", "2024/b/1.png"), "'2023', '2024' may be the classes, or folders in them, 'a', 'b'"),
+        ((*TWO, "old/rose/1.png"), "'old' may be the classes, or folders in them, 'rose'"),
+        (("images/a/1.png", "other/b/1.png"), "folders inside 'images', not a name of a class"),
+        (("set_test/a/1.png", "other/b/1.png"), "folders inside 'set_test', .* if 'set_test' is a split, name"),
         (("train/rose/1.png", "rose/1.png", "tulip/1.png"), "'rose', 'tulip' beside split folders"),
         (
             ("train/a/1.png", "train/b/1.png", "held/a/1.png"),
@@ -172,6 +177,41 @@ def test_an_image_with_another_ending_is_an_image(packed):
 def test_other_trees_are_refused_by_name(packed, names, message):
     with pytest.raises(DataError, match=f"images.tar.*{message}"):
         class_folders.read(packed(*names))
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (("cat/2024/May/1.png", "cat/2024/June/1.png", "dog/2024/May/1.png"), ("cat", "dog")),
+        (("cat/1.png", "cat/blurry/2.png", "dog/1.png", "dog/blurry/1.png", "dog/dark/1.png"), ("cat", "dog")),
+        (("cat/raw/1.png", "dog/raw/1.png"), ("cat", "dog")),
+        (("cat/images/1.png", "cat/batch 1/1.png", "dog/images/2.png"), ("cat", "dog")),
+        (("data/train/cat/a/b/c/1.png", "data/train/dog/1.png", "data/test/dog/x/1.png"), ("cat", "dog")),
+        ((*TWO, "rose/red/"), ("rose", "tulip")),
+    ],
+)
+def test_images_at_any_depth_below_a_class_folder_are_of_its_class_and_a_line_says_so(
+    packed, caplog, names, classes
+):
+    caplog.set_level("INFO")
+    source = class_folders.read(packed(*names))
+    assert source.classes == classes
+    found = {name: classes[label] for name, label in zip(*_named(source), strict=True)}
+    assert found == {name: name.partition("/")[0] for name in found}
+    deep = [name for name in found if name.count("/") > 1]
+    assert (f"{len(deep)} images in folders below their class folder" in caplog.text) == bool(deep)
+
+
+def _named(source):
+    parts = source.splits.values()
+    return [name for each in parts for name in each.names], [
+        label for each in parts for label in each.labels.tolist()
+    ]
+
+
+def test_folders_of_numbers_are_classes_in_the_order_of_the_numbers(packed):
+    names = [f"{number}/1.png" for number in range(12)]
+    assert class_folders.read(packed(*names)).classes == tuple(map(str, range(12)))
 
 
 def test_a_class_may_be_missing_in_the_test_split(packed):

@@ -80,8 +80,8 @@ UNSUPPORTED = {
     "no folders": (flat, "files outside of class folders"),
     "one class": (lambda folder: pictures(folder, cat=2), "images of one class"),
     "nested": (
-        lambda folder: pictures(folder, **{"cat/big": 1, "dog/big": 1}),
-        "folders inside a class folder",
+        lambda folder: pictures(folder, **{"day/cat": 1, "day/dog": 1, "night/cat": 1}),
+        "'day', 'night' may be the classes",
     ),
     "other splits": (
         lambda folder: pictures(folder, **{"train/a": 1, "train/b": 1, "held/a": 1}),

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,14 @@ def is_class_list(name: str) -> bool:
 def class_name(text: str) -> str:
     """Return a name of one line: control characters, such as line breaks, become escapes."""
     return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """Sort labels by name, or by value if all are numbers."""
+    found = sorted(labels)
+    if all(label.isascii() and label.isdecimal() for label in found):
+        found.sort(key=int)
+    return tuple(found)
 
 
 def text_of(content: bytes, where: object) -> str:

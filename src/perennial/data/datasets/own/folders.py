@@ -3,7 +3,8 @@
     <class>/<image>                          or
     <split>/<class>/<image>
 
-Single folders around all of it are allowed, and documents beside the images are left out.
+Images in folders at any depth below a class folder belong to its class. Single folders around all of it are
+allowed, and documents beside the images are left out.
 """
 
 import re
@@ -14,13 +15,26 @@ from typing import NamedTuple
 from perennial.base.choices import SPLIT_WORDS, SPLITS, Split, split_named
 from perennial.base.errors import DataError
 from perennial.data.archives import Member
-from perennial.data.datasets.own.class_lists import class_name
-from perennial.data.datasets.own.documents import is_document
-from perennial.data.datasets.own.names import meant_split, require_classes, require_no_splits, some
+from perennial.data.datasets.own.class_lists import class_name, in_order
+from perennial.data.datasets.own.documents import TABLE, is_document
+from perennial.data.datasets.own.names import (
+    ANY_IMAGES,
+    meant_split,
+    require_classes,
+    require_no_splits,
+    some,
+)
 from perennial.data.datasets.own.shards import is_shard
 
 SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
+EXPECTED_SPLITS = "expected train/<class>/<image>"
+# Folders that divide the images of a class by time or number, such as `2024-05`, `05 May` or `part 1`.
+_DIVIDES = re.compile(
+    r"[\W\d_]*(?:jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec|january|february|march|april|june|july|"
+    r"august|september|october|november|december)?[\W\d_]*",
+    re.IGNORECASE,
+)
 
 Tree = dict[str, Member]  # by the name within some folder
 
@@ -62,7 +76,7 @@ def of_folders(tree: Tree, where: Path) -> Layout:
             left += [above + name for name in _require_no_loose_images(part, f"{where}, {split}")]
             parts[split] = above, part
     parts = parts or {"train": ("", tree)}
-    classes = tuple(sorted(_folders(parts["train"][1])))
+    classes = in_order(_folders(parts["train"][1]))
     require_classes(classes, where)
     if not folders:
         require_no_splits(classes, where)
@@ -166,14 +180,38 @@ def _part(tree: Tree, folder: str) -> tuple[Tree, str]:
 
 
 def _check_classes(tree: Tree, classes: tuple[str, ...], where: str, *, all_needed: bool) -> None:
-    """Check that class folders contain only files, and that the classes are those of the training split."""
-    if nested := [name for name, member in tree.items() if name.count("/") > 1 - member.folder]:
-        raise DataError(f"{where}: folders inside a class folder: {some(nested)}{meant_split(_folders(tree))}")
+    """Check that the folders are classes, and those of the training split."""
+    _check_nested(tree, where)
     if extra := _folders(tree).difference(classes):
         raise DataError(f"{where}: no images of {some(extra)} in the training split")
     filled = {name.partition("/")[0] for name, member in tree.items() if "/" in name and not member.folder}
     if not filled or (all_needed and filled != set(classes)):
         raise DataError(f"{where}: no images of {some(set(classes) - filled)}; add some, or remove the folder")
+
+
+def _check_nested(tree: Tree, where: str) -> None:
+    """Check that folders inside those of classes are not splits or classes themselves."""
+    inside = {name: name.split("/")[:-1] for name, member in tree.items() if not member.folder and "/" in name}
+    nested = [name for name, (_, *between) in inside.items() if between]
+    tops = {inside[name][0] for name in nested}
+    if wrong := [name for name in nested if any(map(split_named, inside[name][1:]))]:
+        raise DataError(f"{where}: split folders inside a class folder: {some(wrong)}; {EXPECTED_SPLITS}")
+    if wrong := [name for name in tops if ANY_IMAGES.fullmatch(name) or meant_split([name])]:
+        raise DataError(f"{where}: folders inside {some(wrong)}, not a name of a class{meant_split(wrong)}")
+    holders: dict[str, set[str]] = {}  # of folders that may be classes
+    for top, *between in inside.values():
+        for name in map(str.casefold, between):
+            if name != top.casefold() and not (_DIVIDES.fullmatch(name) or ANY_IMAGES.fullmatch(name)):
+                holders.setdefault(name, set()).add(top)
+    shared = {name for name, above in holders.items() if len(above) > 1 < len(holders)}
+    if tops <= {folders[0] for name, folders in inside.items() if name not in nested}:
+        shared = set()  # each class has images of its own beside the folders
+    shared |= holders.keys() & {name.casefold() for name in _folders(tree)}
+    if holders and (shared or all(map(_DIVIDES.fullmatch, _folders(tree)))):
+        raise DataError(
+            f"{where}: {some(tops)} may be the classes, or folders in them, {some(shared or holders)}; put the "
+            f"images of a class directly into one folder, or {TABLE}"
+        )
 
 
 def _require_no_loose_images(tree: Tree, where: object) -> list[str]:

@@ -11,7 +11,7 @@ elsewhere that is the same for all files.
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,14 +131,6 @@ def _of_several_classes(found: Mapping[str, Labelled]) -> list[str]:
 def further_columns(tables: Sequence[Table]) -> tuple[str, ...]:
     """Return the further columns of all tables, each once."""
     return tuple(dict.fromkeys(table.columns[number] for table in tables for number in table.further))
-
-
-def in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    """Sort labels by name, or by value if all are numbers."""
-    found = sorted(labels)
-    if all(label.isascii() and label.isdecimal() for label in found):
-        found.sort(key=int)
-    return tuple(found)
 
 
 def _rows(table: Table, index: Images, wrong: dict[str, list[str]]) -> Iterator[tuple[str, Sequence[str], str]]:

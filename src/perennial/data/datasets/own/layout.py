@@ -18,7 +18,7 @@ from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
 from perennial.data.datasets.own import folders, label_table
-from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of
+from perennial.data.datasets.own.class_lists import class_name, in_order, is_class_list, names_of
 from perennial.data.datasets.own.documents import hints, is_document
 from perennial.data.datasets.own.folders import Item, Layout, Tree
 from perennial.data.datasets.own.label_table import Labelled
@@ -59,6 +59,8 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
         meant = hints(set(files).difference(texts), texts)
         raise DataError("; ".join((str(error), *problems, *meant))) from error
     found.left_out.extend(documents)
+    if nested := [item.name for part in found.splits.values() for item in part if item.name.count("/") > 1]:
+        log.info("%s: %d images in folders below their class folder: %s", where, len(nested), some(nested))
     if problems and all(map(CONTAINER.fullmatch, found.classes)):
         raise DataError(
             f"{where}: {some(found.classes)} are not named like classes, and {'; '.join(problems)}; mend the "
@@ -66,8 +68,8 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
         )
     for problem in problems:
         log.warning("%s: the folders give the labels; %s", where, problem)
-    if classes and found.classes != tuple(sorted(classes)):
-        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {sorted(classes)}")
+    if classes and found.classes != in_order(classes):
+        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(in_order(classes))}")
     return found
 
 
@@ -147,7 +149,7 @@ def _of_rows(
         rows.setdefault(each.split, []).append(each)
     if "train" not in rows:
         raise DataError(f"{where}: {named} has no image of the train split, but of {some(rows)}")
-    classes = label_table.in_order({each.label for each in rows["train"]})
+    classes = in_order({each.label for each in rows["train"]})
     number = {name: label for label, name in enumerate(classes)}
     for split, part in rows.items():
         if extra := {each.label for each in part} - number.keys():
