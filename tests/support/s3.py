@@ -76,7 +76,7 @@ class Proxy(ThreadingHTTPServer):
         self.target, self.rate, self.faults = urlsplit(target).netloc, rate, faults or list(FAULTS)
         self.plan, self.asked, self.failed, self.only = [], [], [], ""
         self.without_checksums = False  # answers 501 to a request with a checksum in its headers
-        self.denied = None  # part of the name of a client that may not write
+        self.denies = lambda method, path, headers: False  # answers 403 to such a request
         self.on_request = lambda method, path: None  # called before a request is passed on
         self.random, self.lock, self.open = random.Random(seed), threading.Lock(), threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -128,7 +128,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.on_request(self.command, self.path)
         if self.server.without_checksums and any(map(CHECKSUM.match, map(": ".join, self.headers.items()))):
             refused(501, "NotImplemented")(self, body)
-        elif self.command == "PUT" and self.server.denied and self.server.denied in self.headers["User-Agent"]:
+        elif self.server.denies(self.command, self.path, self.headers):
             refused(403, "AccessDenied")(self, body)
         else:
             FAULTS.get(fault, passed)(self, body)

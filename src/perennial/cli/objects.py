@@ -189,6 +189,9 @@ def _gc(
     total = sum(row.garbage_bytes for row in rows)
     document = {"removed": yes, "days": days, "bytes": total, "places": list(map(asdict, rows))}
     output(document, _rows(rows, total, yes=yes), as_json=as_json)
+    if problems := [f"{row.what} {_short(row.where)}: {row.problem}" for row in rows if row.problem]:
+        rest = "what could be removed elsewhere was" if yes else "the other places are listed"
+        raise PerennialError(f"{'; '.join(problems)}; {rest}")
 
 
 def _short(where: str) -> str:

@@ -258,7 +258,7 @@ def test_what_dvc_cannot_push_is_copied(project: Project, monkeypatch: pytest.Mo
         monkeypatch.setenv(name, value)
     with s3.moto() as url:
         client, proxy = s3.create_bucket(url), s3.Proxy(url)
-        proxy.denied = "aiobotocore"
+        proxy.denies = lambda method, path, headers: method == "PUT" and "aiobotocore" in headers["User-Agent"]
         project.must("dvc", "remote", "add", "-d", "store", "s3://bucket/dvc")
         project.git("commit", "-qam", "Remote")
         project.reproduce()

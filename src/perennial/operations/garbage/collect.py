@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import bare, repository
 from perennial.base.runtime import locks
 from perennial.operations.garbage import folders, live, objects
@@ -21,7 +22,11 @@ DAY_S = 86400
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceUsed:
-    """Space used in a place, and the part that can be or was removed; `kept`: why the rest stays."""
+    """Space used in a place, and the part that can be or was removed.
+
+    kept: why the rest stays, as it should.
+    problem: why a part that nothing needs stays nevertheless, or why the place cannot be read.
+    """
 
     what: str
     where: str
@@ -30,14 +35,16 @@ class SpaceUsed:
     garbage_number: int
     garbage_bytes: int
     kept: str | None = None
+    problem: str | None = None
 
 
 def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[SpaceUsed]:
     """Yield a row for each place; with `yes`, after removing its garbage.
 
+    What goes wrong in one place is in its row, and the others are cleaned nevertheless.
+
     Raises:
         ConfigError: there is no repository.
-        PerennialError: an object that was removed from S3 is needed by a commit that was pushed meanwhile.
     """
     cutoff = time.time() - days * DAY_S
     with locks.held(home / "locks" / "gc.lock", "gc", busy="another gc runs on this machine"):
@@ -51,9 +58,17 @@ def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[S
 def _swept(area: Area, *, yes: bool) -> SpaceUsed:
     unneeded = [item for item in area.items if item.kept is None]
     sizes = [item.bytes for item in unneeded]
+    problem = None
     if yes:
         folders.remove_left(area.where)
-        sizes = [size for item in unneeded if (size := folders.remove(item)) is not None]
+        sizes = []
+        for item in unneeded:
+            try:
+                size = folders.remove(item)
+            except OSError as error:
+                problem = problem or f"{error.filename or item.path}: {error.strerror}"
+                continue
+            sizes += [] if size is None else [size]
     kept = next((item.kept for item in area.items if item.kept is not None), None)
     return SpaceUsed(
         what=area.name,
@@ -63,6 +78,7 @@ def _swept(area: Area, *, yes: bool) -> SpaceUsed:
         garbage_number=len(sizes),
         garbage_bytes=sum(sizes),
         kept=kept,
+        problem=problem,
     )
 
 
@@ -86,16 +102,19 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
         found = objects.find(places)
     except Incomplete as error:
         for side in known:
-            held = [entry.size for _, entry in side.everything()]
-            yield _row(Garbage(side=side, objects=len(held), bytes=sum(held), unneeded={}), {}, str(error))
+            yield _row(objects.measured(side), {}, str(error))
         return
     for each in found:
-        try:
-            gone = objects.remove(places, each) if yes and each.unneeded else each.unneeded
-        except Incomplete as error:
-            yield _row(each, {}, str(error))
-            continue
-        yield _row(each, gone)
+        gone, kept, problem = each.unneeded, None, each.problem
+        if yes and each.unneeded:
+            try:
+                gone, refused = objects.remove(places, each)
+                problem = refused or problem
+            except Incomplete as error:
+                gone, kept = {}, str(error)
+            except (PerennialError, OSError) as error:
+                gone, problem = {}, str(error)
+        yield _row(replace(each, problem=problem), gone, kept)
 
 
 def _row(garbage: Garbage, gone: Mapping[str, int], kept: str | None = None) -> SpaceUsed:
@@ -108,6 +127,7 @@ def _row(garbage: Garbage, gone: Mapping[str, int], kept: str | None = None) -> 
         garbage_number=len(gone),
         garbage_bytes=sum(gone.values()),
         kept=kept,
+        problem=garbage.problem,
     )
 
 
@@ -115,8 +135,8 @@ def _sides(home: Path) -> list[Side]:
     """DVC's cache of this checkout, the cache that runs share, and the default remote."""
     try:
         cache, remote = sides.open_sides()
-    except sides.Unsupported as error:
-        log.warning("%s, so its objects are neither counted nor removed", error)
+    except (sides.Unsupported, ConfigError) as error:
+        log.warning("%s; so the remote's objects are neither counted nor removed", error)
         cache, remote = sides.open_cache(), None
     shared = sides.open_cache_of_runs(home)
     found = [cache] if shared is None or _same_folder(shared, cache) else [cache, shared]

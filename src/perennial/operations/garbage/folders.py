@@ -89,8 +89,8 @@ def remove(item: Item) -> int | None:
         gone = item.path.with_name(f".{item.path.name}.removed")
         shutil.rmtree(gone, ignore_errors=True)
         item.path.rename(gone)
-        shutil.rmtree(gone)
         item.after()
+        shutil.rmtree(gone)
     return size
 
 

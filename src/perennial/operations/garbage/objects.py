@@ -15,12 +15,13 @@ from pathlib import Path
 from perennial.base import documents
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import GitError, Repository
+from perennial.base.storage import Entry
+from perennial.operations.garbage import history
 from perennial.release.audit.needs import DIGEST, FOLDER, members, needs
 from perennial.release.audit.sides import Side, content
 
 log = logging.getLogger(__name__)
 ASIDE = ".perennial-gc"  # folder of what is set aside; listings leave hidden names out
-WRITTEN = ("dvc.lock", "dvc.yaml", "params.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +36,13 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
-    """The objects on a side, and those that nothing needs, with their bytes."""
+    """The objects on a side, and those that nothing needs; `problem`: why the list may not be complete."""
 
     side: Side
     objects: int
     bytes: int
     unneeded: Mapping[str, int]
+    problem: str | None = None
 
 
 class Incomplete(PerennialError):
@@ -51,21 +53,33 @@ def find(places: Places) -> list[Garbage]:
     """Find the objects on each side that nothing needs.
 
     Raises:
-        Incomplete: a remote of git cannot be reached, or the list of a folder is damaged.
+        Incomplete: a remote of git cannot be reached, or the list of a folder is damaged or cannot be read.
     """
     needed = needed_now(places)
     # A run writes an output to the cache before it writes dvc.lock.
     cutoff = min([places.cutoff, *places.checkouts.values()])
-    found = []
-    for side in places.sides:
-        unneeded, objects, size = dict[str, int](), 0, 0
+
+    def is_unneeded(side: Side, digest: str, entry: Entry) -> bool:
+        old = entry.modified is not None and entry.modified.timestamp() < cutoff
+        return old and digest not in needed and not side.linked(digest)
+
+    return [measured(side, partial(is_unneeded, side)) for side in places.sides]
+
+
+def measured(
+    side: Side,
+    is_unneeded: Callable[[str, Entry], bool] = lambda digest, entry: False,  # noqa: ARG005 - all are needed
+) -> Garbage:
+    """List a side as far as it can be."""
+    unneeded, objects, size, problem = dict[str, int](), 0, 0, None
+    try:
         for digest, entry in side.everything():
             objects, size = objects + 1, size + entry.size
-            old = entry.modified is not None and entry.modified.timestamp() < cutoff
-            if old and digest not in needed and not side.linked(digest):
+            if is_unneeded(digest, entry):
                 unneeded[digest] = entry.size
-        found.append(Garbage(side=side, objects=objects, bytes=size, unneeded=unneeded))
-    return found
+    except (PerennialError, OSError) as error:
+        problem = str(error)
+    return Garbage(side=side, objects=objects, bytes=size, unneeded=unneeded, problem=problem)
 
 
 def needed_now(places: Places) -> set[str]:
@@ -74,15 +88,18 @@ def needed_now(places: Places) -> set[str]:
     Raises:
         Incomplete: see `find`.
     """
-    read = partial(content, places.sides)
+    read = partial(_content, places.sides)
     needed: set[str] = set()
     for repository in places.repositories:
-        _fetch(repository)
-        revisions = [*repository.ends(), *_recent(repository, places.cutoff), *_worktrees(repository)]
-        needed |= _of(repository, dict.fromkeys(revisions), places.sides, read)
+        try:
+            history.fetch(repository)
+            revisions = history.needed(repository, places.cutoff)
+        except GitError as error:
+            raise Incomplete(f"{error}, so objects stay") from error
+        needed |= _of(repository, revisions, places.sides, read)
     for checkout in places.checkouts:
         repository = Repository(checkout)
-        if tree := _on_disk(repository):
+        if tree := history.on_disk(repository):
             needed |= _of(repository, [tree, *repository.ends()], places.sides, read)
     if places.checkouts:
         for side in places.sides:
@@ -91,8 +108,10 @@ def needed_now(places: Places) -> set[str]:
     return needed
 
 
-def remove(places: Places, garbage: Garbage) -> dict[str, int]:
-    """Remove what nothing needs from a side; returns the objects that are gone, with their bytes.
+def remove(places: Places, garbage: Garbage) -> tuple[dict[str, int], str | None]:
+    """Remove what nothing needs from a side.
+
+    Returns the objects that are gone, with their bytes, and what kept others from being removed.
 
     Raises:
         Incomplete: see `find`; nothing is removed.
@@ -101,8 +120,9 @@ def remove(places: Places, garbage: Garbage) -> dict[str, int]:
     if garbage.side.folder is not None:
         return _from_folder(places, garbage, garbage.side.folder)
     needed = needed_now(places)
-    still = {digest: size for digest, size in garbage.unneeded.items() if digest not in needed}
-    garbage.side.remove(still)
+    wanted = {digest: size for digest, size in garbage.unneeded.items() if digest not in needed}
+    refused = garbage.side.remove(wanted)
+    still = {digest: size for digest, size in wanted.items() if digest not in refused}
     try:
         back = still.keys() & needed_now(places)
     except PerennialError as error:
@@ -112,23 +132,37 @@ def remove(places: Places, garbage: Garbage) -> dict[str, int]:
         ) from error
     if back:
         _put_back(places, garbage.side, back)
-    return {digest: size for digest, size in still.items() if digest not in back}
+    return {digest: size for digest, size in still.items() if digest not in back}, _problem(refused)
+
+
+def _problem(refused: Mapping[str, str]) -> str | None:
+    """What kept objects from being removed, by the first of them."""
+    reason = next(iter(refused.values()), None)
+    return reason and f"{len(refused)} objects that nothing needs could not be removed; the first: {reason}"
 
 
 def restore_left(folder: Path) -> None:
     """Put back objects that a killed call set aside."""
     for file in (folder / ASIDE).glob("*") if (folder / ASIDE).is_dir() else ():
-        if DIGEST.fullmatch(file.name):
+        if DIGEST.fullmatch(file.name) and file.is_file():
             _return(folder, file.name)
     with suppress(OSError):
         (folder / ASIDE).rmdir()
 
 
-def _from_folder(places: Places, garbage: Garbage, folder: Path) -> dict[str, int]:
-    aside = folder / ASIDE
+def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[str, int], str | None]:
+    aside, moved, refused = folder / ASIDE, dict[str, int](), dict[str, str]()
     aside.mkdir(exist_ok=True)
     try:
-        moved = {digest: size for digest, size in garbage.unneeded.items() if _set_aside(folder, digest)}
+        for digest, size in garbage.unneeded.items():
+            try:
+                _set_aside(folder, digest)
+            except FileNotFoundError:
+                continue  # by another gc
+            except OSError as error:
+                refused[digest] = f"{error.filename}: {error.strerror}"
+            else:
+                moved[digest] = size
         for digest in moved.keys() & needed_now(places):
             _return(folder, digest)
             del moved[digest]
@@ -138,18 +172,14 @@ def _from_folder(places: Places, garbage: Garbage, folder: Path) -> dict[str, in
     for digest in moved:
         (aside / digest).unlink(missing_ok=True)
     restore_left(folder)  # removes the folder itself
-    return moved
+    return moved, _problem(refused)
 
 
-def _set_aside(folder: Path, digest: str) -> bool:
+def _set_aside(folder: Path, digest: str) -> None:
     source = folder / "files" / "md5" / digest[:2] / digest[2:]
-    try:
-        source.rename(folder / ASIDE / digest)
-    except FileNotFoundError:
-        return False  # by another gc
+    source.rename(folder / ASIDE / digest)
     with suppress(OSError):
         source.parent.rmdir()
-    return True
 
 
 def _return(folder: Path, digest: str) -> None:
@@ -175,39 +205,6 @@ def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
         )
 
 
-def _fetch(repository: Repository) -> None:
-    """Fetch all branches and tags to references of our own: those of the user, as local tags, do not move."""
-    for remote in repository.run("remote").split():
-        own = f"refs/perennial/{remote}"
-        try:
-            repository.fetch(remote, [f"+refs/heads/*:{own}/heads/*", f"+refs/tags/*:{own}/tags/*"], prune=True)
-        except GitError as error:
-            raise Incomplete(f"the git remote {remote} cannot be reached ({error}), so objects stay") from error
-
-
-def _recent(repository: Repository, cutoff: float) -> list[str]:
-    return repository.run("rev-list", "--all", f"--since=@{int(cutoff)}").split()
-
-
-def _worktrees(repository: Repository) -> list[str]:
-    """The revisions checked out in worktrees, and the current DVC files in them."""
-    rows = repository.run("worktree", "list", "--porcelain").splitlines()
-    heads = [row.split()[1] for row in rows if row.startswith("HEAD ") and set(row[5:]) != {"0"}]
-    folders = [Path(row.removeprefix("worktree ")) for row in rows if row.startswith("worktree ")]
-    trees = (_on_disk(Repository(folder)) for folder in {*folders, repository.folder} if folder.is_dir())
-    return [*heads, *filter(None, trees)]
-
-
-def _on_disk(repository: Repository) -> str | None:
-    """A git tree of a checkout with its current DVC files; None for a bare repository."""
-    if repository.ask("rev-parse", "--is-inside-work-tree") != "true" or repository.commit_of("HEAD") is None:
-        return None
-    patterns = ["*.dvc", *(f":(glob)**/{name}" for name in WRITTEN)]
-    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns)
-    names = filter(None, listed.split("\0"))
-    return repository.tree_with("HEAD", [Path(name) for name in names])
-
-
 def _of(
     repository: Repository,
     revisions: Iterable[str],
@@ -223,6 +220,13 @@ def _of(
                 "`perennial audit --all --repair` repairs it"
             )
     return set(found)
+
+
+def _content(sides: Sequence[Side], digest: str) -> bytes | None:
+    try:
+        return content(sides, digest)
+    except PerennialError as error:
+        raise Incomplete(f"the list of a needed folder cannot be read ({error}), so objects stay") from error
 
 
 def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.project import dvc
-from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store, options_of, together
+from perennial.base.storage import Changed, Entry, Missing, Store, is_bucket, open_store, options_of, together
 
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
@@ -69,10 +69,17 @@ class Side:
         """Whether a file of this machine is a hard link to an object."""
         return self.folder is not None and (self.folder / _key(digest)).stat().st_nlink > 1
 
-    def remove(self, digests: Iterable[str]) -> None:
-        """Remove objects."""
-        for _ in together(self._store, lambda digest: self._store.delete(_key(digest)), digests):
-            pass
+    def remove(self, digests: Iterable[str]) -> dict[str, str]:
+        """Remove objects; returns the reasons of those that the store refuses to remove."""
+
+        def take(digest: str) -> tuple[str, str | None]:
+            try:
+                self._store.delete(_key(digest))
+            except (ConfigError, Changed) as refusal:
+                return digest, str(refusal)
+            return digest, None
+
+        return {digest: why for digest, why in together(self._store, take, digests) if why}
 
     def content(self, digest: str) -> bytes | None:
         """The content of a small object; None where it is missing or damaged."""
