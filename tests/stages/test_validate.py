@@ -270,7 +270,8 @@ def severities(**changes):
 
 # What gives a problem of each code that is a matter of judgement, and the version that was there before.
 PLANTED = {
-    "duplicate_across_splits": (None, {"train": [*range(6), 20], "validation": [30, 31], "test": [40, 0]}),
+    "label_conflict": (None, None),
+    "duplicate_across_splits": (None, {"train": [*range(6), 20], "validation": [30, 31], "test": [41, 0]}),
     "duplicate_in_split": (None, {"train": [*range(6), 0], "validation": [30, 31], "test": [40, 41]}),
     "near_duplicate": (None, None),
     "class_missing": (None, {"train": range(6), "validation": [30], "test": [40, 41]}),
@@ -281,7 +282,7 @@ PLANTED = {
 
 
 def in_turn(numbers):
-    return [datum(picture(number, 64), place % 2) for place, number in enumerate(numbers)]
+    return [datum(picture(number, 64), number % 2) for number in numbers]
 
 
 def plant(config, code):
@@ -295,6 +296,9 @@ def plant(config, code):
         altered = np.clip(pixels.astype(int) + 1, 0, 255).astype(np.uint8)
         test = [datum(altered, 0), datum(picture(50, 64), 1)]
         planted(config, {"train": in_turn(range(6)), "validation": in_turn([30, 31]), "test": test})
+    elif code == "label_conflict":
+        train = [*in_turn(range(6)), datum(picture(0, 64), 1)]
+        planted(config, {"train": train, "validation": in_turn([30, 31]), "test": in_turn([40, 41])})
     elif code == "class_imbalance":
         planted(config, version(22, 2))
     else:
@@ -306,6 +310,7 @@ def test_every_judged_code_is_planted():
 
 
 @pytest.mark.fast_rows(
+    "error-True-True-label_conflict",
     "error-True-True-duplicate_across_splits",
     "error-True-True-class_missing",
     "warn-True-False-near_duplicate",
@@ -318,7 +323,8 @@ def test_every_judged_code_is_planted():
     ("severity", "listed", "failed"), [("error", True, True), ("warn", True, False), ("ignore", False, False)]
 )
 def test_severity_decides_what_a_judged_problem_does(load, code, severity, listed, failed):
-    config = load(**{"validate.severity": severities(**{code: severity})})
+    also = {"duplicate_in_split": "ignore"} if code == "label_conflict" else {}
+    config = load(**{"validate.severity": severities(**also, **{code: severity})})
     plant(config, code)
     assert codes(config) == ([(code, severity)] if listed else [], failed)
 

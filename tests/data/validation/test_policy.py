@@ -38,8 +38,8 @@ def config(severity="warn", **changes):
 
 
 def pictures(numbers, side=40):
-    """Records of these pictures, the classes in turn."""
-    return [datum(picture(number, side), place % 2) for place, number in enumerate(numbers)]
+    """Records of these pictures; even numbers are cats."""
+    return [datum(picture(number, side), number % 2) for number in numbers]
 
 
 def squeezed(data, **options):
@@ -96,6 +96,7 @@ THIRD = [("duplicate_across_splits", ("train", 3), ("test", 1))]
 TINY = {"train": pictures(range(8), 20), "validation": pictures([90, 91], 20)}
 ACROSS, WITHIN, NEAR = "duplicate_across_splits", "duplicate_in_split", "near_duplicate"
 # Changed parameters, records that differ from TRAIN, VALIDATION and two others to test on; what is reported.
+CONFLICT = "label_conflict"
 DUPLICATES = {
     "none": ({}, {}, []),
     "ten planted ones": (
@@ -108,7 +109,32 @@ DUPLICATES = {
     "equal bytes, few decoded": (
         {"decode": "sample"}, {"test": pictures([40, 5])}, [(ACROSS, ("train", 5), ("test", 1))]
     ),
-    "another label": ({}, {"test": [DOG, CAT]}, [(ACROSS, ("train", 2), ("test", 0))]),
+    "another label across splits": (
+        {"severity": "error"}, {"test": [DOG, CAT]}, [(CONFLICT, ("train", 2), ("test", 0))]
+    ),
+    "another label in a split": (
+        {"severity": "error"}, {"train": [*TRAIN, DOG]}, [(CONFLICT, ("train", 2), ("train", 8))]
+    ),
+    "another label, no error": (
+        {},
+        {"test": [DOG, CAT]},
+        [(CONFLICT, ("train", 2), ("test", 0)), (ACROSS, ("train", 2), ("test", 0))],
+    ),
+    "another label, equal bytes": (
+        {"decode": "sample", "severity": "error"},
+        {"test": [DOG, CAT]},
+        [(CONFLICT, ("train", 2), ("test", 0))],
+    ),
+    "another label, other bytes": (
+        {"severity": "error"},
+        {"test": [squeezed(DOG, compress_level=9), CAT]},
+        [(CONFLICT, ("train", 2), ("test", 0))],
+    ),
+    "both labels twice": (
+        {"severity": "error"},
+        {"train": [*TRAIN, TRAIN[2], DOG]},
+        [(WITHIN, ("train", 2), ("train", 8)), (CONFLICT, ("train", 2), ("train", 9))],
+    ),
     "three in a split": (
         {},
         {"train": pictures([*range(8), 3, 3])},
@@ -163,6 +189,24 @@ def test_duplicates_are_reported_with_their_file_names(judged):
     (problem,) = found.findings.problems
     assert problem.message.endswith(
         "record 2 of pets_train_00000-of-00001.tfrecord (train); images dog/\\x1bcopy.jpg and cat/2.jpg"
+    )
+
+
+def test_an_image_with_two_labels_is_an_error_that_names_both_files_and_labels(judged):
+    train = [named(number, number % 2, f"cat/{number}.jpg") for number in range(4)]
+    settings = config(severity="ignore")
+    severity = settings.severity.model_copy(update={"label_conflict": SeverityConfig().label_conflict})
+    found = judged(
+        settings.model_copy(update={"severity": severity}),
+        train=train,
+        validation=pictures([90, 91]),
+        test=[named(2, 1, "dog/copy.jpg"), datum(picture(41), 0)],
+    )
+    (problem,) = found.findings.problems
+    assert (problem.code, problem.severity) == ("label_conflict", "error")
+    assert problem.message == (
+        "labelled 'dog', but the same image is labelled 'cat' in record 2 of "
+        "pets_train_00000-of-00001.tfrecord (train); images dog/copy.jpg and cat/2.jpg"
     )
 
 

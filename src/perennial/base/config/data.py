@@ -79,6 +79,7 @@ class DatasetConfig(Section):
 class SeverityConfig(Section):
     """Effect of each problem: error stops the run, warn reports it."""
 
+    label_conflict: choices.Severity = option("error", "equal images with different labels")
     duplicate_across_splits: choices.Severity = option("error", "equal images in two splits")
     duplicate_in_split: choices.Severity = option("warn", "equal images in one split")
     near_duplicate: choices.Severity = option("warn", "images with almost equal perceptual hashes")

@@ -36,6 +36,7 @@ class Hashed:
     split: Split
     file: str
     numbers: NDArray[np.uint32]  # within the shard
+    labels: NDArray[np.int64]
     tiny: NDArray[np.bool_]  # too small for a perceptual hash to distinguish them
     fingerprints: Fingerprints  # with cells only for images that are not tiny
     sha256: NDArray[np.uint8]  # [N, 32], of the image files
@@ -191,7 +192,9 @@ class _Inspector:
                 statistics.sha256(self._images(valid)),
             )
             prints = Fingerprints(digests, hashes, cells)
-            self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints, sha256)
+            self.found.hashed = Hashed(
+                self.part.split, self.part.file.name, numbers, self.labels[valid], tiny, prints, sha256
+            )
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
         """Read the pixels of PNGs that `convert` stored in one layout; remove those images from `chosen`."""

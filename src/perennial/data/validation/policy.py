@@ -81,8 +81,7 @@ class Policy:
         for code, groups in (("duplicate_across_splits", found.across), ("duplicate_in_split", found.within)):
             for first, *others in (group.tolist() for group in groups):
                 for other in others:
-                    if code == "duplicate_in_split" or hashed.splits[first] != hashed.splits[other]:
-                        self._duplicate(code, "the same image as", hashed, first, other)
+                    self._same(code, hashed, first, other)
         self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
         if self.config.near_duplicate_bits is None or not len(hashed.hashes):
             return
@@ -102,6 +101,17 @@ class Policy:
             "near_pairs_are_all": near.complete and wider.complete,
             "tiny_images_not_compared": len(hashed.tiny) - len(compared),
         }
+
+    def _same(self, code: str, hashed: "_HashedRecords", first: int, other: int) -> None:
+        """Report two equal images: by their labels if these differ, and by their splits."""
+        one, another = (self.data.classes[hashed.labels[number]] for number in (first, other))
+        if one != another:
+            how = f"labelled {another!r}, but the same image is labelled {one!r} in"
+            self._duplicate("label_conflict", how, hashed, first, other)
+            if self.config.severity.label_conflict == "error":  # which stops the run anyway
+                return
+        if code == "duplicate_in_split" or hashed.splits[first] != hashed.splits[other]:
+            self._duplicate(code, "the same image as", hashed, first, other)
 
     def _small_version(self, hashed: "_HashedRecords", number: int) -> lookalikes.Luma:
         file, record = hashed.place(number)
@@ -154,6 +164,7 @@ class _HashedRecords:
         self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
         self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
         self.cells: NDArray[np.uint8] = np.concatenate([part.fingerprints.cells for part in self.parts])
+        self.labels: NDArray[np.int64] = np.concatenate([part.labels for part in self.parts])
         self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
         codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
         self.splits = np.repeat(codes, np.diff(self.starts))

@@ -29,6 +29,7 @@ CODES = {
 }
 # `validate.severity` decides what these do.
 JUDGED_CODES = {
+    "label_conflict": "the same image has two labels",
     "duplicate_across_splits": "two splits hold the same image",
     "duplicate_in_split": "a split holds the same image more than once",
     "near_duplicate": "two splits hold almost the same image",
@@ -47,6 +48,7 @@ FIXES = {
     "schema": "correct the program that writes the TFRecord files, or " + _RESTORE,
     "label_range": "correct the labels or labels.txt of the source data, or " + _RESTORE,
     **dict.fromkeys(("image_format", "image_size", "image_decode"), f"{_SOURCE}; or {_RESTORE}"),
+    "label_conflict": f"correct the wrong label, or remove the images from the source data; {_SEVERITY}",
     "duplicate_across_splits": f"remove one of the images from the source data; {_SEVERITY}",
     "duplicate_in_split": f"remove one of the images from the source data; {_SEVERITY}",
     "near_duplicate": f"remove one of the images, or lower validate.near_duplicate_bits; {_SEVERITY}",
