@@ -36,6 +36,7 @@ from perennial.data.images import (
     formats,
     header,
     jpeg,
+    jpeg_file,
     orientation,
     png,
     png_file,
@@ -136,14 +137,14 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
 
 
 def without_metadata(encoded: bytes) -> bytes:
-    """A JPEG or PNG as records hold it, with the same pixels, but without EXIF (place, time, camera) and texts.
+    """Write a JPEG or PNG of a record again with only what decoding its pixels needs.
+
+    It lacks EXIF (place, time, camera), texts, thumbnails, and bytes behind the image.
 
     Raises:
-        Refused: it is damaged.
+        Refused: it is damaged, or not as records hold it.
     """
-    if encoded.startswith(jpeg.START):
-        return jpeg.without_metadata(encoded)
-    return png_file.check(encoded).for_decoder(encoded)
+    return jpeg_file.rewritten(encoded) if encoded.startswith(jpeg.START) else png_file.rewritten(encoded)
 
 
 def is_kept(content: bytes) -> bool:

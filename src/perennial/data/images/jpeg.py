@@ -89,16 +89,6 @@ class Jpeg:
         return b"".join((*pieces, jpeg[first.start : self.end]))
 
 
-def without_metadata(jpeg: bytes) -> bytes:
-    """The same pixels without EXIF, XMP, comments, other segments of programs, and bytes after the end marker.
-
-    Raises:
-        Refused: it has more segments than programs write.
-    """
-    kept = [each for each in segments(jpeg) if each.marker != END and _is_needed(jpeg, each)]
-    return b"".join((START[:2], *(jpeg[each.start : each.stop] for each in kept), bytes((MARK, END))))
-
-
 def read(jpeg: bytes) -> Jpeg:
     """Read all segments up to the end marker.
 
@@ -121,7 +111,7 @@ def read(jpeg: bytes) -> Jpeg:
             found = _frame(jpeg, segment)
         if found is not None and marker == SCAN:
             found.add(segment, jpeg[body : body + 1])
-        elif _is_needed(jpeg, segment):
+        elif is_needed(jpeg, segment):
             heads.append((start, stop))
         if marker == EXIF and (name := orientation.NAMES.match(jpeg, body)):
             metadata.setdefault(name[0], jpeg[body:stop])
@@ -193,7 +183,7 @@ def _frame(jpeg: bytes, segment: Segment) -> Jpeg:
     return Jpeg(segment.marker, bits, height, width, factors, ids=components[::3])
 
 
-def _is_needed(jpeg: bytes, segment: Segment) -> bool:
+def is_needed(jpeg: bytes, segment: Segment) -> bool:
     """Whether a decoder reads a segment; the APP segments of JFIF and Adobe say what the components are.
 
     Libjpeg ignores those that are too short, which Pillow takes for damage.

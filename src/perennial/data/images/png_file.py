@@ -125,6 +125,35 @@ def check(content: bytes) -> Png:
     return Png(width, height, bits, colour, b"tRNS" in seen, metadata, turned, window, needed, data)
 
 
+def rewritten(content: bytes) -> bytes:
+    """The same pixels in a file of only its header and its compressed lines, which are copied as they are.
+
+    Raises:
+        Refused: it is damaged, or not 8-bit grey or RGB, opaque and upright.
+    """
+    found = check(content)
+    if not found.plain:
+        raise Refused("it is not an opaque, upright PNG of 8 bits, grey or RGB")
+    packed = b"".join([content[start:stop] for _, start, stop in found.data])
+    header, lines = found.needed[0], packed[: _end(packed)]
+    begin = chunk(header.kind, content[header.start : header.stop])
+    return b"".join((SIGNATURE, begin, chunk(b"IDAT", lines), chunk(b"IEND", b"")))
+
+
+def _end(packed: bytes) -> int:
+    """Where a compressed stream ends; other bytes may follow."""
+    stream = zlib.decompressobj()
+    for start in range(0, len(packed), PIECE):
+        piece = packed[start : start + PIECE]
+        rest: bytes = piece
+        while rest and not stream.eof:
+            stream.decompress(rest, LINES)
+            rest = stream.unconsumed_tail
+        if stream.eof:
+            return start + len(piece) - len(stream.unused_data)
+    return len(packed)
+
+
 def is_plain(content: bytes) -> bool:
     """Whether a PNG is opaque and its header names the widest window; reads only what is before the pixels."""
     colour, opaque = content[25], True
