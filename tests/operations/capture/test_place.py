@@ -1,12 +1,14 @@
 """What a place holds, forgets and removes."""
 
+import base64
+import json
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from support.raw import encoded, picture
 
-from perennial.base.errors import ConfigError, DataError
+from perennial.base.errors import ConfigError
 from perennial.base.storage import open_store
 from perennial.base.storage.local import LocalStore
 from perennial.operations.capture import place
@@ -14,6 +16,20 @@ from perennial.operations.capture.place import KeptImage
 
 DAY = "2026-11-27"
 IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")
+
+
+def record(sha256: str = "0" * 64, **fields: object) -> KeptImage:
+    """A record of an image."""
+    values = {
+        "time": f"{DAY}T02:00:00.000+00:00", "model": "pets", "version": "7", "sha256": sha256,
+        "top": (("cat", 0.75), ("dog", 0.25)), "reason": "random", "probability": 0.01, **fields,
+    }  # fmt: skip
+    return KeptImage(**values)  # type: ignore[arg-type]
+
+
+def written(features: list[float]) -> str:
+    """Features as base64 of float16."""
+    return base64.b64encode(np.array(features, "<f2").tobytes()).decode()
 
 
 def keep(store, day: str, *images: bytes) -> list[KeptImage]:
@@ -118,12 +134,71 @@ def test_a_forgotten_image_is_in_no_file_and_no_record(store) -> None:
     assert [entry.key for entry in store.list() if first.sha256 in entry.key] == []
 
 
-def test_a_damaged_record_is_named_with_its_line(store) -> None:
-    keep(store, DAY, IMAGE)
+WHOLE = json.loads(json.dumps(place._line(record())))
+DAMAGED = {
+    "half": b'{"time": "2026',
+    "no object": b"[1, 2]",
+    "nested": b"[" * 200_000,
+    "no UTF-8": b'{"time": "\xff"}',
+    "half of a surrogate pair": json.dumps({**WHOLE, "model": "\ud800"}).encode(),
+    "long": json.dumps({**WHOLE, "model": "x" * 100_000}).encode(),
+    "path": {"sha256": "../../../../secret"},
+    "path behind a digest": {"sha256": "0" * 64 + "/../../secret"},
+    "line feed behind a digest": {"sha256": "0" * 64 + "\n"},
+    "capitals": {"sha256": "A" * 64},
+    "number": {"sha256": 7},
+    "probability 0": {"probability": 0},
+    "probability above 1": {"probability": 1.5},
+    "probability as text": {"probability": "0.5"},
+    "probability true": {"probability": True},
+    "share above 1": {"top": [["cat", 1.5]]},
+    "share without a class": {"top": [[0.5]]},
+    "classes as text": {"top": "cat"},
+    "class as a number": {"top": [[1, 0.5]]},
+    "many classes": {"top": [["cat", 0.1]] * 1000},
+    "reason": {"reason": "because"},
+    "time": {"time": "yesterday"},
+    "day that is none": {"time": "2026-02-30T02:00:00.000+00:00"},
+    "another zone": {"time": "2026-11-27T02:00:00.000+01:00"},
+    "short features": {"features": "AAAA", "brightness": 1.0},
+    "features that are not finite": {"features": written([np.nan] * 256), "brightness": 1.0},
+    "features that are too large": {"features": written([60000.0] * 256), "brightness": 1.0},
+    "features that are no base64": {"features": "\u00e4" * 684, "brightness": 1.0},
+    "features without brightness": {"features": written([0.0] * 256)},
+    "brightness": {"features": written([0.0] * 256), "brightness": 256},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_record_is_counted_and_left_out(tmp_path, caplog, name) -> None:
+    store, line = LocalStore(tmp_path / "kept"), DAMAGED[name]
+    (kept,) = keep(store, DAY, IMAGE)
     key = f"{DAY}/records/020000-1.jsonl"
-    store.put(key, store.get_bytes(key)[0] + b'{"time": "2026')
-    with pytest.raises(DataError, match=rf"{key}: line 2 is no record of a kept image"):
-        list(place.read(store))
+    content, _ = store.get_bytes(key)
+    bad = line if isinstance(line, bytes) else json.dumps({**WHOLE, **line}).encode()
+    store.put(key, content + bad + b"\n" + content)
+    assert list(place.read(store)) == [kept, kept]
+    (said,) = caplog.messages
+    assert "1 damaged records are left out" in said
+    assert f"{key} line 2: " in said
+    assert len(said) < 500
+
+
+def test_a_record_of_a_newer_version_of_perennial_is_read(tmp_path) -> None:
+    store = LocalStore(tmp_path / "kept")
+    store.put(f"{DAY}/records/020000-1.jsonl", json.dumps({**WHOLE, "camera": 3}).encode())
+    assert list(place.read(store)) == [record()]
+
+
+def test_forgetting_removes_damaged_records_of_the_image_and_keeps_the_others(store) -> None:
+    first, second = keep(store, DAY, IMAGE, OTHER)
+    key, mine = f"{DAY}/records/020000-2.jsonl", f'{{"sha256": "{first.sha256}", '.encode()
+    store.put(key, store.get_bytes(key)[0] + mine + b"\n{damaged\n")
+    assert place.forget(store, [first.sha256]) == 1
+    content, _ = store.get_bytes(key)
+    assert first.sha256.encode() not in content
+    assert content.splitlines()[1:] == [b"{damaged"]
+    assert list(place.read(store)) == [second]
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path) -> None:

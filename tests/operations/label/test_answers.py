@@ -6,6 +6,7 @@ import subprocess
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from operations.label import kept
@@ -47,7 +48,8 @@ def queue(answers):
 
 def test_a_place_with_statistics_alone_has_nothing_to_label(answers, tmp_path):
     store = LocalStore(tmp_path / "statistics")
-    place.put_records(store, "2026-11-27", "020000-ab-n1", [replace(kept.record(IMAGES[0]), features="AAAA")])
+    known = replace(kept.record(IMAGES[0]), features=place.written(np.zeros(256, np.float32)), brightness=1.0)
+    place.put_records(store, "2026-11-27", "020000-ab-n1", [known])
     with pytest.raises(ConfigError, match="statistics holds statistics and no images, so there is nothing"):
         answers.draw("statistics", count=4, seed=0, bits=2)
 

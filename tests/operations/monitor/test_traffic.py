@@ -124,9 +124,9 @@ def test_a_second_look_reads_only_what_is_new(kept: Kept, monkeypatch: pytest.Mo
     read: list[str] = []
     records = place.records
 
-    def counted(store: LocalStore, key: str) -> list[KeptImage]:
+    def counted(store: LocalStore, key: str, damaged: place.Damaged) -> list[KeptImage]:
         read.append(key)
-        return records(store, key)
+        return records(store, key, damaged)
 
     kept.keep(2 * SIZE)
     kept.keep(SIZE)
@@ -171,9 +171,17 @@ def test_a_larger_share_counts_no_more_than_the_smallest(kept: Kept) -> None:
 
 
 def test_a_place_that_cannot_be_read_is_a_problem(kept: Kept) -> None:
-    (Path(kept.store.url) / "2026-11-27" / "records").mkdir(parents=True)
-    (Path(kept.store.url) / "2026-11-27" / "records" / "000001-ab-n1.jsonl").write_text("{")
-    assert "line 1 is no record of a kept image" in str(kept.seen().problem)
+    Path(kept.store.url).write_bytes(b"mine")
+    assert "kept cannot be made" in str(kept.seen().problem)
+
+
+def test_damaged_records_are_counted_and_the_others_are_compared(kept: Kept) -> None:
+    kept.keep(SIZE, features="AAAA")
+    kept.keep(SIZE)
+    seen = kept.seen()
+    assert (len(seen.windows), seen.problem) == (1, None)
+    (said,) = (each for each in seen.words if "damaged records" in each)
+    assert said.startswith(f"{SIZE} damaged records are left out; the first: {kept.store.url}/")
 
 
 def test_an_export_of_an_earlier_version_is_said_and_asked_for_once(kept: Kept) -> None:

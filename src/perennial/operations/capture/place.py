@@ -10,6 +10,7 @@ Whole days are removed when they are old. Other files in the place are never tou
 import base64
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -18,15 +19,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from perennial.base import files
-from perennial.base.errors import ConfigError, DataError
+from perennial.base.errors import ConfigError, redacted
+from perennial.base.project.exclusions import Digest
 from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store
 from perennial.data.images import Refused, accept, jpeg
+from perennial.model.export import reference
 from perennial.model.inference import inputs
 
 KEY = re.compile(
@@ -34,9 +38,31 @@ KEY = re.compile(
     r"(images/(?P<sha256>[0-9a-f]{64})\.(jpg|png)|records/[\w-]+?(-n(?P<statistics>\d+))?\.jsonl)"
 )
 FEATURES = "<f2"  # of statistics: half precision, as many bytes as their noise deserves
+LARGEST = 0.1  # of a random feature; they are at most sqrt(2 / 256)
 TOP = 5  # classes of a record
-TOPS = ("top", "candidate_top")  # fields
-Top = tuple[tuple[str, float], ...]  # the most probable classes, at most TOP, with their probabilities
+LINE_BYTES = 1 << 16  # of a record
+log = logging.getLogger(__name__)
+
+
+def _time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+def _features(text: str) -> str:
+    if text:
+        content = base64.b64decode(text, validate=True)
+        found = np.frombuffer(content[: len(content) // 2 * 2], FEATURES).astype(np.float32)
+        if len(found) != reference.FEATURES or not (np.abs(found) <= LARGEST).all():
+            raise ValueError(f"expected {reference.FEATURES} numbers of -{LARGEST} to {LARGEST}")
+    return text
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+# The most probable classes, at most TOP, with their probabilities.
+Top = Annotated[tuple[tuple[str, Share], ...], Field(max_length=TOP)]
+# ISO 8601, UTC, with milliseconds: as text in the order of time.
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00$"), AfterValidator(_time)]
 # Why an image was kept: drawn from all, or from those in which the candidate in the shadow disagreed.
 Reason = Literal["random", "disagreement"]
 
@@ -45,19 +71,21 @@ Reason = Literal["random", "disagreement"]
 class KeptImage:
     """A line of the records: an image that was kept, and what the model said of it."""
 
-    time: str  # ISO 8601, UTC
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, allow_inf_nan=False)
+
+    time: Time
     model: str
     version: str
-    sha256: str  # of the kept file, or of the one that is not kept
+    sha256: Digest  # of the kept file, or of the one that is not kept
     top: Top
     reason: Reason
-    probability: float  # with which an image was chosen for this reason, 0..1
+    probability: Annotated[float, Field(gt=0, le=1)]  # with which an image was chosen for this reason
     candidate: str | None = None  # the version in the shadow, if it answered
     candidate_top: Top = ()
     reference: str = ""  # mark of what the statistics of this version compare with
     # Statistics, kept instead of the image: random features, base64, and mean brightness, 0..255.
-    features: str = ""
-    brightness: float | None = None
+    features: Annotated[str, AfterValidator(_features)] = ""
+    brightness: Annotated[float, Field(ge=0, le=255)] | None = None
 
     @property
     def day(self) -> str:
@@ -67,6 +95,20 @@ class KeptImage:
     def values(self) -> NDArray[np.float32]:
         """The features as numbers; empty without statistics."""
         return np.frombuffer(base64.b64decode(self.features), FEATURES).astype(np.float32)
+
+
+RECORD = TypeAdapter(KeptImage)
+
+
+@dataclass
+class Damaged:
+    """Lines that are no records, which are counted and left out."""
+
+    count: int = 0
+    first: str = ""  # where it is, and what is wrong with it
+
+    def __str__(self) -> str:
+        return f"{self.count} damaged records are left out; the first: {self.first}"
 
 
 class Usage(NamedTuple):
@@ -146,14 +188,13 @@ def usage(store: Store, day: str) -> Usage:
 
 
 def read(store: Store) -> Iterator[KeptImage]:
-    """Yield all records, the oldest objects first.
-
-    Raises:
-        DataError: a line is not valid; names the object and the line.
-    """
+    """Yield all records, the oldest objects first; a warning counts damaged ones."""
+    damaged = Damaged()
     for entry, found in _ours(store):
         if found["sha256"] is None:
-            yield from records(store, entry.key)
+            yield from records(store, entry.key, damaged)
+    if damaged.count:
+        log.warning("%s", damaged)
 
 
 def record_keys(store: Store, since: str = "") -> list[str]:
@@ -199,14 +240,15 @@ def forget(store: Store, digests: Collection[str]) -> int:
 
 def _without(store: Store, entry: Entry, digests: Collection[str]) -> set[str]:
     """Replace the records in an object by those of other images; returns the images of those it removed."""
-    lines = records(store, entry.key)
-    others = [each for each in lines if each.sha256 not in digests]
+    content, _ = store.get_bytes(entry.key)
+    lines = content.splitlines()
+    found = [{each for each in digests if each.encode() in line} for line in lines]  # in damaged ones, too
+    others = [line for line, images in zip(lines, found, strict=True) if not images]
     if not others:
         store.delete(entry.key)
     elif len(others) < len(lines):
-        day, _, name = entry.key.split("/")
-        put_records(store, day, name.removesuffix(".jsonl"), others)
-    return {each.sha256 for each in lines}.intersection(digests)
+        store.put(entry.key, b"".join(line + b"\n" for line in others))
+    return set().union(*found)
 
 
 def _ours(store: Store, prefix: str = "") -> Iterator[tuple[Entry, "re.Match[str]"]]:
@@ -215,29 +257,38 @@ def _ours(store: Store, prefix: str = "") -> Iterator[tuple[Entry, "re.Match[str
         yield from [(entry, found) for entry in store.list(prefix) if (found := KEY.fullmatch(entry.key))]
 
 
-def records(store: Store, key: str) -> list[KeptImage]:
-    """The records in an object.
-
-    Raises:
-        DataError: a line is not valid; names the object and the line.
-    """
+def records(store: Store, key: str, damaged: Damaged) -> list[KeptImage]:
+    """The records in an object; those that are none are added to `damaged`."""
     content, _ = store.get_bytes(key)
     found = []
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            found.append(_record(json.loads(line)))
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(
-                f"{store.url}/{key}: line {number} is no record of a kept image: {error}; remove the line"
-            ) from error
+            found.append(record(line))
+        except ValueError as error:
+            damaged.count += 1
+            damaged.first = damaged.first or f"{redacted(store.url)}/{key} line {number}: {error}"
+    return found
+
+
+def record(line: bytes) -> KeptImage:
+    """Parse and check a line; nothing in a record that this returns can name another file.
+
+    Raises:
+        ValueError: it is no record; says which field is wrong.
+    """
+    if len(line) > LINE_BYTES:
+        raise ValueError(f"it has {len(line):,} bytes, expected at most {LINE_BYTES:,}")
+    try:
+        found = RECORD.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field, got = ".".join(map(str, first["loc"])), f"{first['input']!r:.60}"
+        raise ValueError(f"{field}: {first['msg']}, got {got}" if field else first["msg"]) from error
+    if bool(found.features) != (found.brightness is not None):
+        raise ValueError("it has only one of features and brightness")
     return found
 
 
 def _line(record: KeptImage) -> dict[str, Any]:
     """A record without what it does not have."""
     return {name: value for name, value in asdict(record).items() if value not in (None, "")}
-
-
-def _record(line: dict[str, Any]) -> KeptImage:
-    tops = {key: tuple((str(name), float(share)) for name, share in line.get(key, ())) for key in TOPS}
-    return KeptImage(**{**line, **tops})

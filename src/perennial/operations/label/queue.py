@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from perennial.base import documents
+from perennial.base.project.exclusions import Digest
 from perennial.data.datasets.readers.labelled import Label, Reason
 from perennial.data.images import Refused, decode, statistics
 from perennial.data.images.decode import PILLOW_ERRORS
@@ -28,7 +29,7 @@ Fetch = Callable[[str], bytes | None]  # the content of an image by SHA-256; Non
 class QueuedImage(documents.JsonFile):
     """An image to label."""
 
-    sha256: str
+    sha256: Digest
     reason: Reason
     version: str
     served: str  # class

@@ -53,6 +53,7 @@ class TrafficSeen:
     words: list[str] = field(default_factory=list)  # what a person should know of it
     missing: str | None = None  # why traffic cannot be compared
     problem: str | None = None  # why it could not be read this time
+    damaged: str | None = None  # which records were left out
 
 
 class State(JsonFile):
@@ -84,6 +85,7 @@ def _in_words(seen: TrafficSeen) -> list[str]:
         return [said]
     waiting = f"{seen.waiting} of the {seen.size} images of the next window are in {seen.place}"
     words = [*(seen.windows[-1].in_words() if seen.windows else ["no window yet"]), waiting]
+    words += [seen.damaged] if seen.damaged else []
     if seen.alarm:
         words.append(
             f"ALARM since {seen.alarm[:19]}: {ENOUGH} of {OF_LAST} windows differ from the validation images; "
@@ -155,6 +157,7 @@ class _Place:
         self._config, self._version, self._store = config, version, store
         self._mark, self._reference, self._size = mark, reference, config.monitor.traffic_window
         named = json.dumps([mark, store.url, self._size])
+        self._damaged = place.Damaged()
         self._file = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:DIGITS]}.json"
 
     def seen(self, empty: TrafficSeen) -> TrafficSeen:
@@ -170,8 +173,9 @@ class _Place:
             files.write_json(self._file, known.model_dump(mode="json"))
         since = Alarm.after(windows).since
         return replace(
-            empty, windows=windows, waiting=waiting, alarm=since, key=since and f"{self._mark}/{since}"
-        )
+            empty, windows=windows, waiting=waiting, alarm=since, key=since and f"{self._mark}/{since}",
+            damaged=str(self._damaged) if self._damaged.count else None,
+        )  # fmt: skip
 
     def _state(self) -> State:
         try:
@@ -184,7 +188,7 @@ class _Place:
         found = deque[Record]()
         for key in reversed(place.record_keys(self._store, state.key)):
             try:
-                records = place.records(self._store, key)
+                records = place.records(self._store, key, self._damaged)
             except Missing:  # removed meanwhile
                 continue
             for line, image in reversed(list(enumerate(records))):
