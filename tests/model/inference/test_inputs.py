@@ -1,15 +1,20 @@
 """Image files of every format: classified as a record of them would be, or refused with the reason."""
 
+import array
 import gc
+import io
 import resource
 import struct
+import tempfile
 import threading
 import tracemalloc
 import zlib
+from contextlib import ExitStack
 
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 from support.inference import saved_as
 from support.raw import picture
 
@@ -116,6 +121,110 @@ def test_bad_images_do_not_affect_others_of_the_batch(classifier) -> None:
     assert answers[0:-1:2] == [None] * len(bad)
     for answer in answers[1::2]:
         np.testing.assert_allclose(answer.probabilities, alone.probabilities, atol=1e-6)
+
+
+class Upload:
+    """A file object of a web framework, which has a position but no name."""
+
+    def __init__(self, content):
+        self._stream = io.BytesIO(content)
+
+    def read(self, size=-1):
+        return self._stream.read(min(size, 100))  # less than asked for, as raw streams may
+
+
+CONTENT = ACCEPTED["colour PNG"]
+PASSED = {
+    "bytes": lambda file: CONTENT,
+    "bytearray": lambda file: bytearray(CONTENT),
+    "memoryview": lambda file: memoryview(CONTENT + b"more")[: len(CONTENT)],
+    "text": str,
+    "path": lambda file: file,
+    "BytesIO": lambda file: io.BytesIO(CONTENT),
+    "open file": lambda file: file.open("rb"),
+    "raw file": lambda file: file.open("rb", buffering=0),
+    "upload": lambda file: Upload(CONTENT),
+    "Pillow image": PIL.Image.open,
+    "array": lambda file: COLOURS,
+}
+
+
+@pytest.mark.parametrize("passed", PASSED.values(), ids=PASSED)
+def test_an_image_is_passed_in_any_form_alone_or_in_a_list(classifier, tmp_path, passed) -> None:
+    file = tmp_path / "photo.png"
+    file.write_bytes(CONTENT)
+    (expected,) = classifier.predict(CONTENT)
+    with ExitStack() as opened:
+        one, *others = images = [passed(file) for _ in range(3)]
+        for image in images:
+            opened.callback(getattr(image, "close", str))
+        answers = [*classifier.predict(one), *classifier.predict(others)]
+    assert len(answers) == 3
+    for answer in answers:
+        np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-6)
+
+
+def test_an_array_is_one_image_or_several_by_its_dimensions() -> None:
+    grey = COLOURS[..., 0]
+    arrays = (grey, grey[..., np.newaxis], COLOURS, COLOURS[np.newaxis].repeat(4, 0), [grey, COLOURS])
+    assert [len(list(inputs.from_values(each))) for each in arrays] == [1, 1, 1, 4, 2]
+
+
+@pytest.mark.parametrize("quality", [30, 75, 95])
+def test_the_pixels_of_a_jpeg_from_pillow_differ_as_little_as_the_page_says(quality) -> None:
+    noise = np.random.default_rng(quality).normal(0, 12, (*COLOURS.shape, 10))
+    for number in range(10):
+        pixels = np.clip(COLOURS + noise[..., number], 0, 255).astype(np.uint8)
+        content = saved_as(PIL.Image.fromarray(pixels), "JPEG", quality=quality)
+        ours = np.asarray(PIL.Image.open(io.BytesIO(content))).astype(int)
+        differences = np.abs(ours - tf.io.decode_jpeg(content).numpy())
+        assert differences.max() <= 20
+        assert differences.mean() < 3
+
+
+def closed(file):
+    with file.open("rb") as stream:
+        pass
+    return stream
+
+
+def at_end(file):
+    stream = io.BytesIO(file.read_bytes())
+    stream.read()
+    return stream
+
+
+REFUSED = {
+    "file opened as text": (lambda file: file.open(), r"photo\.png is open as text; open it with 'rb'"),
+    "text stream": (lambda file: io.StringIO("photo"), "image 0 is open as text"),
+    "temporary text": (
+        lambda file: tempfile.NamedTemporaryFile("w+", dir=file.parent),  # noqa: SIM115 - the test closes it
+        "the file reads str, expected bytes",
+    ),
+    "number": (lambda file: 3, "the images are of the type int; expected a path, the bytes of a file"),
+    "nothing": (lambda file: None, "the images are of the type NoneType"),
+    "table": (lambda file: {"a": CONTENT}, "the images are of the type dict"),
+    "set": (lambda file: {CONTENT}, "the images are of the type set"),
+    "numbers": (lambda file: [3, 4], "image 0 is of the type int"),
+    "array of the standard library": (lambda file: array.array("B", CONTENT), "of the type array.array"),
+    "closed file": (closed, "photo.png: it cannot be read: .*closed file"),
+    "read to its end": (at_end, "image 0: it is empty"),
+    "address": (lambda file: "https://host/a.jpg", "it is an address; fetch it, and pass the bytes"),
+    "data address": (lambda file: "data:image/png;base64,iVBO", "it is an address"),
+    "array of 0 to 1": (lambda file: COLOURS / 255, "float64 .*expected uint8"),
+}
+
+
+@pytest.mark.parametrize(("passed", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_image_is_refused_by_its_type(classifier, tmp_path, passed, message) -> None:
+    file = tmp_path / "photo.png"
+    file.write_bytes(CONTENT)
+    image = passed(file)
+    try:
+        with pytest.raises(DataError, match=message):
+            classifier.predict(image)
+    finally:
+        getattr(image, "close", str)()
 
 
 FILES = 5000

@@ -48,6 +48,21 @@ def test_each_form_of_a_request_gets_the_answer_of_predict(client, classifier, b
     assert found["model_version"] == answer.headers["Model-Version"]
 
 
+@pytest.mark.parametrize("content", [JPEG, PNG], ids=["JPEG", "PNG"])
+def test_the_body_may_be_an_image_file_itself(client, classifier, content) -> None:
+    headers = {"Content-Type": "image/*"}
+    (row,) = client.post(PREDICT, content=content, headers=headers).json()["predictions"]
+    assert row["probabilities"] == pytest.approx(expected(classifier, content)[0], abs=1e-5)
+    (labels,) = client.post(f"{MODEL}:classify", content=content).json()["results"]
+    assert labels[0][0] == classifier.predict(content)[0].label
+
+
+def test_a_form_with_a_file_is_refused_with_what_to_send(client) -> None:
+    answer = client.post(PREDICT, files={"file": ("rose.jpg", JPEG, "image/jpeg")})
+    assert answer.status_code == 415
+    assert answer.json()["error"] == ("the body is a form; send the image file itself as the body, or JSON")
+
+
 def test_images_of_several_sizes_and_formats_are_one_request(client, classifier) -> None:
     turned = PIL.Image.Exif()
     turned[0x0112] = 6
@@ -124,7 +139,8 @@ GREY, WHITE = PIL.Image.new("L", (20, 20)), PIL.Image.new("L", (20, 20), 255)
 BODIES = {
     "no JSON": (b"{", 400, "the body is not JSON"),
     "nothing": (b"", 400, "the body is not JSON"),
-    "bytes": (b"\xff\xd8\xff", 400, "the body is not JSON"),
+    "half an image": (JPEG[:-9], 400, "the body: it is incomplete"),
+    "other file": (b"II*\0\xff\xff\xff\xff", 415, "it is neither JSON nor a JPEG, PNG, WebP, BMP or GIF file"),
     "deep": (b"[" * 40_000, 400, "the body is not JSON"),
     "many numbers": (b"[" + b"0," * 60_000 + b"0]", 413, "more than 50000 JSON values"),
     "no object": ([], 400, "the body is an empty list, expected an object"),

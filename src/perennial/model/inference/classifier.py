@@ -135,8 +135,9 @@ class Classifier:
     ) -> list[Prediction] | list[Prediction | None]:
         """Classify images; returns a prediction for each, in order, and None for a bad one that is skipped.
 
-        An image is a path, the bytes of a file, a Pillow image or an array uint8 [height, width, channels]; an
-        array [N, height, width, channels] is N images. Each prediction names the `top` most probable classes.
+        An image is a path, the bytes of a file, a file opened with 'rb', a Pillow image or an array uint8
+        [height, width, channels] or [height, width]; an array [N, height, width, channels] is N images. Each
+        prediction names the `top` most probable classes.
 
         Raises:
             ConfigError: `top` is not an integer from 1, or `on_bad_image` has an unknown value.

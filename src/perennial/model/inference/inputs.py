@@ -4,10 +4,13 @@ The formats are those that convert accepts, and the model gets exactly what a re
 was trained on. Programs may also pass images that Pillow has opened, of any format.
 """
 
+import array
+import io
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +33,14 @@ from perennial.data.images.header import header
 STDIN = "-"
 MOST_BYTES = 512 << 20  # of a file; MOST_PIXELS of 16 bits without compression take less
 KEPT_CHANNELS = (1, 3)
-ImageInput = str | os.PathLike[str] | bytes | PIL.Image.Image | NDArray[np.uint8]
-SINGLE = (str, os.PathLike, bytes, PIL.Image.Image, np.ndarray)  # the types of ImageInput
+Buffer = bytes | bytearray | memoryview
+ImageInput = str | os.PathLike[str] | Buffer | IO[bytes] | PIL.Image.Image | NDArray[np.uint8]
+SINGLE = (str, os.PathLike, Buffer, PIL.Image.Image, np.ndarray)  # the types of ImageInput, except for files
+TAKES = (
+    "a path, the bytes of a file, a file opened with 'rb', a Pillow image or a NumPy array of pixels, or a "
+    "list of these"
+)
+ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|data:)", re.IGNORECASE)
 # Warning filters are global to the process, and an image that is passed twice is loaded once.
 _pillow = threading.RLock()
 
@@ -124,10 +133,15 @@ def from_values(images: ImageInput | Iterable[ImageInput]) -> Iterator[ImageSour
     """Yield the images that a program passes, one or several; an array [N, height, width, channels] is several.
 
     Raises:
-        DataError: something is neither a path, bytes, a Pillow image nor an array.
+        DataError: something has another type.
     """
-    several = not isinstance(images, SINGLE) or (isinstance(images, np.ndarray) and images.ndim > 3)
-    for index, image in enumerate(cast(Iterable[ImageInput], images) if several else [images]):
+    if isinstance(images, SINGLE) and not (isinstance(images, np.ndarray) and images.ndim > 3):
+        images = [images]
+    elif _is_file(images):
+        images = [cast(IO[bytes], images)]
+    elif isinstance(images, Mapping | Set | array.array) or not isinstance(images, Iterable):
+        raise DataError(f"the images are {_type(images)}; expected {TAKES}")
+    for index, image in enumerate(images):
         yield _from_value(image, f"image {index}")
 
 
@@ -138,18 +152,44 @@ def from_record(name: str, encoded: bytes) -> ImageSource:
 
 def _from_value(image: object, name: str) -> ImageSource:
     match image:
+        case str() if ADDRESS.match(image):
+            reason = UnusableImage("it is an address; fetch it, and pass the bytes")
+            return ImageSource(image, partial(_fail, reason))
         case str() | os.PathLike():
             return _file(Path(image))
-        case bytes():
-            return ImageSource(name, partial(to_encoded, image))
+        case bytes() | bytearray() | memoryview():
+            return ImageSource(name, partial(to_encoded, bytes(image)))
         case PIL.Image.Image():
             return ImageSource(name, partial(_encode_pillow, image))
         case np.ndarray():
             return ImageSource(name, partial(_encode_array, image))
-    raise DataError(
-        f"{name} is a {type(image).__name__}, expected a path, the bytes of a file, a Pillow image or a "
-        "NumPy array"
-    )
+    if _is_file(image):
+        return _opened_file(cast(IO[bytes], image), name)
+    raise DataError(f"{name} is {_type(image)}; expected {TAKES}")
+
+
+def _type(value: object) -> str:
+    return f"of the type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+
+
+def _is_file(value: object) -> bool:
+    return callable(getattr(value, "read", None))
+
+
+def _opened_file(stream: IO[bytes], name: str) -> ImageSource:
+    """Read an open file now, from where it stands: the program may close it or read on."""
+    known = getattr(stream, "name", None)
+    name = known if isinstance(known, str) and known else name
+
+    def read() -> bytes:
+        try:
+            return _content(stream)
+        except (OSError, ValueError) as error:  # closed, or only open for writing
+            raise UnusableImage(f"it cannot be read: {error}") from error
+
+    if isinstance(stream, io.TextIOBase):
+        raise DataError(f"{name} is open as text; open it with 'rb'")
+    return _read_now(name, read)
 
 
 def _groups(argument: str) -> Iterator[Sequence[ImageSource] | _Folder]:
@@ -217,10 +257,17 @@ def _fail(error: UnusableImage, *_: object) -> bytes:
 
 
 def _content(stream: IO[bytes]) -> bytes:
-    content = stream.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise UnusableImage(f"it has more than {MOST_BYTES} bytes")
-    return content
+    parts, size = list[bytes](), 0
+    while True:  # a raw stream may read less than it has
+        part = stream.read(MOST_BYTES + 1 - size)
+        if not isinstance(part, bytes):
+            raise DataError(f"the file reads {type(part).__name__}, expected bytes; open it with 'rb'")
+        if not part:
+            break
+        parts.append(part)
+        if (size := size + len(part)) > MOST_BYTES:
+            raise UnusableImage(f"it has more than {MOST_BYTES} bytes")
+    return b"".join(parts)
 
 
 def to_encoded(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:

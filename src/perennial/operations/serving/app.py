@@ -129,6 +129,8 @@ class Service:
         self.version(name, number)  # before the body is read
         if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
             raise RequestRefused(415, f"the body is compressed ({printable(encoding)}); send it as it is")
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            raise RequestRefused(415, "the body is a form; send the image file itself as the body, or JSON")
         body = io.BytesIO()
         try:
             await self._read(request, body)
@@ -156,6 +158,8 @@ class Service:
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
         """Parse a body: here, in a thread, or in another process if it has many values."""
+        if file := requests.of_file(self.limits, body, verb):
+            return file
         small = len(body) <= SMALL_BYTES
         count = partial(requests.has_many_values, body, self.limits)
         if count() if small else await self._in_thread(count):

@@ -3,6 +3,8 @@
     {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
     {"examples": [{"image": image}, ...]}                         :classify, answered with names
 
+    a JPEG, PNG, WebP, BMP or GIF file                            the same as one instance or example
+
 An image is `{"b64": file}` or nested lists of pixels [height, width, channels], 0 to 255, alone or as the value
 of `image`. Without `signature_name`, the kind of image determines the signature.
 """
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from perennial.base.choices import Transparency
 from perennial.base.errors import printable
-from perennial.data.images import BadImage
+from perennial.data.images import BadImage, accept
 from perennial.data.images.header import header
 from perennial.model.inference import inputs
 from perennial.model.inference.inputs import ImageSource, PixelBudget, UnusableImage
@@ -107,7 +109,12 @@ def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
+        with suppress(UnicodeDecodeError):
+            body.decode()
+            raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
+        raise RequestRefused(
+            415, f"the body starts with {body[:8]!r}: it is neither JSON nor a JPEG, PNG, WebP, BMP or GIF file"
+        ) from None
     if not isinstance(document, dict):
         raise RequestRefused(
             400, f"the body is {_kind(document)}, expected an object; see the format of :{verb}"
@@ -124,13 +131,24 @@ def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
     images = [_image(name, value, signature, limits) for name, value in named]
-    return ImageRequest(images, form, _key(values[0]))
+    return ImageRequest(images, form, _of_value(values[0]))
 
 
-def _key(value: Any) -> float:
+def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | None:
+    """The request of a body that is an image file itself; None if it begins like none."""
+    if accept.format_name(body) == "unknown":
+        return None
+    image = ImageSource("the body", partial(_read, body, limits.pixels), len(body))
+    return ImageRequest([image], "row" if verb == "predict" else "classify", _key(body))
+
+
+def _of_value(value: Any) -> float:
     """A number for an image that `_image` has accepted."""
     image = value[NAME] if isinstance(value, dict) and NAME in value else value
-    content = image["b64"].encode() if isinstance(image, dict) else orjson.dumps(image)
+    return _key(image["b64"].encode() if isinstance(image, dict) else orjson.dumps(image))
+
+
+def _key(content: bytes) -> float:
     return float(int.from_bytes(hashlib.sha256(content).digest()[:KEY_BYTES]) / 2 ** (8 * KEY_BYTES))
 
 
