@@ -8,12 +8,14 @@ from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 from prefect.task_engine import TaskRunTimeoutError
 
-from perennial.orchestration.work.failures import ExitCode, InputsChanged, NotStarted, StageFailed
+from perennial.base import failures
+from perennial.base.errors import Failure
+from perennial.orchestration.work.failures import StageFailed
 
 MINUTE_S, HOUR_S = 60, 3600
 GATE_TRIES = 5  # another run may promote its model between the gate and the push
-# Failures of the network or the disk, signals, another DVC; not invalid parameters or data, or a bad model.
-RETRYABLE_CODES = (1, ExitCode.INTERRUPTED)
+# Not what a person must change first, and not a bug: both end the same way again.
+RETRIED = (Failure.NETWORK, Failure.DISK, Failure.INTERRUPTED, Failure.OUTSIDE)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,12 +24,12 @@ async def worth_retrying(task: object, run: object, state: State[Any]) -> bool: 
     """Whether a failed stage or command is worth retrying."""
     try:
         await state.aresult()
-    except (InputsChanged, NotStarted, TaskRunTimeoutError):  # another try would hang for as long
+    except TaskRunTimeoutError:  # another try would hang for as long
         return False
     except StageFailed as error:
-        return error.exit_code in RETRYABLE_CODES
-    except Exception:  # noqa: BLE001 - any other failure is not its own
-        return True
+        return error.kind in RETRIED
+    except Exception as error:  # noqa: BLE001 - of the task itself
+        return failures.kind(error) in RETRIED
     return False
 
 

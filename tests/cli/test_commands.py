@@ -233,7 +233,7 @@ def test_an_unexpected_error_is_left_for_the_task_with_code_1(workspace):
     failure = documents.read_json(Path(".work/failure.json"))
     assert shown.returncode == 1
     assert failure["code"] == 1
-    assert failure["message"][:9] == "KeyError:"
+    assert (failure["message"][:9], failure["kind"]) == ("KeyError:", "bug")
 
 
 def test_a_stage_that_works_takes_an_older_failure_away(workspace):

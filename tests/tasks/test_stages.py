@@ -13,35 +13,43 @@ from support.exports import decide, write_export
 from support.tasks import write_pipeline
 
 from perennial.base.config import Config
-from perennial.base.errors import ERRORS
+from perennial.base.errors import Failure
 from perennial.base.project.stages import STAGES
 from perennial.orchestration.work.failures import InputsChanged, NotStarted, StageFailed
 from tasks import stages, steps
-from tasks.policy import RETRYABLE_CODES, worth_retrying
+from tasks.policy import worth_retrying
 from tasks.stages import publish
 
 
-@pytest.mark.parametrize("code", sorted({error.exit_code for error in ERRORS}))
-def test_only_retryable_exit_codes_are_retried(code: int) -> None:
-    state = Failed(data=StageFailed("train", code, "message"))
-    assert asyncio.run(worth_retrying(None, None, state)) is (code in RETRYABLE_CODES)
+def retried(error: Exception) -> bool:
+    return asyncio.run(worth_retrying(None, None, Failed(data=error)))
 
 
-def test_invalid_parameters_data_and_models_are_never_retried() -> None:
-    assert {2, 3, 4} & set(RETRYABLE_CODES) == set()
+@pytest.mark.parametrize(("code", "expected"), [(1, True), (2, False), (3, False), (4, False), (75, True)])
+def test_what_a_person_must_change_first_is_not_retried(code: int, *, expected: bool) -> None:
+    assert retried(StageFailed("train", code, "message")) is expected
 
 
-def test_what_dvc_refuses_is_never_retried() -> None:
-    assert asyncio.run(worth_retrying(None, None, Failed(data=NotStarted("train", 1, "message")))) is False
+@pytest.mark.parametrize("error", [NotStarted("train", 1, "message"), InputsChanged("train", 75, "message")])
+def test_what_dvc_refuses_and_inputs_that_changed_are_not_retried(error: Exception) -> None:
+    assert retried(error) is False
 
 
-def test_a_stage_whose_inputs_changed_is_not_started_again_with_new_values() -> None:
-    state = Failed(data=InputsChanged("train", 75, "message"))
-    assert asyncio.run(worth_retrying(None, None, state)) is False
+@pytest.mark.parametrize("kind", Failure)
+def test_of_the_kinds_of_failures_those_are_retried_that_may_pass(kind: Failure) -> None:
+    passing = {Failure.NETWORK, Failure.DISK, Failure.INTERRUPTED, Failure.OUTSIDE}
+    assert retried(StageFailed("train", 1, "message", kind)) is (kind in passing)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(KeyError("x"), False), (ConnectionResetError(), True), (OSError(28, "full"), True)]
+)
+def test_a_bug_of_a_task_itself_is_not_retried(error: Exception, *, expected: bool) -> None:
+    assert retried(error) is expected
 
 
 def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:
-    assert asyncio.run(worth_retrying(None, None, Failed(data=TaskRunTimeoutError()))) is False
+    assert retried(TaskRunTimeoutError()) is False
 
 
 @pytest.mark.parametrize(

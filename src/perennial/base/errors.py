@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Iterable
+from enum import StrEnum
 
 SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)  # that interrupt a command
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # its terminal was closed; `nohup` ignores that
@@ -38,6 +39,18 @@ SECRETS = (
 )
 
 
+class Failure(StrEnum):
+    """Kinds of failures; `tasks/policy.py` says which of them are worth another try."""
+
+    INTERRUPTED = "interrupted"  # by a signal
+    NETWORK = "network"
+    DISK = "disk"
+    OUTSIDE = "outside"  # another program or server failed
+    REFUSED = "refused"  # the parameters, the data or the model: a person changes something first
+    CHANGED = "changed"  # what it reads changed meanwhile
+    BUG = "bug"  # an error that nothing here expects
+
+
 class PerennialError(Exception):
     """Something went wrong that the message explains: what, where, expected, got, what to do.
 
@@ -45,34 +58,41 @@ class PerennialError(Exception):
     """
 
     exit_code = 1
+    kind = Failure.OUTSIDE
 
 
 class ConfigError(PerennialError):
     """The parameters or the command line are wrong; nothing was written. Exit code 2."""
 
     exit_code = 2
+    kind = Failure.REFUSED
 
 
 class DataError(PerennialError):
     """The data are missing, damaged or unexpected. Exit code 3."""
 
     exit_code = 3
+    kind = Failure.REFUSED
 
 
 class QualityError(PerennialError):
     """The model is not good enough, or not the one that was scored. Exit code 4."""
 
     exit_code = 4
+    kind = Failure.REFUSED
 
 
 class Interrupted(PerennialError):
     """A signal ended the stage; running it again resumes or restarts it. Exit code 75 (EX_TEMPFAIL)."""
 
     exit_code = 75
+    kind = Failure.INTERRUPTED
 
 
 class InputsChanged(Interrupted):
     """What a stage reads changed while it ran, so its result was not recorded."""
+
+    kind = Failure.CHANGED
 
 
 ERRORS: tuple[type[PerennialError], ...] = (

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial.base import config, files
+from perennial.base import config, failures, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.base.project import code_digests, components, outputs, source_code
@@ -78,14 +78,19 @@ def choose(pipeline: str) -> None:
 def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
     """Run a command; an error ends the process with its exit code and a message instead of a traceback."""
     _set_up_output(command)
+    file = os.environ.pop(failures.VARIABLE, None)  # not of the programs that this one starts
     try:
         run()
     except (PerennialError, OSError) as error:
         if debug:
             traceback.print_exc()
+        failures.tell_starter(file, error, _message(error))
         with suppress(OSError):  # its terminal was closed
             typer.echo(f"perennial {command}: {_message(error)}", err=True)
         raise SystemExit(exit_code(error)) from None
+    except Exception as error:
+        failures.tell_starter(file, error, _message(error))
+        raise
 
 
 def command(
@@ -296,9 +301,7 @@ def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[Non
     try:
         yield
     except Exception as error:
-        changed = isinstance(error, InputsChanged)  # a flow must not try again, with other values
-        found = {"stage": stage, "code": exit_code(error), "message": _message(error), "changed": changed}
-        files.write_json(failure, found)
+        files.write_json(failure, {"stage": stage, **failures.document(error, _message(error))})
         raise
 
 

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perennial.base.errors import ERRORS, PerennialError, exit_code
+from perennial.base import failures
+from perennial.base.errors import ERRORS, Failure, PerennialError, exit_code
 from perennial.base.project import source_code
 from perennial.base.runtime import process, tensorflow
 
@@ -42,11 +43,11 @@ def started(program: str, log: Path) -> Iterator[Call]:
         def call(argument: dict[str, Any]) -> Any:
             given = json.dumps({"argument": argument, "environment": _environment()})
             output, _ = child.communicate(given.encode())
-            if child.returncode:
-                raise PerennialError(
-                    f"the process of {program} ended with code {child.returncode}, perhaps because memory ran "
-                    f"out; its messages are in {log}"
-                )
+            if code := child.returncode:
+                why = ", perhaps because memory ran out" if code < 0 else ""
+                error = PerennialError(f"the process of {program} ended with code {code}{why}; see {log}")
+                error.kind = failures.of_code(code)
+                raise error
             source_code.require_unchanged(program)
             return _result(json.loads(output.splitlines()[-1]))
 
@@ -73,7 +74,9 @@ def _environment() -> dict[str, str]:
 def _result(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         kind = next(each for each in ERRORS if each.exit_code == answer["code"])
-        raise kind(answer["error"])
+        error = kind(answer["error"])
+        error.kind = Failure(answer["kind"])
+        raise error
     return answer["result"]
 
 
@@ -101,7 +104,7 @@ def _main(program: str, owner: int) -> None:
     try:
         printed: dict[str, object] = {"result": run(given["argument"])}
     except (PerennialError, OSError) as error:
-        printed = {"error": str(error), "code": exit_code(error)}
+        printed = {"error": str(error), "code": exit_code(error), "kind": failures.kind(error)}
     sys.stdout.write(f"\n{json.dumps(printed)}\n")
 
 

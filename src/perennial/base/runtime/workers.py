@@ -22,6 +22,7 @@ from perennial.base.errors import (
     ERRORS,
     ConfigError,
     DataError,
+    Failure,
     InputsChanged,
     Interrupted,
     PerennialError,
@@ -237,7 +238,9 @@ def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> No
         failure = _failure(work, index)
         kind = next((each for each in ERRORS if each.exit_code == failure.code), PerennialError)
         text = failure.message or f"it ended with code {codes[index]}; see its log"
-        raise kind(f"worker {index}: {text}")
+        error = kind(f"worker {index}: {text}")
+        error.kind = failure.kind
+        raise error
     # SIGTERM may have ended a worker that had failed already and was on its way out.
     failures = [_failure(work, index) for index, code in enumerate(codes) if code]
     message = next((each.message for each in failures if each.message), "run it again to resume")
@@ -257,6 +260,7 @@ class _Failure:
     code: int = PerennialError.exit_code
     message: str = ""
     changed: bool = False  # what it reads
+    kind: Failure = Failure.BUG
 
 
 def _failure(work: Path, index: int) -> _Failure:
@@ -266,4 +270,9 @@ def _failure(work: Path, index: int) -> _Failure:
         found = documents.read_json(file) if file.exists() else {}
     except DataError:
         found = {}
-    return _Failure(int(found.get("code", 1)), str(found.get("message", "")), bool(found.get("changed")))
+    return _Failure(
+        code=int(found.get("code", 1)),
+        message=str(found.get("message", "")),
+        changed=bool(found.get("changed")),
+        kind=Failure(found.get("kind", Failure.OUTSIDE)),
+    )

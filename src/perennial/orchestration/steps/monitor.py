@@ -55,7 +55,7 @@ def look() -> dict[str, Any]:
     """
     done = call("monitor", "--json", log=get_run_logger().info)
     if not done.output.strip():
-        raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log))
+        raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log), done.kind)
     seen: dict[str, Any] = json.loads(done.output)
     return {**seen, "code": done.exit_code}
 

@@ -22,7 +22,7 @@ def search(tune: Mapping[str, Any]) -> dict[str, str]:
     log = get_run_logger()
     done = call("tune", "--no-experiment", "--json", *search_arguments(tune), log=log.info)
     if done.exit_code:
-        raise StageFailed("tune", done.exit_code, "\n".join(done.log[-1:]))
+        raise StageFailed("tune", done.exit_code, "\n".join(done.log[-1:]), done.kind)
     found = json.loads(done.output)
     if found["written"]:
         best = found["trials"][found["best"]]

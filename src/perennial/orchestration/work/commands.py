@@ -1,11 +1,15 @@
 """Calls of the command `perennial`, with this Python and the code of the checkout."""
 
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from perennial.base import failures
+from perennial.base.errors import Failure
 from perennial.base.runtime.repro import GRACE_S
 from perennial.orchestration.work.dvc import environment
 from perennial.orchestration.work.failures import StageFailed
@@ -18,6 +22,7 @@ class Finished:
     exit_code: int
     output: str
     log: list[str]  # the lines of stderr
+    kind: Failure  # of its failure, if it failed
 
 
 def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> str:
@@ -28,7 +33,7 @@ def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> 
     """
     done = call(*arguments, meanwhile=meanwhile)
     if done.exit_code:
-        raise StageFailed(arguments[0], done.exit_code, "\n".join(done.log))
+        raise StageFailed(arguments[0], done.exit_code, "\n".join(done.log), done.kind)
     return done.output
 
 
@@ -45,9 +50,15 @@ def call(
     lines: list[str] = []
     # The output goes to a file, because the log is read first, and a full pipe would block the command.
     with (
+        tempfile.TemporaryDirectory(prefix="perennial-") as folder,
         tempfile.TemporaryFile("w+", encoding="utf-8") as output,
         subprocess.Popen(
-            command, env=environment(), stdout=output, stderr=subprocess.PIPE, text=True, errors="replace"
+            command,
+            env={**environment(), failures.VARIABLE: str(failure := Path(folder, "failure.json"))},
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         ) as process,
     ):
         try:
@@ -61,7 +72,8 @@ def call(
             _end(process)
             raise
         output.seek(0)
-        return Finished(exit_code=max(code, 0) or int(code < 0), output=output.read(), log=lines)
+        kind = Failure(json.loads(failure.read_bytes())["kind"]) if failure.exists() else failures.of_code(code)
+        return Finished(exit_code=max(code, 0) or int(code < 0), output=output.read(), log=lines, kind=kind)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,6 +1,5 @@
 """What a flow asks of DVC, which alone decides what is stale and starts every stage."""
 
-import errno
 import importlib
 import json
 import logging
@@ -21,12 +20,13 @@ from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
 
+from perennial.base import failures
+from perennial.base.errors import Failure
 from perennial.base.runtime import repro
 from perennial.base.runtime.process import is_alive
 from perennial.orchestration.work.failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
 Result = Literal["ran", "restored", "up to date"]
-PASSING = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 OF_A_FILE = re.compile(r"\[Errno (\d+)\] [^:]+: b?'([^']+)'")  # an OSError in DVC's output
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
 # DVC's advice after each stage is for people who run it by hand.
@@ -205,7 +205,7 @@ def _failures_of(stage: str) -> Iterator[None]:
         raise StageFailed(stage, ExitCode.BAD_DATA, message) from error
     except OSError as error:
         message = f"DVC cannot check {stage}: {error}; {_remedy(str(error.filename or ''))}"
-        kind = StageFailed if error.errno in PASSING else NotStarted
+        kind = StageFailed if error.errno in failures.DISK else NotStarted
         raise kind(stage, 1, message) from error
     except (sqlite3.Error, DiskError) as error:
         if "locked" in str(error):  # by another DVC
@@ -277,7 +277,7 @@ def _failure(stage: str, ended: repro.Ended) -> StageFailed:
     """Build the error from what the stage wrote or else from the last lines; DVC's exit code is always 255."""
     if said := ended.failure:
         kind = InputsChanged if said.get("changed") else StageFailed
-        return kind(stage, said["code"], said["message"])
+        return kind(stage, said["code"], said["message"], Failure(said.get("kind", Failure.OUTSIDE)))
     lines, started = ended.lines, bool(ended.ran | ended.restored)
     starts = (f"perennial {stage}: ", "ERROR: ")
     first = next((n for start in starts for n, line in enumerate(lines) if line.startswith(start)), 0)
@@ -285,11 +285,13 @@ def _failure(stage: str, ended: repro.Ended) -> StageFailed:
     if message.startswith("ERROR: ") and (found := OF_A_FILE.search(message)):
         kept = "; the stage has ended, but DVC could not record it" if started else ""
         line = f"{message.splitlines()[0].removeprefix('ERROR: ')}{kept}; {_remedy(found[2])}"
-        return (StageFailed if int(found[1]) in PASSING else NotStarted)(stage, 1, line)
+        return (StageFailed if int(found[1]) in failures.DISK else NotStarted)(stage, 1, line)
     if not started and not any(sign in message for sign in BUSY):
         return NotStarted(stage, 1, message)
-    exited = re.search(r"exited with (\d+)", message)
-    return StageFailed(stage, int(exited[1]) if exited else 1, message)
+    if exited := re.search(r"exited with (-?\d+)", message):  # before it could write why
+        code = int(exited[1])
+        return StageFailed(stage, max(code, 0) or 1, message, failures.of_code(code))
+    return StageFailed(stage, 1, message)
 
 
 # Hide progress bars of DVC's hashing, so that only the stages' are shown, and warnings about locks of a DVC

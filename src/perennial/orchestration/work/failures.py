@@ -3,6 +3,10 @@
 import logging
 from enum import IntEnum
 
+from perennial.base.errors import ERRORS, Failure
+
+KINDS = {error.exit_code: error.kind for error in ERRORS}
+
 
 class ExitCode(IntEnum):
     """Exit codes of commands and stages; 1 is anything else."""
@@ -17,21 +21,29 @@ class StageFailed(Exception):
     """A stage or a command failed, or DVC could not run it; `exit_code` is its own (`ExitCode`).
 
     `perennial run --watch` and infra/automations.yaml find the exit code in the message, so its form is fixed.
+    `kind`: what it wrote about its failure, else what its exit code stands for.
     """
 
-    def __init__(self, stage: str, exit_code: int, message: str) -> None:
+    always: Failure | None = None
+
+    def __init__(self, stage: str, exit_code: int, message: str, kind: Failure | None = None) -> None:
         first_line, _, _ = message.partition("\n")
         super().__init__(f"{stage} ended with exit code {exit_code}: {first_line}")
         self.stage, self.exit_code, self.message = stage, exit_code, message
+        self.kind = kind or self.always or KINDS.get(exit_code, Failure.OUTSIDE)
         self.logged = False  # by the flow
 
 
 class NotStarted(StageFailed):
     """DVC did not start the stage, or could not record it, and a retry would not help."""
 
+    always = Failure.REFUSED
+
 
 class InputsChanged(StageFailed):
     """What the stage reads changed while it ran. A retry would go on with new values that nobody asked for."""
+
+    always = Failure.CHANGED
 
 
 def _whole_message(record: logging.LogRecord) -> bool:
