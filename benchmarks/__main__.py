@@ -14,6 +14,7 @@ TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 6
 TRAININGS       of each task of the subject gate (default 200)
 WINDOWS, ALIBI  of the subject drift: windows without drift of each size (default 10000), and Alibi-Detect's
                 windows of each drift (default 10)
+PLACES          of the subject label_queues (default 200)
 YEARS           of each row of the subject years (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
@@ -30,6 +31,7 @@ from benchmarks import (
     gate,
     gpu,
     head,
+    label_queues,
     main_job,
     memory,
     orchestration,
@@ -62,6 +64,7 @@ SUBJECTS = {
     "traffic": traffic.measure,
     "gate": gate.measure,
     "years": years.measure,
+    "label_queues": label_queues.measure,
     "drift": drift.measure,
     "main_job": main_job.measure,
     "orchestration": orchestration.measure,

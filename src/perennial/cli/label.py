@@ -155,7 +155,7 @@ def _next_steps(made: Mapping[str, Any], remote: str) -> Iterator[str]:
     where = "pushed" if made["pushed"] else "in this repository only"
     yield f"{made['branch']}: {made['added']} labels at {made['commit'][:10]}, {where}"
     chosen = made["images"] - made["random"]
-    yield f"{made['random']} images drawn at random join all splits, {chosen} chosen ones train only"
+    yield f"{made['random']} images drawn at random only measure, {chosen} chosen ones only train"
     place = f"{remote}/" if made["pushed"] else ""  # where a deployed run adds its commit
     yield f"judge them:  git switch {made['branch']} && perennial run"
     yield f"or deployed: perennial run on-demand --rev {made['branch']} --watch"

@@ -2,6 +2,9 @@
 
 import hashlib
 import io
+import shutil
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import PIL.Image
@@ -57,13 +60,21 @@ def read(project):
     return IMAGE_FOLDER.read(project / "raw")
 
 
+def splits_of(source):
+    """The split of each image, by its name."""
+    return {
+        source.splits[shard.source].names[index]: shard.split
+        for shard in sharding.plan("pets", source, shards="auto", fraction=0.2, seed=1, test_fraction=0.2)
+        for index in shard.indices
+    }
+
+
 def split_of(source):
     """The split of each labelled image, by its digest."""
     return {
-        source.splits[shard.source].names[index].removeprefix("labels/").removesuffix(".png"): shard.split
-        for shard in sharding.plan("pets", source, shards="auto", fraction=0.2, seed=1, test_fraction=0.2)
-        for index in shard.indices
-        if source.splits[shard.source].names[index].startswith("labels/")
+        name.removeprefix("labels/").removesuffix(".png"): split
+        for name, split in splits_of(source).items()
+        if name.startswith("labels/")
     }
 
 
@@ -72,12 +83,28 @@ def test_chosen_images_reach_train_only(project):
     assert set(split_of(read(project)).values()) == {"train"}
 
 
-def test_random_images_reach_every_split(project):
-    add(rows(60, "random"))
-    assert set(split_of(read(project)).values()) == {"train", "validation", "test"}
+def test_drawn_images_measure_only_and_the_others_train_only(project):
+    mine = rows(200, "random")
+    add(mine)
+    found = split_of(read(project))
+    for _, each in mine:
+        assert (found[each.sha256] != "train") is labelled.may_be_drawn(each.sha256)
+    counts = Counter(found.values())
+    assert min(counts["test"], counts["validation"]) > 30
 
 
-def test_random_images_reach_test_also_where_the_source_has_one(project):
+def test_a_drawn_image_keeps_its_split_when_more_are_labelled(project):
+    add(rows(50, "random"))
+    before = split_of(read(project))
+    shutil.rmtree(labelled.FOLDER)
+    add(rows(200, "random"))
+    shutil.rmtree(project / "raw")
+    (project / "raw").mkdir()
+    after = split_of(read(project))
+    assert {name: after[name] for name in before} == before
+
+
+def test_drawn_images_reach_test_also_where_the_source_has_one(project):
     (project / "own" / "test").mkdir()
     for name in CLASSES:
         (project / "own" / name).rename(project / "own" / f"{name}s")
@@ -85,17 +112,19 @@ def test_random_images_reach_test_also_where_the_source_has_one(project):
         (project / "own" / f"{name}s").rename(project / "own" / "train" / name)
         (project / "own" / "test" / name).mkdir()
         (project / "own" / "test" / name / "1.png").write_bytes(picture(500))
-    add(rows(60, "random"))
-    assert list(split_of(read(project)).values()).count("test") == 12
+    mine = rows(60, "random")
+    add(mine)
+    found = split_of(read(project))
+    drawn = {each.sha256 for _, each in mine if each.measures}
+    assert {name for name, split in found.items() if split == "train"} == found.keys() - drawn
 
 
-def test_other_images_keep_their_split_if_chosen_ones_join(project):
-    add(rows(30, "margin"))
+def test_the_projects_own_images_keep_their_split_if_labelled_ones_join(project):
     collect(project / "own", project / "raw")
-    before = sharding.plan("pets", IMAGE_FOLDER.read(project / "raw"), shards=1, fraction=0.2, seed=1)
-    after = sharding.plan("pets", read(project), shards=1, fraction=0.2, seed=1)
-    held = [{each.split: each.indices.tolist() for each in plan} for plan in (before, after)]
-    assert held[0]["test"] == held[1]["test"]
+    before = splits_of(IMAGE_FOLDER.read(project / "raw"))
+    add([*rows(30, "margin"), *rows(30, "random", "tulip", 2000)])
+    after = splits_of(read(project))
+    assert {name: split for name, split in after.items() if not name.startswith("labels/")} == before
 
 
 def test_the_images_are_read_by_their_index(project):
@@ -146,6 +175,10 @@ def test_a_lost_image_is_named(project):
     ("text", "message"),
     [
         ("sha256,class\n", "no column reason"),
+        (f"sha256,class,reason\n{'a' * 64},a\\qb,random\n", r"line 2 is not CSV: \\q means nothing"),
+        (f"sha256,class,reason\n{'a' * 64},a\rb,random\n", "line 2 is not CSV"),
+        (f'sha256,class,reason\n{"a" * 64},"rose,random\n', "line 2 is not CSV"),
+        (f"sha256,class,reason\n{'a' * 64},rose,random,red\n", "line 2: it has 4 cells"),
         (f"sha256,class,reason\n{'a' * 64},rose,mood\n", "line 2: the reason 'mood'"),
         ("sha256,class,reason\n1.jpg,rose,random\n", "'1.jpg' is no SHA-256"),
         (
@@ -165,9 +198,32 @@ def test_an_image_that_two_people_gave_the_same_class_counts_as_drawn_if_one_of_
         assert labelled.parse(labelled.text_of(both)) == {drawn.sha256: drawn}
 
 
-def test_a_table_is_read_as_it_was_written():
-    mine = label(b"x", 'roses, "red"')
-    assert labelled.parse(labelled.text_of([mine])) == {mine.sha256: mine}
+TEXTS = [
+    'roses, "red"', "a\rb", "a\nb", "a\r\nb", "\r", "\n", "a\\nb", "a\\", "\\\\u000a", " cat", "cat ", "   ",
+    "\tcat", "\u00a0cat\u3000", "\u2028", "\x85", "\x00", "\x1c", "\ufeffcat", "\udcff", '"', '""', "'", ",",
+    ";", "=1+1", "#", "-", "\u00e9", "e\u0301", "\u732b", "\U0001f408", "\u202etac", "c" * 1000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=map(repr, range(len(TEXTS))))
+def test_any_class_and_name_comes_back_as_it_was_from_a_row_of_one_line(text, tmp_path):
+    mine = replace(label(b"x", text), who=text)
+    (tmp_path / "labels.csv").write_bytes(labelled.text_of([mine]).encode())
+    assert labelled.read(tmp_path / "labels.csv") == {mine.sha256: mine}
+    assert len(labelled.text_of([mine]).splitlines()) == 2
+    assert "\0" not in labelled.text_of([mine])  # git would take it for a binary file, and not merge it
+
+
+def test_a_text_that_no_table_could_hold_is_refused_before_it_is_written():
+    with pytest.raises(DataError, match="has 200,000 characters, expected at most 1,000"):
+        labelled.text_of([label(b"x", "c" * 200_000)])
+
+
+def test_a_table_that_a_spreadsheet_saved_is_read(tmp_path):
+    mine = label(b"x", "caf\u00e9")
+    text = f"sha256,class,reason,\r\n{mine.sha256},caf\u00e9,random,\r\n"
+    (tmp_path / "labels.csv").write_bytes(text.encode("utf-8-sig"))
+    assert labelled.read(tmp_path / "labels.csv") == {mine.sha256: mine}
 
 
 def test_equal_labels_give_equal_raw_files(project):

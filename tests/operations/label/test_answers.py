@@ -91,6 +91,15 @@ def test_an_answer_is_not_replaced_and_only_the_last_one_undone(answers, queue):
     assert answers.labels() == {}
 
 
+@pytest.mark.parametrize("text", ["a\rb", "a\nb", "a\\nb", ' "a", b '])
+def test_an_answer_of_any_text_leaves_the_others_readable(answers, queue, text):
+    first, second = queue.images[:2]
+    mine = answers.add(first, text, text)
+    other = answers.add(second, "cat", "Ada")
+    assert Answers(answers.folder).labels() == {first.sha256: mine, second.sha256: other}
+    assert (mine.class_, mine.who) == (text, text)
+
+
 def exported(form, queue):
     """Labels of the first two images as Label Studio exports them."""
     first, second = (each.sha256 for each in queue.images[:2])
@@ -127,6 +136,7 @@ def test_labels_of_label_studio_are_taken(answers, queue, form):
     ("text", "message"),
     [
         ("[1]", "no export of Label Studio"),
+        ("[" * 200_000, "nested too deeply; nothing was taken"),
         ("a,b\n1,2\n", "its columns are a and b|its columns are"),
         (f"sha256,class\n{'a' * 64},cat\n", "1 images that are not in the queue"),
     ],

@@ -13,7 +13,7 @@ from perennial.base.choices import Split, Transparency
 from perennial.data.images import BadImage, Image, accept
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
-DRAWN, CHOSEN = 1, 2  # added examples: drawn at random, and chosen, which are for training only
+DRAWN, CHOSEN = 1, 2  # added examples: drawn at random, which only measure, and chosen, which only train
 
 
 @dataclass(frozen=True, kw_only=True)

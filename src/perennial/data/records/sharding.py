@@ -18,7 +18,7 @@ from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.base.runtime import parallel
-from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Images, Source
+from perennial.data.datasets.dataset import DRAWN, Examples, Images, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, splits
@@ -26,6 +26,7 @@ from perennial.data.tfrecord import bulk, example, framing
 
 SHARD_BYTES = 100_000_000  # minimum size with `auto`, if there are several shards
 RECORD_BYTES = 150  # approximate size of a record without its image
+DRAWN_SALT = "measures"
 TEST_SALT = "test"  # not the seed: the test examples must stay the same whatever is tried on validation
 SLIM_VALIDATION = 350  # flowers
 SLIM_SHARDS = 5
@@ -69,26 +70,33 @@ def plan(
     """Plan the shards of train, validation and test; splits that the source lacks are cut from train.
 
     `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
-    it has no shards.
+    it has no shards. Images of traffic that were drawn at random are divided between test and validation.
 
     Raises:
         DataError: a class has too few examples for a cut.
     """
+    train, kinds = source.splits["train"], _kinds(source)
     chosen: dict[Split, list[tuple[Split, NDArray[np.int64]]]] = {
         split: [(split, np.arange(len(examples.labels)))] for split, examples in source.splits.items()
     }
+    rest, drawn = np.flatnonzero(kinds != DRAWN), np.flatnonzero(kinds == DRAWN)
     cuts: tuple[tuple[Split, float, str], ...] = (
         ("test", test_fraction, TEST_SALT),
         ("validation", fraction, str(seed)),
     )
     for split, share, salt in cuts:
-        added = source.splits["train"].kinds is not None
-        if share and (added or split not in source.splits):
-            indices = chosen["train"][0][1]
-            held_out = _held_out(dataset, source, split, indices, share, salt)
+        if share and split not in source.splits:
+            held_out = _held_out(dataset, source, split, rest, share, salt)
             if held_out.any():
-                chosen["train"] = [("train", indices[~held_out])]
-                chosen.setdefault(split, []).append(("train", indices[held_out]))
+                chosen[split] = [("train", rest[held_out])]
+                rest = rest[~held_out]
+    chosen["train"] = [("train", rest)]
+    in_test = np.ones(len(drawn), np.bool_)
+    if "validation" in chosen and train.names:
+        in_test = splits.half(DRAWN_SALT, [train.names[index] for index in drawn.tolist()])
+    for split, indices in (("test", drawn[in_test]), ("validation", drawn[~in_test])):
+        if len(indices):
+            chosen.setdefault(split, []).append(("train", indices))
     planned = []
     for split in (split for split in SPLITS if split in chosen):
         ranges = [
@@ -102,26 +110,31 @@ def plan(
     return planned
 
 
-def _held_out(
-    dataset: str, source: Source, split: Split, indices: NDArray[np.int64], share: float, salt: str
-) -> NDArray[np.bool_]:
-    """Choose the training examples, mask bool [M], that another split gets.
-
-    Chosen examples never leave train. From a source that has the split, only images that were drawn at random
-    and added to it do.
-    """
+def _kinds(source: Source) -> NDArray[np.uint8]:
+    """What each training example is: the source's own (0), DRAWN or CHOSEN."""
     train = source.splits["train"]
-    labels = train.labels[indices]
-    kinds = np.zeros(len(indices), np.uint8) if train.kinds is None else train.kinds[indices]
-    candidates = np.flatnonzero(kinds == DRAWN if split in source.splits else kinds != CHOSEN)
-    if split not in source.splits:
-        for label in np.flatnonzero(np.bincount(labels) == 1):
-            raise DataError(
-                f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
-                "too few to hold one out"
-            )
-    alone = np.bincount(labels[candidates], minlength=len(source.classes)) == 1
-    candidates = candidates[~alone[labels[candidates]]]  # the only one of a class that may leave train stays
+    return np.zeros(len(train.labels), np.uint8) if train.kinds is None else train.kinds
+
+
+def _held_out(
+    dataset: str,
+    source: Source,
+    split: Split,
+    indices: NDArray[np.int64],
+    share: float,
+    salt: str,
+) -> NDArray[np.bool_]:
+    """Choose the training examples, mask bool [M], that another split gets; chosen images never leave train."""
+    train = source.splits["train"]
+    labels, own = train.labels[indices], np.flatnonzero(_kinds(source)[indices] == 0)
+    counts = np.bincount(labels, minlength=len(source.classes))
+    of_own = np.bincount(labels[own], minlength=len(source.classes))
+    for label in np.flatnonzero((counts == 1) & (of_own == 1)):
+        raise DataError(
+            f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
+            "too few to hold one out"
+        )
+    candidates = own[of_own[labels[own]] > 1]  # the only one of a class stays
     names = [train.names[index] for index in indices[candidates]] if train.names else ()
     held_out = np.zeros(len(indices), np.bool_)
     held_out[candidates] = splits.held_out(labels[candidates], fraction=share, salt=salt, names=names)

@@ -33,6 +33,11 @@ def held_out(
     return chosen
 
 
+def half(salt: str, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Choose about half of the names, mask bool [N]: each keeps its side whatever the others are."""
+    return _ranks(salt, names) < np.uint64(1 << 63)
+
+
 def even(examples: int, shards: int) -> list[range]:
     """Divide examples evenly into shards: contiguous, none empty, sizes differ by at most one.
 

@@ -38,9 +38,7 @@ class Answers:
 
     def labels(self) -> dict[str, Label]:
         """All answers, by SHA-256."""
-        return (
-            labelled.parse(self._table.read_text(encoding="utf-8"), self._table) if self._table.exists() else {}
-        )
+        return labelled.read(self._table)
 
     def add(self, queued: QueuedImage, name: str, who: str) -> Label:
         """Write an answer; an empty name means none of the classes.
@@ -163,5 +161,4 @@ class Answers:
 
 def project_labels() -> dict[str, Label]:
     """The labels in the project's table, by SHA-256."""
-    table = labelled.TABLE
-    return labelled.parse(table.read_text(encoding="utf-8"), table) if table.exists() else {}
+    return labelled.read(labelled.TABLE)

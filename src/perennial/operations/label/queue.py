@@ -1,21 +1,21 @@
 """Which images of traffic to label next: half drawn at random, half chosen where labels teach most.
 
-Only those drawn at random may reach test. Of the chosen ones, images on which the candidate in the shadow
-disagreed come first, in random order, so that their labels are fair evidence about the two models; then those
-with the smallest margin between the two most probable classes, spread over the predicted classes. Chosen images
-that look like another one of the queue or a labelled one are left out.
+A hash of its digest decides once whether an image may be drawn or chosen, so what is drawn stays fair however
+many queues went before. Of those that may be chosen, images on which the candidate in the shadow disagreed
+come first, in random order, so that their labels are fair evidence about the two models; then those with the
+smallest margin between the two most probable classes, spread over the predicted classes. Chosen images that
+look like another one of the queue or a labelled one are left out.
 """
 
 import hashlib
 import logging
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perennial.base import documents
 from perennial.base.project.exclusions import Digest
-from perennial.data.datasets.readers.labelled import Label, Reason
+from perennial.data.datasets.readers.labelled import Label, Reason, may_be_drawn
 from perennial.data.images import Refused, decode, statistics
 from perennial.data.images.decode import PILLOW_ERRORS
 from perennial.data.validation.inspection import TINY_PIXELS
@@ -169,18 +169,19 @@ def _candidates(records: Iterable[KeptImage]) -> Mapping[str, _Candidate]:
 def _drawn(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]:
     """Those drawn at random, in an order that undoes different probabilities of having been kept.
 
-    Source: P. Efraimidis and P. Spirakis, Weighted random sampling with a reservoir, 2006.
+    Source: E. Ohlsson, Sequential Poisson sampling, 1998.
     """
     keys = {
-        name: -math.log(_number(seed, "drawn", name)) * each.share
+        name: _number(seed, "drawn", name) * each.share
         for name, each in there.items()
-        if each.share is not None
+        if each.share is not None and may_be_drawn(name)
     }
     return (there[name].queued("random") for name in sorted(keys, key=keys.__getitem__))
 
 
 def _chosen(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]:
     """Disagreements at random, then the others by margin, one of each predicted class in turn."""
+    there = {name: each for name, each in there.items() if not may_be_drawn(name)}
     disagreeing = [name for name, each in there.items() if each.disagrees]
     disagreeing.sort(key=lambda name: _number(seed, "chosen", name))
     yield from (there[name].queued("disagreement") for name in disagreeing)

@@ -6,13 +6,13 @@ folder that it serves; a field `sha256` in each task says which image it is.
 
 import csv
 import io
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
+from perennial.base import documents
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.readers.labelled import SHA256, Label
 from perennial.operations.label.queue import QueuedImage
@@ -78,7 +78,7 @@ def read(text: str, where: object, images: Sequence[QueuedImage]) -> list[Label]
         DataError: it has none of these forms, an image is not in the queue, or an image has several labels.
     """
     try:
-        answers = list(_of_json(json.loads(text)) if text.lstrip().startswith("[") else _of_csv(text))
+        answers = list(_of_json(documents.parse_json(text)) if text.lstrip().startswith("[") else _of_csv(text))
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(
             f"{where} is no export of Label Studio as JSON, JSON-MIN or CSV, and no table with the columns "

@@ -1,10 +1,14 @@
-"""Labelled images of traffic, which join a folder of images: `labels/labels.csv` and `labels/images/`.
+r"""Labelled images of traffic, which join a folder of images: `labels/labels.csv` and `labels/images/`.
 
     sha256,class,reason,who,time,version,served,candidate_version,candidate
 
-Images that were drawn at random are split like those of the source. Images that were chosen, because the model
-was unsure or two models disagreed, are for training only: a test split with them would measure how hard the
-chosen images are.
+Each image is in one of two pools, by a hash of its digest. Images of the first are only drawn at random, and
+only measure: they are in validation and test. Images of the second may be chosen, because the model was unsure
+or two models disagreed, and only train. If an image could be either, the hard ones would be chosen first, and
+those that are left to be drawn would be too easy.
+
+A row is one line, so that git can join the rows of two branches: in a cell, `\\` is a backslash, `\n` a line
+break, `\r` a carriage return and `\uXXXX` another character that a line does not show.
 """
 
 import csv
@@ -25,6 +29,7 @@ from perennial.base.project import pins
 from perennial.data import archives
 from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Source
 from perennial.data.datasets.own.class_lists import class_name
+from perennial.data.datasets.own.class_lists import text_of as text_file
 from perennial.data.datasets.own.folders import Item
 from perennial.data.datasets.readers import class_folders
 
@@ -33,6 +38,12 @@ FOLDER, IMAGES = TABLE.parent, TABLE.parent / "images"
 TAR = "labels.tar"  # in the raw folder
 COLUMN = "traffic"  # further column of the records: why an image was labelled, empty for those of the source
 SHA256 = re.compile(r"[0-9a-f]{64}")
+POOL_SALT = "drawn or chosen"  # a constant: all queues, branches and machines agree
+# What a cell does not show as it is: controls, separators of lines, halves of surrogate pairs, outer blanks.
+HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\\]|\A\s|\s\Z")
+ESCAPE = re.compile(r"\\(u[0-9a-f]{4}|.?)", re.DOTALL)
+ESCAPES = {"\\": "\\", "n": "\n", "r": "\r"}
+LONGEST = 1000  # characters of a cell
 SHOWN = 3
 Reason = Literal["random", "disagreement", "margin"]
 
@@ -51,9 +62,24 @@ class Label:
     candidate_version: str = ""  # in the shadow, if one was
     candidate: str = ""  # the class that it answered
 
+    @property
+    def measures(self) -> bool:
+        """Whether the image may only measure; the others may only train."""
+        return self.reason == "random" and may_be_drawn(self.sha256)
+
+
+def may_be_drawn(sha256: str) -> bool:
+    """Whether an image is of the pool that is only drawn at random; it is never chosen."""
+    return hashlib.sha256(f"{POOL_SALT}:{sha256}".encode()).digest()[0] < 128
+
 
 COLUMNS = tuple(each.name.rstrip("_") for each in fields(Label))
 NEEDED = COLUMNS[:3]
+
+
+def read(table: Path) -> dict[str, Label]:
+    """The rows of a table, as `parse` gives them; none without a table."""
+    return parse(text_file(table.read_bytes(), table), table) if table.exists() else {}
 
 
 def parse(text: str, where: object = TABLE) -> dict[str, Label]:
@@ -64,37 +90,68 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
     Raises:
         DataError: a column is missing, or a row is not valid, or two rows of an image have different classes.
     """
-    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    head, *lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    names = _cells(head, where, 1)
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise DataError(f"{where} has no column {listed(missing, SHOWN)}; expected {','.join(COLUMNS)}")
     found: dict[str, Label] = {}
-    try:
-        missing = [name for name in NEEDED if name not in (rows.fieldnames or ())]
-        if missing:
-            raise DataError(f"{where} has no column {listed(missing, SHOWN)}; expected {','.join(COLUMNS)}")
-        for row in rows:
-            values = {name: row.get(name) or "" for name in COLUMNS}
-            if wrong := _wrong(values):
-                raise DataError(f"{where} line {rows.line_num}: {wrong}; correct the row, or remove it")
-            values["class_"] = class_name(values.pop("class").strip())
-            each = Label(**values)  # type: ignore[arg-type]  # `_wrong` checked the reason
-            before = found.get(each.sha256, each)
-            if before.class_ != each.class_:
-                raise DataError(
-                    f"{where} line {rows.line_num}: {each.sha256} is {each.class_ or 'no class'} here and "
-                    f"{before.class_ or 'no class'} in another row; remove one of the two rows"
-                )
-            found[each.sha256] = min(before, each, key=lambda one: (one.reason != "random", one.time))
-    except csv.Error as error:
-        raise DataError(f"{where} line {rows.line_num} is not CSV: {error}") from error
+    for number, line in enumerate(lines, 2):
+        if not line:
+            continue
+        cells = _cells(line, where, number)
+        row = dict(zip(names, cells, strict=False))
+        values = {name: row.get(name, "") for name in COLUMNS}
+        if wrong := _wrong(values) or (any(cells[len(names) :]) and f"it has {len(cells)} cells"):
+            raise DataError(f"{where} line {number}: {wrong}; correct the row, or remove it")
+        values["class_"] = values.pop("class")
+        each = Label(**values)  # type: ignore[arg-type]  # `_wrong` checked the reason
+        before = found.get(each.sha256, each)
+        if before.class_ != each.class_:
+            raise DataError(
+                f"{where} line {number}: {each.sha256} is {each.class_ or 'no class'} here and "
+                f"{before.class_ or 'no class'} in another row; remove one of the two rows"
+            )
+        found[each.sha256] = min(before, each, key=lambda one: (one.reason != "random", one.time))
     return found
 
 
 def text_of(labels: Iterable[Label]) -> str:
-    """The table of labels, in their order."""
+    """The table of labels, in their order.
+
+    Raises:
+        DataError: a cell is too long.
+    """
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(asdict(each).values() for each in labels)
+    writer.writerows(map(_escaped, asdict(each).values()) for each in labels)
     return stream.getvalue()
+
+
+def _cells(line: str, where: object, number: int) -> list[str]:
+    """The cells of a line."""
+    try:
+        cells = next(csv.reader([line], strict=True), [])
+        return [ESCAPE.sub(_character, cell.strip()) for cell in cells]
+    except (csv.Error, ValueError) as error:
+        raise DataError(f"{where} line {number} is not CSV: {error}; correct the row, or remove it") from error
+
+
+def _character(escape: "re.Match[str]") -> str:
+    name = escape[1]
+    if name not in ESCAPES and len(name) < 2:
+        raise ValueError(f"{escape[0]} means nothing; expected \\\\ for a backslash")
+    return ESCAPES.get(name) or chr(int(name[1:], 16))
+
+
+def _escaped(cell: str) -> str:
+    if len(cell) > LONGEST:
+        raise DataError(
+            f"the label or name {cell[:20]!r}... has {len(cell):,} characters, expected at most {LONGEST:,}"
+        )
+    names = {text: name for name, text in ESCAPES.items()}
+    return HIDDEN.sub(lambda found: "\\" + names.get(found[0], f"u{ord(found[0]):04x}"), cell)
 
 
 def pack(raw: Path) -> int:
@@ -103,7 +160,7 @@ def pack(raw: Path) -> int:
     Raises:
         DataError: an image is missing, or has other bytes than its name says.
     """
-    labels = parse(TABLE.read_text(encoding="utf-8"))
+    labels = read(TABLE)
     files = {path.stem: path for path in sorted(IMAGES.glob("*")) if SHA256.fullmatch(path.stem)}
     used = sorted(each.sha256 for each in labels.values() if each.class_)
     if lost := [name for name in used if name not in files]:
@@ -120,7 +177,7 @@ def pack(raw: Path) -> int:
 
 
 def join(source: Source, tar: Path) -> Source:
-    """Add the labelled images of a packed table to the training images of a source.
+    """Add the labelled images of a packed table to the training images of a source, and say what they are for.
 
     Classes that the source lacks come after its own, so that those keep their numbers.
 
@@ -131,8 +188,8 @@ def join(source: Source, tar: Path) -> Source:
     table = next((each for each in members if each.name == TABLE.name), None)
     if table is None:
         raise DataError(f"{tar} holds no {TABLE.name}; `dvc repro download` writes it")
-    labels = parse(archives.content(tar, table).decode("utf-8"), TABLE)
-    used = {name: each for name, each in labels.items() if each.class_}
+    labels = parse(text_file(archives.content(tar, table), TABLE), TABLE)
+    used = {name: replace(each, class_=class_name(each.class_)) for name, each in labels.items() if each.class_}
     there = {Path(each.name).stem: each for each in members if each is not table and not each.folder}
     if lost := used.keys() - there.keys():
         raise DataError(f"{tar} lacks {len(lost)} images of {TABLE}; `dvc repro download` writes it")
@@ -146,7 +203,8 @@ def join(source: Source, tar: Path) -> Source:
         for name, each in used.items()
     ]
     added = class_folders.examples(tar, items, "")
-    drawn = np.array([each[0] == "random" for each in added.further])
+    measure = {Path(there[name].name).name for name, each in used.items() if each.measures}
+    drawn = [Path(name).name in measure for name in added.names]
     kinds = np.where(drawn, DRAWN, CHOSEN).astype(np.uint8)
     splits = {split: _with_column(found, len(source.columns)) for split, found in source.splits.items()}
     added = replace(added, further=tuple((*("",) * len(source.columns), *each) for each in added.further))
