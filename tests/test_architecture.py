@@ -36,6 +36,26 @@ WINGS = (
 )
 # Names for programs that use the package; nothing here does.
 PUBLIC = ("components.py", "config.py", "datasets.py", "errors.py")
+# They keep a process of their own beside them and talk to it, or it lasts as long as they do.
+OWN_PROCESSES = {
+    "base/project/dvc",
+    "base/runtime/child",
+    "base/runtime/ray_agent",
+    "base/runtime/ray_driver",
+    "base/runtime/ray_workers",
+    "base/runtime/repro",
+    "base/runtime/workers",
+    "operations/rehearsal/programs",
+    "operations/run_setup/environment",
+    "operations/sinks/sender",
+    "operations/tune/server",
+    "operations/upgrade/other_version",
+    "orchestration/provisioning/worker",
+    "orchestration/server/temporary",
+    "orchestration/work/commands",
+    "orchestration/work/dvc",
+    "reproduce/rebuild/workspace",
+}
 WITHOUT_TENSORFLOW = (
     *(f"stages/{name}" for name, stage in STAGES.items() if not stage.tensorflow),
     "operations/monitor/look",
@@ -90,6 +110,16 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
         if "." in other:
             graph.setdefault(me, set()).add(other)
     TopologicalSorter(graph).prepare()
+
+
+def test_programs_are_run_in_one_place() -> None:
+    """All others go through `base/programs.py`, which gives each an end."""
+    users = {
+        file.relative_to(SOURCE / "perennial").with_suffix("").as_posix()
+        for file in python_files("src", "flows", "tasks")
+        if "subprocess" in imported(file)
+    }
+    assert users == OWN_PROCESSES | {"base/programs"}
 
 
 def test_every_module_belongs_to_a_wing() -> None:

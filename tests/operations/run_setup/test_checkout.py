@@ -1,6 +1,5 @@
 """Checkouts of runs: worktrees of one mirror, in which git, DVC and the registry work as in a clone."""
 
-import fcntl
 import os
 import random
 import signal
@@ -18,7 +17,6 @@ from support.pipelines import Project, make, recorded
 
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
-from perennial.base.runtime.locks import inherited
 from perennial.operations.run_setup.checkout import prepare
 
 KILLS = int(os.environ.get("KILLS", "2"))
@@ -175,26 +173,6 @@ def test_what_waits_from_one_run_is_pushed_by_the_next(project: Project, tmp_pat
     other.reproduce()
     other.perennial("record", "run-w2")
     assert "refs/heads/run/run-w1" in project.git("ls-remote", "origin")
-
-
-def test_git_keeps_the_lock_after_its_parent_was_killed(project: Project, tmp_path: Path) -> None:
-    pipe, file = tmp_path / "pipe", tmp_path / "lock"
-    os.mkfifo(pipe)
-    code = (
-        "from pathlib import Path\nfrom perennial.base.project.git import Repository\n"
-        "from perennial.base.runtime.locks import inherited\n"
-        f"with inherited(Path({str(file)!r})) as lock:\n"
-        f"    git = Repository(Path({str(project.folder)!r}), locks=(lock,))\n"
-        f"    git.run('-c', 'alias.wait=!cat {pipe}', 'wait')"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], env=project.environment()) as parent:
-        with pipe.open("w"):  # once git reads it
-            parent.kill()
-            parent.wait()
-            with file.open() as other, pytest.raises(BlockingIOError):
-                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with inherited(file):
-            pass
 
 
 @pytest.mark.fast_rows("1")

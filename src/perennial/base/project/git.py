@@ -1,31 +1,46 @@
-"""Calls of the git program: objects, references, fetch and push, without prompts or passwords in messages.
+"""Calls of the git program: objects, references, fetch, push; without prompts, hooks, secrets in messages.
 
+Hooks are off in every call, in a run's checkout and in a person's clone: what is recorded is what was scored.
 Commits and tags are made as objects that no reference names yet, so that one atomic push, or one transaction in
 this repository, makes all of them visible at once. A run that is killed earlier leaves nothing behind.
 """
 
 import os
-import subprocess
+import shlex
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perennial.base import retries
+from perennial.base import limits, programs, retries
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import GIT_VARIABLES
 
 NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
-STALLED_S = 60  # an HTTP transfer is aborted after this long without a byte
-LINES = 3  # of git's message
+LINES = 3  # of git's message, and before it those of ssh or of the server
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
-GIT_MISSING = "git is not installed, or not on the PATH; install it, or add its folder to PATH"
+# `-c`: a hook, or a program that watches files, could change or delay what is recorded.
+COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+LIMITS_S = {
+    "clone": limits.TRANSFER_S,
+    "fetch": limits.TRANSFER_S,
+    "ls-remote": limits.ANSWER_S,
+    "push": limits.PUSH_S,
+    "submodule": limits.TRANSFER_S,
+    "worktree": limits.CHECKOUT_S,
+}
+REMOTE = {"clone", "fetch", "ls-remote", "push", "submodule"}  # commands that talk to a server
+ADVICE = ("hint:", "warning:", "Please make sure you have the correct access", "and the repository exists.")
 
 
 class GitError(PerennialError):
     """Git refused or failed."""
+
+
+class GitTimedOut(GitError):
+    """Git did not end in time, perhaps because a server, ssh or a credential helper does not answer."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,7 @@ class Repository:
 
     folder: Path
     identity: Mapping[str, str] = field(default_factory=dict)  # and other variables of the environment
-    locks: tuple[int, ...] = ()  # lock descriptors that git inherits, because it may outlive this process
+    lock: int | None = None  # descriptor of a lock that is held until git is gone, if this process is killed
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
         """Run a git command and return its stripped output.
@@ -43,14 +58,14 @@ class Repository:
             GitError: it failed.
         """
         done = self._git(arguments, {**self.identity, **variables}, stdin)
-        if done.returncode:
-            raise GitError(f"git {arguments[0]} failed: {_message(done)}")
-        return done.stdout.strip()
+        if done.code:
+            raise GitError(f"git {arguments[0]} failed: {message(done)}")
+        return done.output.strip()
 
     def ask(self, *arguments: str) -> str | None:
         """Run a git command and return its output; None if it fails."""
         done = self._git(arguments, self.identity)
-        return None if done.returncode else done.stdout.strip()
+        return None if done.code else done.output.strip()
 
     def commit_of(self, revision: str) -> str | None:
         """Resolve a revision to a commit; None if it does not exist."""
@@ -79,24 +94,13 @@ class Repository:
         """Read the text of a tracked file of the project; None if the revision lacks it."""
         return self.ask("show", f"{revision}:./{file.as_posix()}")
 
-    def blob(self, name: str, most: int = -1) -> bytes | None:
+    def blob(self, name: str, most: int | None = None) -> bytes | None:
         """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist.
 
         `most`: read no more than its first bytes, by default all.
         """
-        try:
-            process = subprocess.Popen(
-                ["git", "cat-file", "blob", name], cwd=self.folder, env={**_environment(), **self.identity},
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        except FileNotFoundError as error:
-            raise ConfigError(GIT_MISSING) from error
-        with process:
-            content = process.stdout.read(most) if process.stdout else b""
-            if most >= 0 and len(content) == most:
-                process.kill()
-                return content
-        return None if process.returncode else content
+        done = self._git(("cat-file", "blob", name), self.identity, most=most)
+        return None if done.code else done.stdout[:most]
 
     def blobs(self, file: Path, commits: Iterable[str]) -> dict[str, str]:
         """The object name of a file in each of these commits that has it, in their order."""
@@ -233,35 +237,56 @@ class Repository:
             else:
                 return
 
-    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *arguments: str) -> programs.Finished:
         """Run a git command, however it ends."""
         return self._git(arguments, self.identity)
 
     def _git(
-        self, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run git in its own session, so that it finishes its transaction if this process group is killed."""
-        command = ["git", *arguments]
+        self,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        stdin: str | None = None,
+        most: int | None = None,
+    ) -> programs.Finished:
+        """Run git; it gets SIGTERM at its limit, or if this process is interrupted, and removes its locks."""
+        name = arguments[0]
+        environment = {**_environment(), **variables}
+        if name in REMOTE:
+            environment |= self._ssh(environment)
         try:
-            process = subprocess.Popen(
-                command, cwd=self.folder, env={**_environment(), **variables}, text=True,
-                errors="surrogateescape", stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=self.locks,
+            return programs.run(
+                [*COMMAND, *arguments], limit_s=LIMITS_S.get(name, limits.LOCAL_S), cwd=self.folder,
+                env=environment, stdin=stdin or b"", most=most, lock=self.lock, guarded=name in REMOTE,
             )  # fmt: skip
-        except FileNotFoundError as error:
-            raise ConfigError(GIT_MISSING) from error
-        with process:
-            try:
-                output, errors = process.communicate(stdin)
-            except BaseException:
-                process.terminate()  # git removes its locks; after SIGKILL they would stay
-                raise
-        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+        except programs.TimedOut as error:
+            remedy = f"; look at the network, at ssh and at git's credential helper, or set {limits.FACTOR}=2"
+            said = f": {error.said}" if error.said else ""
+            what = f"git {name} did not end within {error.limit_s:g} s and was stopped{said}"
+            raise GitTimedOut(f"{what}{remedy if name in REMOTE else ''}") from error
+
+    def _ssh(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The ssh command with an end to each wait and no question; a user's own program is left as it is."""
+        command = environment.get("GIT_SSH_COMMAND") or self.ask("config", "core.sshCommand")
+        if command is None:
+            if environment.get("GIT_SSH"):
+                return {}
+            command = "ssh"
+        try:
+            program = shlex.split(command)[0]
+        except (ValueError, IndexError):
+            return {}
+        if Path(program).name != "ssh":
+            return {}
+        # The first value of an option counts, so the user's stay.
+        options = [f"ConnectTimeout={limits.CONNECT_S}", "ServerAliveInterval=15", "ServerAliveCountMax=4"]
+        if environment.get("SSH_ASKPASS_REQUIRE") != "force":
+            options.append("BatchMode=yes")
+        return {"GIT_SSH_COMMAND": " ".join((command, *(f"-o {option}" for option in options)))}
 
 
-def bare(folder: Path, locks: tuple[int, ...] = ()) -> Repository:
+def bare(folder: Path, lock: int | None = None) -> Repository:
     """A bare repository, named as git asks for with `safe.bareRepository=explicit`."""
-    return Repository(folder, {"GIT_DIR": str(folder)}, locks)
+    return Repository(folder, {"GIT_DIR": str(folder)}, lock)
 
 
 def require_commit(found: Repository) -> None:
@@ -324,16 +349,16 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in dropped and not name.startswith("GIT_TRACE")
     }
-    stalled = {"GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": str(STALLED_S)}
-    return {**stalled, **kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    stalled = {"GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": str(limits.STALLED_S)}
+    return {**stalled, **kept, "LC_ALL": "C"}
 
 
 def _names(listed: str) -> list[str]:
     return [name for name in listed.split("\0") if name]
 
 
-def _message(done: subprocess.CompletedProcess[str]) -> str:
-    """Git's own lines from its first error on; warnings before it and advice are left out."""
-    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("hint:")]
-    first = next((n for n, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), -LINES)
-    return redacted(" ".join(lines[first:][:LINES])) or f"exit code {done.returncode}"
+def message(done: programs.Finished) -> str:
+    """The lines from git's first error on, and a few before it, which are ssh's or the server's reason."""
+    lines = [line for line in done.errors.splitlines() if line.strip() and not line.startswith(ADVICE)]
+    first = next((n for n, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), len(lines))
+    return redacted(" ".join(lines[max(0, first - LINES) :][: 2 * LINES])) or f"exit code {done.code}"

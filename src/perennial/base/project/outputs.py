@@ -4,9 +4,7 @@ A folder that a stage makes has a file `.perennial`. A folder without it is repl
 or as dvc.lock lists it, since earlier versions wrote no such file.
 """
 
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +14,7 @@ from perennial.base import config, files
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import dvc_lock
+from perennial.base.project.git import Repository
 from perennial.base.project.stages import FOLDERS, STAGES
 
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
@@ -134,10 +133,9 @@ def _tracked(paths: Iterable[Path]) -> list[Path]:
 
 def _listed(paths: list[Path]) -> list[Path] | None:
     """The files that git tracks at or below paths; None if git fails."""
-    with suppress(OSError):
-        done = subprocess.run(["git", "ls-files", "-z", "--", *paths], capture_output=True, check=False)
-        if not done.returncode:
-            return [Path(os.fsdecode(name)).resolve() for name in done.stdout.split(b"\0") if name]
+    with suppress(ConfigError):  # git is not installed
+        found = Repository(Path()).ask("ls-files", "-z", "--", *map(str, paths))
+        return None if found is None else [Path(name).resolve() for name in found.split("\0") if name]
     return None
 
 

@@ -2,20 +2,17 @@
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from subprocess import DEVNULL
 
+from perennial.base import limits, programs
 from perennial.base.errors import ConfigError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LISTED = "PERENNIAL_GPUS"  # names of the GPUs of this machine, such as 0,1, instead of those that are found
 DRIVER = Path("/proc/driver/nvidia/gpus")
 DEVICES = Path("/dev")
-LISTING_S = 60  # the driver needs seconds where it is not loaded yet
 Gpu = Sequence[str]  # its UUID or number; if it is split (MIG), those of its parts
 
 
@@ -57,11 +54,10 @@ def found() -> list[Gpu]:
     """
     if LISTED in os.environ:
         return _listed(os.environ[LISTED])
-    if program := shutil.which("nvidia-smi"):
-        with suppress(subprocess.SubprocessError):
-            return _by_program(
-                subprocess.check_output([program, "-L"], text=True, stderr=DEVNULL, timeout=LISTING_S)
-            )
+    with suppress(programs.Missing, programs.TimedOut):
+        done = programs.run(("nvidia-smi", "-L"), limit_s=limits.LISTING_S, guarded=False)
+        if not done.code:
+            return _by_program(done.output)
     return _by_driver() or _by_device()
 
 

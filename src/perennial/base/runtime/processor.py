@@ -3,13 +3,11 @@
 import os
 import platform
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perennial.base.runtime.gpus import LISTING_S
+from perennial.base import limits, programs
 
 CPUINFO = Path("/proc/cpuinfo")
 THREADS = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's, for the parts of one operation
@@ -51,12 +49,9 @@ def cores() -> int:
 
 def _gpus() -> list[str]:
     """The names of NVIDIA's GPUs."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
     try:
-        command = [program, "--query-gpu=name", "--format=csv,noheader"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LISTING_S)
-    except (OSError, subprocess.SubprocessError):
+        command = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+        done = programs.run(command, limit_s=limits.LISTING_S, guarded=False)
+    except (programs.Missing, programs.TimedOut):
         return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return [] if done.code else [line.strip() for line in done.output.splitlines() if line.strip()]

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perennial.base import config, files
+from perennial.base import config, files, programs
 from perennial.base.config.paths import PathsConfig
 from perennial.base.config.upgrade import apply_preset, set_values
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.project import exclusions
-from perennial.base.project.git import GIT_MISSING, GitError, Repository, identified
+from perennial.base.project.git import GitError, Repository, identified
 from perennial.base.project.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 from perennial.data.sources import weights
@@ -100,7 +100,7 @@ def require_choice(photos: Path | None, data: str | None) -> None:
 
 def _require_usable(target: Path) -> None:
     if shutil.which("git") is None:
-        raise ConfigError(f"{GIT_MISSING}; nothing was made")
+        raise ConfigError(f"{programs.Missing('git')}; nothing was made")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ConfigError(f"{target} exists and is no folder; nothing was made; choose another name")
     around = Project.find(target.parent).root

@@ -5,7 +5,6 @@ Several projects may share a server; none of them may change, start or stop what
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,12 +188,10 @@ def _remotes(top: Path) -> list[str]:
     found = []
     for arguments in asked:
         try:
-            done = subprocess.run(
-                ["git", "-C", str(top), *arguments], capture_output=True, text=True, check=False
-            )
-        except OSError:  # git is not installed
+            output = git.Repository(top).ask(*arguments) or ""
+        except ConfigError:  # git is not installed
             return []
-        rows = (re.split(r"\s+", line, maxsplit=1) for line in done.stdout.splitlines())
+        rows = (re.split(r"\s+", line, maxsplit=1) for line in output.splitlines())
         found += [row[1].removesuffix(" (fetch)").removesuffix(" (push)") for row in rows if len(row) == 2]
     return [_absolute(top, each) for each in dict.fromkeys(found)]
 

@@ -1,17 +1,17 @@
 """The origin of a run, and whether the files on disk match dvc.lock."""
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from perennial.base import documents, files
+from perennial.base.errors import PerennialError
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc_lock import Size
+from perennial.base.project.git import Repository
 
 PARAMS = "params.yaml"
-TIMEOUT_S = 10
 MAX_HASHED_BYTES = 2 << 30  # larger outputs would take minutes
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
@@ -113,10 +113,6 @@ def _differing(then: object, now: object, name: str) -> Iterator[str]:
 def _git(folder: Path, *arguments: str) -> str | None:
     """Git's output; None without git, a checkout or a commit."""
     try:
-        done = subprocess.run(
-            ("git", "--no-optional-locks", *arguments), cwd=folder, capture_output=True, text=True,
-            errors="replace", check=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        return Repository(folder, {"GIT_OPTIONAL_LOCKS": "0"}).ask(*arguments)
+    except PerennialError:
         return None
-    return done.stdout.rstrip()

@@ -68,7 +68,7 @@ def _mirror(folder: Path, repository: str, lock: int) -> Repository:
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_old_locks(folder)
-    git = bare(folder, locks=(lock,))
+    git = bare(folder, lock)
     git.run("init", "--quiet", "--bare")  # harmless if it exists
     git.run("config", "gc.autoDetach", "false")  # a detached process would keep the lock
     git.run("config", "remote.origin.url", repository)
@@ -162,7 +162,7 @@ def _add_submodules(folder: Path, repository: str, lock: int) -> None:
     """
     if not (folder / ".gitmodules").is_file():
         return
-    git = Repository(folder, locks=(lock,))
+    git = Repository(folder, lock=lock)
     update = ("submodule", "--quiet", "update", "--init", "--recursive")
     _retried(lambda: git.run(*update, GIT_ALLOW_PROTOCOL=PROTOCOLS), f"{repository} with its submodules")
 

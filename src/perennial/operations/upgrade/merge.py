@@ -1,6 +1,5 @@
 """Merge the files of two versions of a template with those of a project, three-way as git does."""
 
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from perennial.base.errors import PerennialError
+from perennial.base.project.git import Repository
 
 What = Literal["added", "updated", "merged", "removed", "kept", "conflict"]
 MOST_CONFLICTS = 127  # exit codes of `git merge-file` up to here count conflicts
@@ -85,13 +85,9 @@ def _marked(ours: bytes, base: bytes, theirs: bytes, version: str) -> tuple[byte
         for name, content in names.items():
             Path(folder, name).write_bytes(content)
         labels = ("-L", "this project", "-L", "the version before", "-L", f"perennial {version}")
-        done = subprocess.run(
-            ["git", "merge-file", "--diff3", "-p", *labels, *names],
-            cwd=folder, capture_output=True, check=False,
-        )  # fmt: skip
-    if not 0 <= done.returncode <= MOST_CONFLICTS:
-        message = done.stderr.decode(errors="replace").strip()
+        done = Repository(Path(folder)).call("merge-file", "--diff3", "-p", *labels, *names)
+    if not 0 <= done.code <= MOST_CONFLICTS:
         if b"\0" in ours + theirs:
             return ours, 1  # a binary file
-        raise PerennialError(f"git merge-file: {message or done.returncode}; nothing was changed")
-    return done.stdout, done.returncode
+        raise PerennialError(f"git merge-file: {done.last_lines()}; nothing was changed")
+    return done.stdout, done.code

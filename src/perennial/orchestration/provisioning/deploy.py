@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from ruamel.yaml import YAML
 
 from perennial.base.errors import PerennialError, redacted
+from perennial.base.project.git import Repository
 from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.operations.prefect_api.owner import (
@@ -302,5 +302,4 @@ def _remember(repository: str) -> None:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    return re.sub(r"\n$", "", done.stdout)
+    return re.sub(r"\n$", "", Repository(Path()).call(*arguments).output)

@@ -6,12 +6,11 @@ tags last, so that a push that stops halfway leaves commits without a version, w
 
 import logging
 import re
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from perennial.base import retries
+from perennial.base import programs, retries
 from perennial.base.errors import printable, redacted
 from perennial.base.project.git import Repository
 
@@ -127,28 +126,28 @@ def _tried(
     options = ("--atomic" if atomic else "--no-atomic", *OPTIONS)
     for pause in (*retries.GIT_RACE_S, None):
         done = git.call("push", *options, remote, *sources)
-        if pause is None or not LOCKED.search(done.stderr):
+        if pause is None or not LOCKED.search(done.errors):
             break
         time.sleep(pause)
     return _result(done)
 
 
-def _result(done: subprocess.CompletedProcess[str]) -> Push:
+def _result(done: programs.Finished) -> Push:
     # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`
-    rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2]
+    rows = [line.split("\t") for line in done.output.splitlines() if line.count("\t") == 2]
     refused = {row[1].rpartition(":")[2]: printable(row[2]) for row in rows if row[0] == "!"}
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in done.errors.splitlines() if line.strip()]
     server = [words for line in lines if (words := line.removeprefix("remote:").strip()) and words != line]
     server = ADVICE.sub("", "\n".join(server)).splitlines()
     own = [line for line in lines if not line.startswith(("remote:", "hint:", FAILED))]
-    if done.returncode == 0:
+    if done.code == 0:
         return Push()
     if refused:  # git's own lines tell what it heard of the other end
         said = _shown([*server, *(line for line in own if line.startswith(ENDED))])
         # git updates others in spite of `--atomic` if it may not touch one at all, such as a hidden one.
         updated = tuple(row[1].rpartition(":")[2] for row in rows if row[0] in UPDATED)
         return Push(refused=refused, said=said, updated=updated)
-    return Push(failure=" ".join(_shown(own)) or f"exit code {done.returncode}", said=_shown(server))
+    return Push(failure=" ".join(_shown(own)) or f"exit code {done.code}", said=_shown(server))
 
 
 def _shown(lines: list[str]) -> tuple[str, ...]:
