@@ -18,6 +18,7 @@ from perennial.base import documents, files
 from perennial.base.config.data import ModelConfig
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.export import saved_model
+from perennial.model.export.encodings import Takes
 from perennial.model.export_layout import DESCRIPTION
 from perennial.model.inference.classifier import Classifier
 from perennial.model.models import model_folder
@@ -50,6 +51,8 @@ def write_export(
     scale: float = 1,
     name: str = "lenet",
     bandwidth: float | None = None,
+    channels: int = 3,
+    takes: Takes = saved_model.PLAIN,
 ) -> World:
     """Exports a model whose answers differ from image to image; `side` is of images, None for any size.
 
@@ -60,7 +63,7 @@ def write_export(
         preprocessing="rescale",
         height=side,
         width=side,
-        channels=3,
+        channels=channels,
         image_size=SIDE,
         grayscale=False,
         fast=True,
@@ -74,7 +77,7 @@ def write_export(
     folder.mkdir(parents=True)
     labels = folder.parent / "labels.txt"
     labels.write_text("".join(f"{number}:{name}\n" for number, name in enumerate(CLASSES)))
-    saved_model.save(folder, model, description, (labels,), bandwidth)
+    saved_model.save(folder, model, description, (labels,), bandwidth, takes)
     return World(model, pixels, folder)
 
 

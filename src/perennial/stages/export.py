@@ -27,6 +27,7 @@ from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.export import features, formats, model_card, parity, saved_model
+from perennial.model.export.encodings import Takes
 from perennial.model.export.parity import FormatReport, Job
 from perennial.model.export.reference import Reference
 from perennial.model.models import model_folder
@@ -176,7 +177,9 @@ def _write(
         card_file.write_bytes(files.json_bytes(card))
         reference = _reference(config, model, description, data)
         bandwidth = None if isinstance(reference, str) else reference.bandwidth
-        saved_model.save(folder, model, description, (labels_file, card_file), bandwidth)
+        saved_model.save(
+            folder, model, description, (labels_file, card_file), bandwidth, Takes.of(config.dataset)
+        )
     missing = {"missing": reference} if isinstance(reference, str) else reference.model_dump(mode="json")
     files.write_json(folder / export_layout.REFERENCE, missing)
     formats.write(folder, config.export.formats, lambda: _representative(config, description, data))

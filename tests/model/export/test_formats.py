@@ -1,5 +1,6 @@
 """The formats of an export besides the SavedModel: their predictions, and when they are refused."""
 
+import importlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -157,6 +158,9 @@ def test_onnx_has_gelu_of_transformers_and_equal_bytes(tmp_path: Path) -> None:
         formats.write(export, ["onnx"], lambda: ())
         contents.append(file.read_bytes())
     assert contents[0] == contents[1]
+    session = importlib.import_module("onnxruntime").InferenceSession(str(file))
+    names = [each.name for each in (*session.get_inputs(), *session.get_outputs())]
+    assert names == ["image", "classes", "probabilities"]
     whole, _, other = parity.backends(export, ["onnx"])
     np.testing.assert_allclose(other.outputs(IMAGES)[1], whole.outputs(IMAGES)[1], atol=1e-5)
 

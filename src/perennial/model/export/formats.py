@@ -197,12 +197,13 @@ def _load_tflite(file: Path) -> Predict:
 
 def _to_onnx(graph: Any, _: Representative) -> bytes:
     tf2onnx = importlib.import_module("tf2onnx.convert")
-    names = [f"{name}:0" for name in (IMAGE, *OUTPUTS)]
+    tensors = {f"{name}:0": name for name in (IMAGE, *OUTPUTS)}
     with np.errstate(all="ignore"), suppressed("tensorflow", DEPRECATED):
         model, _ = tf2onnx.from_graph_def(
             graph,
-            input_names=names[:1],
-            output_names=names[1:],
+            input_names=list(tensors)[:1],
+            output_names=list(tensors)[1:],
+            tensors_to_rename=tensors,
             opset=OPSET,
             custom_op_handlers={"Erfc": (_erfc, [])},
         )
@@ -267,9 +268,7 @@ def _load_onnx(file: Path) -> Predict:
     """Load a model into ONNX Runtime, on the CPU."""
     runtime = importlib.import_module("onnxruntime")
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    (image,) = session.get_inputs()
-    names = [f"{name}:0" for name in OUTPUTS]
-    return lambda images: tuple(session.run(names, {image.name: images}))
+    return lambda images: tuple(session.run(OUTPUTS, {IMAGE: images}))
 
 
 def _tflite(precision: Precision, *, difference: float, agreement: float) -> Format:

@@ -14,7 +14,8 @@ from perennial.base import files
 from perennial.base.errors import without_operations
 from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.model import models
-from perennial.model.export import features, graphs
+from perennial.model.export import encodings, features, graphs
+from perennial.model.export.encodings import Takes
 from perennial.model.export_layout import DESCRIPTION, GRAPH
 from perennial.model.models.model_folder import Confidence, Description
 
@@ -22,6 +23,7 @@ Outputs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N
 Predict: TypeAlias = Callable[[NDArray[Any]], Outputs]  # takes a batch of images
 Representative: TypeAlias = Callable[[], Iterable[NDArray[Any]]]  # training images, one by one
 
+PLAIN = Takes()
 CLASSIFY, CLASSIFY_BYTES = "classify", "classify_bytes"
 FINGERPRINT = "fingerprint.pb"
 
@@ -45,6 +47,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         *,
         bandwidth: float | None = None,
         confidence: Confidence | None = None,
+        takes: Takes = PLAIN,
     ) -> None:
         super().__init__()
         # Keras' own variables would be saved twice, and TensorFlow Serving would load only one of the copies.
@@ -53,7 +56,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
             model(images, training=False)
         )
         self.assets = [tf.saved_model.Asset(str(asset)) for asset in assets]
-        self._pixels, self._confidence = pixels, confidence
+        self._pixels, self._confidence, self._takes = pixels, confidence, takes
         encoded = tf.TensorSpec((), tf.string, name="image")
         ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
         self.prepare = tf.function(self._prepare, [encoded], autograph=False)
@@ -89,7 +92,8 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         return self.infer(tf.map_fn(self.prepare, image, fn_output_signature=shape))  # type: ignore[no-any-return]
 
     def _prepare(self, image: tf.Tensor) -> tf.Tensor:
-        return self._pixels.evaluation_one(photographs.decoded(image, self._pixels))
+        taken = encodings.checked(image, self._pixels.channels, self._takes)
+        return self._pixels.evaluation_one(photographs.decoded(taken, self._pixels))
 
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # The auxiliary classifier is only for training.
@@ -122,17 +126,20 @@ def save(
     description: Description,
     assets: tuple[Path, ...],
     bandwidth: float | None = None,
+    takes: Takes = PLAIN,
 ) -> None:
     """Write a SavedModel into an empty folder; equal models give equal bytes.
 
     The description is saved beside it, for `model_folder.load_export`. `bandwidth`: of the reference, if it has
-    one.
+    one; `takes`: which encoded images it takes.
 
     Raises:
         OSError: the disk is full, broken or read-only.
     """
     confidence = description.confidence
-    servable = Servable(model, description.pixels, assets, bandwidth=bandwidth, confidence=confidence)
+    servable = Servable(
+        model, description.pixels, assets, bandwidth=bandwidth, confidence=confidence, takes=takes
+    )
     signatures = servable.signatures()
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:
