@@ -10,5 +10,6 @@ os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")  # seconds; aut
 
 # A request that is given up may leave the server's SQLite locked for good; SQLite waits 60 s for its lock.
 os.environ.setdefault("PREFECT_API_REQUEST_TIMEOUT", "600")
+os.environ.setdefault("PREFECT_CLIENT_RETRY_EXTRA_CODES", "500,504")  # a busy server or its proxy
 
 import tasks  # noqa: F401 - checks Prefect's settings before Prefect is imported

@@ -191,6 +191,7 @@ def require_taken(checkout: Path, entrypoint: str, given: Mapping[str, object]) 
 def _become_engine(python: Path, checkout: Path) -> NoReturn:
     """Replace this process by Prefect's engine, with the code, Prefect and packages of the revision."""
     environment = {
+        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504",  # as flows/__init__.py sets it, too late for the engine
         **os.environ,
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
         "PYTHONPATH": repro.python_path(python, checkout),

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.runtime.process import children
+from perennial.operations.prefect_api import fitness
 from perennial.operations.prefect_api.answers import ServerAway
 from perennial.operations.prefect_api.server import PrefectServer, connect
 from perennial.operations.remote_runs.status import KIND, existing
@@ -120,6 +121,8 @@ def _server(pools: Sequence[str]) -> str:
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
             _require_usable(server, pools)
+            for each in fitness.problems(server, len(pools)):
+                log.warning("%s", each)
     except PerennialError as error:
         sys.stderr.write(f"perennial worker: {error}\n")
         raise SystemExit(error.exit_code) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from prefect import get_client, runtime
@@ -20,7 +20,6 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.events import emit_event
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Running
@@ -37,7 +36,6 @@ LATE = "its heartbeats were late or lost, but it is alive"
 TAG = "perennial"  # of every run of the project's flows
 PLACE, INSIDE = "repository ", "folder "  # starts of the tags that say where a run by hand works
 PAGE = 200  # the server's maximum per request
-Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
 
 
 class Runs:
@@ -166,16 +164,6 @@ def running_since(name: str, moment: datetime | str) -> str:
     """The reason why another run does not start; `moment` is a time in UTC."""
     shown = moment if isinstance(moment, str) else f"{moment:%Y-%m-%d %H:%M} UTC"
     return f"run {name} has been running since {shown}"
-
-
-def alert(kind: Alert, words: str) -> None:
-    """Emit an event about this run of a deployment, which infra/automations.yaml turns into an alert."""
-    if runtime.deployment.id is not None:
-        run = {
-            "prefect.resource.id": f"prefect.flow-run.{runtime.flow_run.id}",
-            "prefect.resource.name": str(runtime.flow_run.name),
-        }
-        emit_event(f"perennial.{kind}", resource=run, payload={"words": words})
 
 
 def is_real() -> bool:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from prefect import get_client, get_run_logger, runtime
-from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.objects import State, StateType
@@ -18,7 +17,9 @@ from pydantic import Field, ValidationError
 
 from perennial.base.project.layout import Project
 from perennial.operations.prefect_api.owner import clash, owner
-from perennial.orchestration.server.runs import Alert, Ours, Runs, alert, in_states, pipeline_of
+from perennial.orchestration.server import artifacts
+from perennial.orchestration.server.events import Alert, alert
+from perennial.orchestration.server.runs import Ours, Runs, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import perennial
 from perennial.orchestration.work.failures import ExitCode, StageFailed
@@ -91,7 +92,7 @@ def show(asked: Mapping[str, Any]) -> str:
     if not any(
         state.type == StateType.PAUSED for state in Runs(str(runtime.flow_run.parameters["pipeline"])).history()
     ):
-        create_markdown_artifact(text, key="approval", description="What a person is asked to approve")
+        artifacts.write_text(text, "approval", "What a person is asked to approve")
         words = [f"waits for an answer until {asked['until'][:16]} UTC", *asked["reasons"]]
         alert("approval-wanted", "\n".join(words))
     return text

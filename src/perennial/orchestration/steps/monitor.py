@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect import get_client, get_run_logger, runtime
-from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowFilter,
@@ -23,7 +22,9 @@ from prefect.variables import Variable
 
 from perennial.base.project.layout import Project
 from perennial.operations.prefect_api.owner import clash, normal, of_checkout, owner
-from perennial.orchestration.server.runs import Ours, alert, due_now, in_states, pipeline_of
+from perennial.orchestration.server import artifacts
+from perennial.orchestration.server.events import alert
+from perennial.orchestration.server.runs import Ours, due_now, in_states, pipeline_of
 from perennial.orchestration.steps.summary import cell, table
 from perennial.orchestration.work.commands import call
 from perennial.orchestration.work.failures import ExitCode, StageFailed
@@ -97,7 +98,7 @@ def start(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
 
 def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
     """Create the artifact `monitor`, and send an alert of drift, once as long as it lasts."""
-    create_markdown_artifact(markdown(seen, run), key="monitor", description="What the monitor saw last")
+    artifacts.write_text(markdown(seen, run), "monitor", "What the monitor saw last")
     key = (seen.get("traffic") or {}).get("key")
     if key is None or runtime.deployment.id is None:
         return

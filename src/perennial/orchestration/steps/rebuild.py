@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from prefect import get_run_logger, runtime
-from prefect.artifacts import create_markdown_artifact
 
 from perennial.base.project.layout import Project
+from perennial.orchestration.server import artifacts
 from perennial.orchestration.steps.summary import table
 from perennial.orchestration.work.commands import call, perennial
 from perennial.orchestration.work.failures import StageFailed
@@ -47,7 +47,7 @@ def rebuild(version: str) -> dict[str, Any]:
 
 def report(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Create the artifact `rebuild` with the result of each version."""
-    create_markdown_artifact(markdown(found), key="rebuild", description="Versions that were rebuilt")
+    artifacts.write_text(markdown(found), "rebuild", "Versions that were rebuilt")
 
 
 def require_all_equal(found: Mapping[str, Mapping[str, Any]]) -> None:

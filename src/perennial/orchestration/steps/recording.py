@@ -3,9 +3,10 @@
 import json
 from typing import Any, Literal, NoReturn
 
+from httpx import HTTPError
 from prefect import get_run_logger, runtime
 
-from perennial.orchestration.server.runs import alert
+from perennial.orchestration.server.events import alert
 from perennial.orchestration.steps.approval import ask_for_approval
 from perennial.orchestration.work.commands import perennial
 from perennial.orchestration.work.failures import StageFailed
@@ -41,8 +42,17 @@ def record() -> Outcome:
     elif outcome == "not promoted":
         alert("rejected", recorded["message"])
     elif outcome == "waiting":
-        ask_for_approval()
+        _ask_for_approval()
     return outcome
+
+
+def _ask_for_approval() -> None:
+    """Ask a person; the run is recorded, so a server that does not take the request is no failure of it."""
+    try:
+        ask_for_approval()
+    except HTTPError as error:
+        answers = f"`perennial approve {runtime.flow_run.id}` answers"
+        get_run_logger().warning("the server did not take the request (%s); %s", error, answers)
 
 
 def raise_lost_races(attempts: int) -> NoReturn:

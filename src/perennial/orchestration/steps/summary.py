@@ -8,14 +8,11 @@ from pathlib import Path
 from textwrap import shorten
 
 from prefect import get_run_logger, runtime
-from prefect.artifacts import (
-    create_image_artifact,
-    create_markdown_artifact,
-)
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from perennial.base.project.layout import Project
+from perennial.orchestration.server import artifacts
 from perennial.orchestration.work.commands import call, perennial
 
 CLASSES = 20  # in the artifact; the report has more
@@ -47,11 +44,11 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         facts["record"] = results["record"]
     if sinks and changed:
         facts |= _sent_to_sinks()
-    create_markdown_artifact(markdown(facts, per_class), key="retrain", description="Summary of the run")
+    artifacts.write_text(markdown(facts, per_class), "retrain", "Summary of the run")
     for name, file in pictures.items():
         # Embed the data: the server may not reach this machine's files, and a later run replaces them.
         picture = f"data:image/png;base64,{base64.b64encode(Path(file).read_bytes()).decode()}"
-        create_image_artifact(picture, key=f"retrain-{name}", description=file)
+        artifacts.write_image(picture, f"retrain-{name}", file)
     get_run_logger().info("%s", facts["decision"])
     return facts
 

@@ -1,0 +1,33 @@
+"""Artifacts of runs. A server that does not take one is no failure of the run, which is recorded in git."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from prefect import get_run_logger
+from prefect.artifacts import create_image_artifact, create_markdown_artifact
+
+from perennial.orchestration.server.runs import await_server
+
+
+def write_text(text: str, key: str, description: str) -> None:
+    """Write an artifact of Markdown, or log that it is missing."""
+    _tried(key, lambda: create_markdown_artifact(text, key=key, description=description))
+
+
+def write_image(address: str, key: str, description: str) -> None:
+    """Write an artifact of an image, or log that it is missing."""
+    _tried(key, lambda: create_image_artifact(address, key=key, description=description))
+
+
+def _tried(key: str, create: Callable[[], Any]) -> None:
+    """Create an artifact, with the retries of Prefect's client, and again once the server is back."""
+    log = get_run_logger()
+    try:
+        try:
+            create()
+        except httpx.TransportError:
+            await_server(log)
+            create()
+    except httpx.HTTPError as error:
+        log.warning("artifact missing: %s: %s", key, " ".join(str(error).split()))

@@ -1,0 +1,53 @@
+"""Events of runs, sent by HTTP like every other request; Prefect's own client needs a WebSocket.
+
+Heartbeats are events. Behind a proxy that passes no WebSockets none would arrive, and the server would take a
+run at work for dead.
+"""
+
+import logging
+from functools import cached_property
+from typing import Literal
+
+import httpx
+from prefect import get_client, runtime
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.events import emit_event
+from prefect.events.schemas.events import Event
+from prefect.events.worker import EventsWorker, ProcessPoolForwardingEventsClient
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 10.0
+Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
+
+
+class HttpQueue:
+    """Takes events from Prefect's thread; one that the server does not take is lost, and the run goes on."""
+
+    def put(self, item: tuple[str, Event]) -> None:
+        """Send an event."""
+        _, event = item
+        try:
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 1}):
+                self._client.request("POST", "/events", json=[event.model_dump(mode="json")])
+        except httpx.HTTPError as error:
+            log.debug("the event %s was not sent: %s", event.event, error)
+
+    @cached_property
+    def _client(self) -> SyncPrefectClient:
+        """Made when the address of the server is known."""
+        return get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
+
+
+def alert(kind: Alert, words: str) -> None:
+    """Emit an event about this run of a deployment, which infra/automations.yaml turns into an alert."""
+    if runtime.deployment.id is not None:
+        run = {
+            "prefect.resource.id": f"prefect.flow-run.{runtime.flow_run.id}",
+            "prefect.resource.name": str(runtime.flow_run.name),
+        }
+        emit_event(f"perennial.{kind}", resource=run, payload={"words": words})
+
+
+# Prefect sends the events of a process pool through a queue of its choice, and takes only clients of its own.
+EventsWorker.set_client_override(ProcessPoolForwardingEventsClient, event_queue=HttpQueue())

@@ -1,0 +1,84 @@
+"""A real server behind a proxy that passes no WebSockets, or answers 500: runs at work stay what they are."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.checkout import Server, wait_until
+from support.s3 import Proxy
+
+from perennial.operations.prefect_api import fitness
+from perennial.operations.prefect_api.server import connect
+
+ROOT = Path(__file__).parents[2]
+FLOW = """
+from prefect import flow, task
+from perennial.orchestration.server import events  # as all flows import it
+from perennial.orchestration.server.artifacts import write_text
+
+@task
+def work():
+    write_text("text", "summary", "what it did")
+
+@flow
+def train():
+    work()
+
+train()
+"""
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    found = Proxy(server.url.removesuffix("/api"))
+    yield found
+    found.end()
+
+
+def run(address: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "PREFECT_API_URL": address,
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0",
+        **variables,
+    }
+    command = [sys.executable, "-c", FLOW]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_heartbeats_and_tasks_arrive_through_a_proxy_without_websockets_which_is_named_once(
+    server: Server, proxy: Proxy
+) -> None:
+    address = f"{proxy.url}/api"
+    assert run(address).returncode == 0
+    assert ("GET", "/api/events/in") not in proxy.asked
+    sent = [path for method, path in proxy.asked if method == "POST" and path == "/api/events"]
+    assert len(sent) >= 4  # one heartbeat, and the three states of the task
+    with connect({"PREFECT_API_URL": address}, pauses=()) as through:
+        assert [line[:26] for line in fitness.problems(through, 1)] == ["WebSockets do not reach ht"]
+    with connect({"PREFECT_API_URL": server.url}, pauses=()) as direct:
+        assert list(fitness.problems(direct, 1)) == []
+        (line,) = fitness.problems(direct, 2)
+        assert "database is locked" in line
+        wanted = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}}}
+        wait_until(lambda: direct.request("POST", "events/filter", wanted)["events"])
+
+
+def test_an_artifact_that_the_server_does_not_take_is_no_failure_of_the_run(proxy: Proxy) -> None:
+    proxy.only, proxy.faults, proxy.rate = "POST /api/artifacts", ["500"], 1.0
+    codes = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500", "PREFECT_CLIENT_MAX_RETRIES": "1"}
+    done = run(f"{proxy.url}/api", **codes)
+    assert (done.returncode, len(proxy.failed)) == (0, 2)
+    assert "artifact missing: summary: Server error" in done.stderr
+    assert "Finished in state Completed()" in done.stderr
+
+
+def test_an_artifact_is_written_after_the_server_answered_500_once(proxy: Proxy) -> None:
+    proxy.only, proxy.plan = "POST /api/artifacts", ["500"]
+    done = run(f"{proxy.url}/api", PREFECT_CLIENT_RETRY_EXTRA_CODES="500")
+    assert (done.returncode, len(proxy.failed), "artifact missing" in done.stderr) == (0, 1, False)
