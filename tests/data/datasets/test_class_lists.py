@@ -87,3 +87,28 @@ def test_these_are_not(name):
 
 def test_control_characters_in_a_name_become_escapes():
     assert class_lists.class_name("a\nb\u202e é C:\\n") == "a\\nb\\u202e é C:\\n"
+
+
+NAMES = b"cat\ndog\nowl\n"
+
+
+@pytest.mark.parametrize(
+    ("lists", "used", "expected"),
+    [
+        ({"labels.txt": NAMES}, [0, 2], ("cat", "dog", "owl")),
+        ({"labels.txt": b"0:cat\n1:dog\n2:owl\n"}, [1, 2], ("cat", "dog", "owl")),
+        ({"labels.txt": b"background\ncat\ndog\n"}, [1, 2], ("background", "cat", "dog")),
+        ({"label.labels.txt": NAMES}, [1, 2], ("cat", "dog", "owl")),
+        ({"labels.json": b'{"cat": 0, "dog": 1, "owl": 2}'}, [1, 2], ("cat", "dog", "owl")),
+    ],
+)
+def test_a_list_says_which_class_label_0_is(classes, lists, used, expected):
+    assert classes(lists, used=used) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("labels.txt", NAMES), ("classes.json", b'["cat", "dog", "owl"]')]
+)
+def test_a_list_without_ids_for_labels_from_1_may_be_shifted_and_is_refused(classes, name, content):
+    with pytest.raises(DataError, match=r"'cat' may be label 0 or 1; write ids, as in 0:cat, or background"):
+        classes({name: content}, used=[1, 2])

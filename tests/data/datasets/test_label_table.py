@@ -258,7 +258,7 @@ def test_one_table_of_the_folders_of_splits_gives_their_labels(read):
 def test_numbers_are_classes_in_their_order_and_a_list_beside_the_table_names_them(read):
     rows = [("1.png", "10"), ("2.png", "2"), ("3.png", "2")]
     assert read(IMAGES, {"labels.csv": table(rows=rows)}).classes == ("2", "10")
-    names = "".join(f"class {number}\n" for number in range(11))
+    names = "".join(f"{number}:class {number}\n" for number in range(11))
     assert read(IMAGES, {"classes.txt": names}).classes == ("class 2", "class 10")
 
 

@@ -409,3 +409,106 @@ def test_a_set_of_shards_without_one_of_them_is_refused(source):
 def test_a_name_whose_split_is_ambiguous_is_refused(source, name):
     with pytest.raises(DataError, match=name):
         source({"own_train.tfrecord": SOUND, name: SOUND})
+
+
+def said(label, text, image=None):
+    """A record with a label and the text beside it."""
+    return record(
+        image__encoded=[image or JPEG], image__class__label=[label], image__class__text=[text.encode()]
+    )
+
+
+MAP = b"item { id: 1 name: 'cat' }\nitem { id: 2 name: 'dog' }\n"
+ROBOFLOW = {f"{split}/pets.tfrecord": own(0, 1) + own(1, 2) for split in ("train", "valid", "test")}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """What is read from a folder or an archive of one, once it is collected."""
+
+    def of(files):
+        for name, content in files.items():
+            file = tmp_path / "own" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        (tmp_path / "raw").mkdir()
+        collect(tmp_path / "own", tmp_path / "raw")
+        return read(tmp_path / "raw")
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        [f"{split}/pets_label_map.pbtxt" for split in ("train", "valid", "test")],
+        ["train/pets_label_map.pbtxt"],
+        ["annotations/label_map.pbtxt"],
+        ["pets_label_map.pbtxt", "train/pets_label_map.pbtxt"],
+    ],
+)
+def test_lists_in_the_folders_of_splits_or_beside_them_name_the_classes(project, caplog, lists):
+    caplog.set_level("INFO")
+    found = project(ROBOFLOW | dict.fromkeys(lists, MAP))
+    assert found.classes == ("background", "cat", "dog")
+    assert set(found.splits) == {"train", "validation", "test"}
+    assert "the classes are those of " in caplog.text
+    assert "0:background, 1:cat, 2:dog" in caplog.text
+    assert "left out" not in caplog.text
+
+
+def test_lists_of_splits_that_differ_are_refused_by_name(project):
+    other = MAP.replace(b"dog", b"owl")
+    with pytest.raises(DataError, match=r"train--labels\.pbtxt lists other classes than test--labels\.pbtxt"):
+        project(ROBOFLOW | {"train/labels.pbtxt": MAP, "test/labels.pbtxt": other})
+
+
+def test_a_text_that_is_another_class_of_the_list_is_refused_with_file_and_record(source):
+    files = {"labels.txt": b"0:cat\n1:dog\n", "train.tfrecord": said(0, "Cat") + said(1, "dog")}
+    assert source(files).classes == ("cat", "dog")
+    with pytest.raises(
+        DataError,
+        match=r"test\.tfrecord record 1 at byte \d+: label 1 is 'cat', but 'dog' in labels\.txt; correct",
+    ):
+        source(files | {"test.tfrecord": said(0, "cat") + said(1, "cat")})
+
+
+def test_texts_that_are_no_names_of_the_list_are_said_and_not_used(source, caplog):
+    caplog.set_level("INFO")
+    files = {"labels.txt": b"n01\nn02\n", "train.tfrecord": said(0, "tench, Tinca tinca") + said(1, "goldfish")}
+    assert source(files).classes == ("n01", "n02")
+    assert "image/class/text has other words than labels.txt, such as 'tench, Tinca tinca'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("records", "classes"),
+    [
+        (said(0, "cat") + said(1, "dog"), ("cat", "dog")),
+        (said(1, "cat") + said(2, "dog"), ("background", "cat", "dog")),
+        (said(0, "cat") + own(1, 1), ("cat", "1")),
+        (said(0, "") + said(1, " "), ("0", "1")),
+        (own(0) + own(1), ("0", "1")),
+    ],
+)
+def test_without_a_list_texts_name_the_classes_and_else_the_labels(source, caplog, records, classes):
+    caplog.set_level("INFO")
+    assert source({"train.tfrecord": records}).classes == classes
+    assert f"0:{classes[0]}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (said(0, "cat") + said(0, "dog"), "record 1 at byte .*: label 0 is 'dog', but 'cat' in .* record 0"),
+        (said(0, "cat") + said(1, "cat"), "record 1 at byte .*: 'cat' is label 1, but label 0 in .* record 0"),
+    ],
+)
+def test_texts_that_contradict_each_other_need_a_list(source, records, message):
+    with pytest.raises(DataError, match=f"(?s){message}.*write the classes to labels.txt"):
+        source({"train.tfrecord": records})
+
+
+def test_records_of_object_detection_are_refused_by_name(source):
+    objects = record(image__encoded=[JPEG], image__object__class__label=[1, 2])
+    with pytest.raises(DataError, match="records of object detection, with several labels an image"):
+        source({"train.tfrecord": objects})

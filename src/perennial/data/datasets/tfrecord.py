@@ -1,6 +1,7 @@
 """The user's own TFRecords, in the format of slim or TensorFlow Datasets; images are kept byte for byte.
 
-The file name or its folder gives the split, see `own.shards`; a list gives the classes, see `own.class_lists`.
+The file name or its folder gives the split, see `own.shards`; lists or records give the classes, see
+`own.class_texts`.
 """
 
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
-from perennial.data.datasets.own import class_lists, shards
+from perennial.data.datasets.own import class_lists, class_texts, shards
 from perennial.data.datasets.readers import tfrecords
 
 PLAIN = "decompressed"  # folder beside the files
@@ -24,12 +25,14 @@ def read(folder: Path) -> Source:
         DataError: a file is damaged or a record has no image or label; names the record and its offset.
     """
     found = sorted(file for file in folder.iterdir() if file.is_file())
+    texts: class_texts.Texts = {}
     splits = {
-        split: tfrecords.examples([tfrecords.plain(file, folder / PLAIN) for file in part])
+        split: tfrecords.examples([tfrecords.plain(file, folder / PLAIN) for file in part], texts)
         for split, part in shards.by_split(found, folder).items()
     }
     lists = [file for file in found if class_lists.is_class_list(file.name)]
-    return Source(classes=class_lists.read_all(lists, tfrecords.used_labels(splits.values())), splits=splits)
+    classes = class_texts.classes(lists, texts, tfrecords.used_labels(splits.values()))
+    return Source(classes=classes, splits=splits)
 
 
 def collect(path: Path, raw: Path) -> None:

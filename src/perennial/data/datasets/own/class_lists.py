@@ -22,7 +22,16 @@ from perennial.data.archives.safety import CONTROL
 
 log = logging.getLogger(__name__)
 BACKGROUND = "background"
+NO_CLASS = (
+    BACKGROUND,
+    "__background__",
+    "_background_",
+    "???",
+    "dummy",
+)  # first lines of lists of labels from 1
+ABOVE = "--"  # between the folders and the name of a list in the raw folder
 MOST_BYTES = 1 << 24  # of a list; 100,000 names of 160 bytes
+TFDS = ".labels.txt"  # of TensorFlow Datasets
 _WORDS = "(?:labels?|class|classes|category|categories)"
 _FILE = re.compile(
     rf"(?:.*[._-])?{_WORDS}(?:[._-]?(?:names?|list|maps?|index|indices|ids?|labels?|to[._-]?idx))*"
@@ -43,7 +52,7 @@ message_type { name: "LabelMap"
 
 def is_class_list(name: str) -> bool:
     """Whether a file name is that of a list of classes."""
-    return _FILE.fullmatch(name.lower()) is not None
+    return _FILE.fullmatch(name.lower().rpartition(ABOVE)[2]) is not None
 
 
 def class_name(text: str) -> str:
@@ -126,10 +135,16 @@ def names_of(content: bytes, file: Path, used: Sequence[int]) -> tuple[str, ...]
         raise DataError(f"{file} has more than {MOST_BYTES} bytes, so it is no list of classes")
     found = _parsed(content, file)
     names = found if isinstance(found, tuple) else _by_id(found, file, used)
+    without_ids = isinstance(found, tuple) and not file.name.lower().endswith(TFDS)
     names = tuple(map(class_name, names))
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise DataError(f"{file} names the class {twice!r} twice")
+    if without_ids and used and 0 < min(used) <= max(used) < len(names) and names[0].lower() not in NO_CLASS:
+        raise DataError(
+            f"{file} has no ids, and no example has label 0: {names[0]!r} may be label 0 or 1; write ids, as "
+            f"in 0:{names[0]}, or {BACKGROUND} as the first line"
+        )
     if used and len(names) <= max(used):
         first = f"; if labels start at 1, write {BACKGROUND} as the first line" if min(used) > 0 else ""
         raise DataError(f"{file} lists {len(names)} classes, but there are labels up to {max(used)}{first}")
@@ -143,7 +158,7 @@ def _parsed(content: bytes, file: Path) -> tuple[str, ...] | dict[int, str]:
     if file.suffix.lower() == ".json":
         return _of_json(text_of(content, file), file)
     lines = lines_of(content, file)
-    if file.name.lower().endswith(".labels.txt"):  # of TensorFlow Datasets, always without ids
+    if file.name.lower().endswith(TFDS):  # always without ids, from 0
         return tuple(lines)
     return _of_lines(lines, file)
 

@@ -14,7 +14,7 @@ from perennial.base import files
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import leftover, log_leftovers
-from perennial.data.datasets.own.class_lists import is_class_list
+from perennial.data.datasets.own.class_lists import ABOVE, is_class_list
 
 log = logging.getLogger(__name__)
 SHOWN = 10  # names in a message
@@ -61,7 +61,8 @@ def is_shard(name: str) -> bool:
 def raw_name(name: str) -> str | None:
     """Return the name in the raw folder of a file that belongs to the data, given below their folder.
 
-    A shard in the folder of a split gets the split as the last word of its name. None: the file is left out.
+    A shard in the folder of a split gets the split as the last word of its name, and a list of classes the
+    folders above it before its name. None: the file is left out.
 
     Raises:
         DataError: it is named like TFRecords of no split, or its name and its folder are of different splits.
@@ -70,8 +71,10 @@ def raw_name(name: str) -> str | None:
     for ending, kind in _OTHERS.items():
         if f".{ending}" in file.lower():
             raise DataError(f"{name!r} is a file of {kind}, and not of TFRecords; write it as TFRecords")
+    if is_class_list(file):
+        return ABOVE.join((*above, file))
     if not above:
-        if is_class_list(file) or split_of(file):
+        if split_of(file):
             return file
         if is_shard(file):
             raise DataError(

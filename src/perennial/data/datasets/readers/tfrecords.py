@@ -14,6 +14,7 @@ from perennial.base.choices import Transparency
 from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.datasets.dataset import Examples
+from perennial.data.datasets.own.class_texts import MOST_TEXTS, Texts
 from perennial.data.images import BadImage, Image, accept
 from perennial.data.images.header import header
 from perennial.data.tfrecord import example, framing
@@ -21,11 +22,12 @@ from perennial.data.tfrecord import example, framing
 MOST_CLASSES = 100_000
 IMAGE_KEYS = ("image/encoded", "image")
 LABEL_KEYS = ("image/class/label", "label", "class")
+TEXT_KEY, OBJECTS = "image/class/text", "image/object/"
 KEYS_SHOWN = 20
 
 
-def examples(shards: Sequence[Path]) -> Examples:
-    """Read examples from the records in files, in file order.
+def examples(shards: Sequence[Path], texts: Texts | None = None) -> Examples:
+    """Read examples from the records in files, in file order; add what they say of their labels to `texts`.
 
     Raises:
         DataError: a file is damaged or a record has no image or label; names the record and its offset.
@@ -38,7 +40,7 @@ def examples(shards: Sequence[Path]) -> Examples:
         if fault is not None:
             where = f"{file} record {len(found)} at byte {fault.offset}"
             raise DataError(f"{where}: {fault.message} [{fault.code}]")
-        labels.append(_labels(file, found))
+        labels.append(_labels(file, found, {} if texts is None else texts))
         spans.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
     places = np.concatenate(spans)
     return Examples(
@@ -55,8 +57,8 @@ def used_labels(found: Iterable[Examples]) -> list[int]:
     return labels
 
 
-def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
-    """Read the label of each record, and verify the record's checksum."""
+def _labels(file: Path, spans: framing.Spans, texts: Texts) -> NDArray[np.int64]:
+    """Read the label of each record and the text beside it, and verify the record's checksum."""
     labels = np.zeros(len(spans), np.int64)
     with file.open("rb") as stream:
         for number, (offset, length) in enumerate(spans.tolist()):
@@ -75,6 +77,8 @@ def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
             if not 0 <= label < MOST_CLASSES:
                 raise DataError(f"{here}: label {label}, expected 0 to {MOST_CLASSES - 1} [label_range]")
             labels[number] = label
+            if (text := _text(features)) and len(texts) < MOST_TEXTS:
+                texts.setdefault((label, text), here)
     return labels
 
 
@@ -110,6 +114,13 @@ def _image(record: bytes, where: str, transparency: Transparency) -> Image | Bad
     return accept.for_record(image, where, transparency)
 
 
+def _text(features: Any) -> str:
+    """The text beside a label; empty if there is none or several."""
+    if TEXT_KEY not in features or len(values := features[TEXT_KEY].bytes_list.value) != 1:
+        return ""
+    return bytes(values[0]).decode("utf-8", "replace").strip()
+
+
 def _filename(features: Any) -> str | None:
     if "image/filename" not in features:
         return None
@@ -123,6 +134,11 @@ def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Seque
         if key in features:
             return example.only(features, key, kind)
     kinds = {key: (features[key].WhichOneof("kind") or "empty") for key in features}
+    if any(key.startswith(OBJECTS) for key in features):
+        raise ValueError(
+            f"{keys[0]} is missing, but there are keys of {OBJECTS}: records of object detection, with "
+            "several labels an image; export them for classification, with one label an image"
+        )
     there = listed((f"{key!r} ({kind})" for key, kind in sorted(kinds.items())), KEYS_SHOWN)
     raise ValueError(
         f"{keys[0]} is missing; expected {' or '.join(keys)} as {kind}, got {there or 'no keys'}; "
