@@ -1,6 +1,5 @@
 """The commands `seen` (which versions saw an image) and `forget` (exclude it from later versions)."""
 
-import hashlib
 import importlib
 import re
 from collections.abc import Iterator
@@ -12,12 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from perennial.base import config
-from perennial.base.errors import ConfigError, DataError, listed, redacted
+from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.runtime import process
+from perennial.base.storage import is_bucket
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 
 app = typer.Typer()
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
+SHOWN = 3  # images in a message
 DONE = {"train": "trained", "validation": "validated", "test": "tested"}
 ALIKE = {"file": "same file", "pixels": "same pixels", "near": "looks alike"}
 
@@ -54,54 +55,58 @@ def _seen(
         )
 
 
-@command(app, "forget", "Exclude images from all later versions.")
+@command(app, "forget", "Remove kept images, and exclude them from later versions.")
 def _forget(
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="DIGEST|IMAGE...", help="SHA-256 as `seen` prints it, or image file."),
+        typer.Argument(metavar="IMAGE|DIGEST...", help="Image file, or SHA-256 as `seen` prints it."),
     ],
     because: Annotated[str, typer.Option(metavar="TEXT", help="Reason, which is recorded.")],
     params: ParamsOption = PARAMS,
     *,
     kept: Annotated[
-        str | None,
-        typer.Option(metavar="PLACE", help="Remove them also from what `serve --keep` has kept there."),
+        list[str] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Place of `serve --keep`; repeatable. [default: monitor.traffic, and those used here]",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
     if not because.strip():
         raise ConfigError("--because needs a reason: it is recorded beside the digests; nothing was changed")
-    digests = [_digest(each) or hashlib.sha256(each.read_bytes()).hexdigest() for each in images]
+    named = [_digest(each) or each for each in images]
     repository = importlib.import_module("perennial.base.project.git").repository(
         Path(), checked.record.git_name, checked.record.git_email
     )
-    module = importlib.import_module("perennial.reproduce.lineage.forget")
-    excluded, new = module.forget(repository, digests, because.strip())
-    absent = module.not_in(checked.paths.index, digests)
-    file = str(importlib.import_module("perennial.base.project.exclusions").FILE)
-    known = f", {len(set(digests)) - len(new)} were there" if len(new) < len(set(digests)) else ""
-    lines = [f"{file}: added {len(new)}{known}; it excludes {len(excluded.digests)} in all"]
-    lines += [
-        f"no record has {each}: it is an image that the records do not hold, or a file that convert "
-        "encodes again; `perennial seen IMAGE` lists the digests of what the records hold of it"
-        for each in absent
-    ]
-    if new:
-        lines.append("`perennial run` trains without them; sources, earlier versions and their data keep them")
-    document = {"file": file, "added": new, "excluded": len(excluded.digests), "not_in_records": absent}
-    if kept is not None:
-        removed = _forget_kept(kept, images, digests)
-        lines.append(f"{redacted(kept)}: removed {removed} kept image{'' if removed == 1 else 's'}")
-        document["kept_removed"] = removed
-    output(document, lines, as_json=as_json)
+    places = _places(checked, kept or [])
+    with process.interruptible():
+        found = importlib.import_module("perennial.reproduce.lineage.forget").forget(
+            checked, repository, named, places, because.strip()
+        )
+    text = importlib.import_module("perennial.cli.forgotten")
+    output(text.document(found, images), list(text.lines(found, images)), as_json=as_json)
+    if found.failed:
+        raise PerennialError(
+            "; ".join(f"{place} was not searched: {why}" for place, why in found.failed.items())
+        )
+    if lost := [each for number, each in enumerate(images) if number not in found.images() and each.is_file()]:
+        raise DataError(
+            f"{listed(lost, SHOWN)}: found nowhere, so nothing of it was removed; later versions leave it out "
+            "all the same; --kept PLACE searches a place"
+        )
 
 
-def _forget_kept(url: str, images: list[Path], digests: list[str]) -> int:
-    """Remove images from a place; a photo is kept without its metadata, so its file has another digest."""
+def _places(checked: config.Config, kept: list[str]) -> list[str]:
+    """The places to search: those named, that of the monitor, and those used in this checkout."""
+    for each in kept:
+        if not is_bucket(each) and not Path(each).is_dir():
+            raise ConfigError(f"--kept: the folder {each} does not exist; nothing was changed")
     place = importlib.import_module("perennial.operations.capture.place")
-    named = [place.digest_of(each.read_bytes()) for each in images if each.is_file()]
-    return int(place.forget(place.open_store(url), [*digests, *filter(None, named)]))
+    traffic = checked.monitor.traffic
+    known = [*kept, *([traffic] if traffic else []), *place.remembered(checked.paths.work)]
+    return list({each if is_bucket(each) else str(Path(each).absolute()): each for each in known}.values())
 
 
 def _digest(image: Path) -> str | None:

@@ -117,7 +117,7 @@ def _serve(  # noqa: PLR0913 - each option is one
         shadow={"model": shadow, "share": shadow_share, "max_ms": shadow_max_ms},
         canary={"model": canary, "share": canary_share},
     )
-    traffic = server.Traffic(keep=keep and _capture(keep, bytes=keep_mb << 20, **kept), **candidates)
+    traffic = server.Traffic(keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept), **candidates)
     decision = _decision(params, chosen)
     server.serve(
         name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, traffic=traffic
@@ -130,11 +130,14 @@ def _require_plain(name: str) -> None:
         raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
 
 
-def _capture(url: str, **limits: Any) -> tuple[Any, Any]:
-    """The place of kept images, and its limits."""
+def _capture(params: Path, url: str, **limits: Any) -> tuple[Any, Any]:
+    """The place of kept images, which `forget` then searches in this project, and its limits."""
     capture = importlib.import_module("perennial.operations.capture.keeper")
     place = importlib.import_module("perennial.operations.capture.place")
-    return place.open_place(url), capture.CaptureLimits(**limits)
+    store = place.open_place(url)
+    with suppress(PerennialError):  # a model is served without valid parameters, too
+        place.remember(config.load(params).paths.work, url)
+    return store, capture.CaptureLimits(**limits)
 
 
 def _candidates(**given: dict[str, Any]) -> dict[str, Any]:

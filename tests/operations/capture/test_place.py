@@ -13,6 +13,7 @@ from perennial.base.storage import open_store
 from perennial.base.storage.local import LocalStore
 from perennial.operations.capture import place
 from perennial.operations.capture.place import KeptImage
+from perennial.operations.capture.wanted import Wanted
 
 DAY = "2026-11-27"
 IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")
@@ -93,7 +94,7 @@ def test_statistics_count_as_images_of_the_day(store) -> None:
 
 def test_forgetting_an_image_removes_its_statistics(store) -> None:
     statistics(store, DAY, "0" * 64, "1" * 64)
-    assert place.forget(store, ["0" * 64]) == 1
+    assert place.forget(store, Wanted(digests={"0" * 64: 0})).total() == 1
     assert [each.sha256 for each in place.read(store)] == ["1" * 64]
 
 
@@ -129,7 +130,7 @@ def test_old_days_are_removed_and_other_files_stay(store) -> None:
 def test_a_forgotten_image_is_in_no_file_and_no_record(store) -> None:
     first, second = keep(store, DAY, IMAGE, OTHER)
     keep(store, "2026-11-28", IMAGE)
-    assert place.forget(store, [first.sha256]) == 2
+    assert place.forget(store, Wanted(digests={first.sha256: 0})).total() == 2
     assert list(place.read(store)) == [second]
     assert [entry.key for entry in store.list() if first.sha256 in entry.key] == []
 
@@ -194,7 +195,7 @@ def test_forgetting_removes_damaged_records_of_the_image_and_keeps_the_others(st
     first, second = keep(store, DAY, IMAGE, OTHER)
     key, mine = f"{DAY}/records/020000-2.jsonl", f'{{"sha256": "{first.sha256}", '.encode()
     store.put(key, store.get_bytes(key)[0] + mine + b"\n{damaged\n")
-    assert place.forget(store, [first.sha256]) == 1
+    assert place.forget(store, Wanted(digests={first.sha256: 0})).total() == 1
     content, _ = store.get_bytes(key)
     assert first.sha256.encode() not in content
     assert content.splitlines()[1:] == [b"{damaged"]

@@ -171,11 +171,11 @@ def test_forget_records_who_and_why_and_seen_says_so(workspace, monkeypatch):
     file, other = Path("own/cat/00.png"), "b" * 64
     run = CliRunner().invoke
     done = run(app, ["forget", str(file), f"sha256:{other}", "--because", " asked ", "--json"])
-    assert json.loads(done.stdout)["added"] == sorted([digest(file.read_bytes()), other])
+    assert {digest(file.read_bytes()), other} <= set(json.loads(done.stdout)["added"])
     reason = Exclusions.read().reasons[other]
     assert (reason.because, reason.who.split()[0]) == ("asked", "Ann")
     before = exclusions.FILE.read_bytes()
-    assert "added 0, 1 were there" in run(app, ["forget", other, "--because", "again"]).stdout
+    assert "added 0 digests of 1 image" in run(app, ["forget", other, "--because", "again"]).stdout
     assert json.loads(run(app, ["seen", other, "--json"]).stdout)["excluded"]
     for wrong in ([other], [other, "--because", " "], ["c" * 63, "--because", "x"]):
         assert run(app, ["forget", *wrong]).exit_code == 2

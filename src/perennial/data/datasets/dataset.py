@@ -42,6 +42,7 @@ class Examples:
     alpha: bool = False  # whether images may have an alpha channel: `images` takes the keyword `transparency`
     further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
     kinds: NDArray[np.uint8] | None = None  # [N], 0 for the source's own, DRAWN or CHOSEN; None: all its own
+    max_side: int | None = None  # pixels to which `images` reduces the longer side
 
     def with_transparency(self, transparency: Transparency) -> Self:
         """The examples with transparent pixels dropped or composited on white."""
@@ -50,7 +51,7 @@ class Examples:
 
     def with_max_side(self, max_side: int) -> Self:
         """The examples with larger images reduced to this longer side, in pixels."""
-        return replace(self, images=partial(_limited, self.images, max_side))
+        return replace(self, images=partial(_limited, self.images, max_side), max_side=max_side)
 
     @property
     def encoded_bytes(self) -> int:

@@ -22,7 +22,7 @@ from perennial.base.project.exclusions import FILE, Exclusions
 from perennial.base.runtime import parallel
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.images import Image, Refused
-from perennial.data.images.accept import accepted, is_kept
+from perennial.data.images.accept import accepted, is_kept, limited, size
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 8 << 20  # image bytes that a process digests at once
@@ -60,14 +60,10 @@ def kept(
         search = Search(splits=source.splits, digests=frozenset(map(bytes.fromhex, excluded.digests)))
         blocks = [each for split, found in source.splits.items() for each in _blocks(split, found)]
         results = parallel.map_ordered(compute, matching, search, blocks, small=small)
-        matched: set[bytes] = set()
         for block, found in zip(blocks, results, strict=True):
-            chosen[block.split][list(found)] = False
-            matched.update(found.values())
+            chosen[block.split][found] = False
         left_out = sum(int((~mask).sum()) for mask in chosen.values())
-        unknown = len(excluded.digests) - len(matched)
-        more = f"; the source has no image with {unknown} of its digests" if unknown else ""
-        log.info("left out %d examples that %s lists%s", left_out, FILE, more)
+        log.info("left out %d examples that %s lists", left_out, FILE)
         _require_examples(source, chosen)
     return {split: np.flatnonzero(mask) for split, mask in chosen.items()}
 
@@ -87,11 +83,10 @@ def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Sourc
     return replace(source, splits=splits)
 
 
-def matching(search: Search, block: Block) -> dict[int, bytes]:
-    """Find the excluded examples of a block, by index, with the digest that matched."""
-    examples = search.splits[block.split]
-    digests = _digests(examples, range(block.first, block.stop))
-    return {index: digest for index, digest in digests if digest in search.digests}
+def matching(search: Search, block: Block) -> list[int]:
+    """Find the indices of a block's excluded examples."""
+    digests = _digests(search.splits[block.split], range(block.first, block.stop))
+    return sorted({index for index, digest in digests if digest in search.digests})
 
 
 def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
@@ -104,10 +99,20 @@ def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
     for index, content in zip(indices, examples.originals(indices), strict=True):
         yield index, hashlib.sha256(content).digest()
         with suppress(Refused):  # convert names it
-            if not is_kept(content):
-                for image in (accepted(content, "", each) for each in get_args(Transparency)):
-                    if isinstance(image, Image):
-                        yield index, hashlib.sha256(image.encoded).digest()
+            yield from ((index, hashlib.sha256(each).digest()) for each in _encoded(content, examples.max_side))
+
+
+def _encoded(content: bytes, max_side: int | None) -> Iterator[bytes]:
+    """What a record may hold of a file that it does not hold byte for byte."""
+    large = max_side is not None and max(size(content) or (0, 0)) > max_side
+    if is_kept(content) and not large:
+        return
+    for image in (accepted(content, "", each) for each in get_args(Transparency)):
+        if isinstance(image, Image):
+            yield image.encoded
+            reduced = limited(image, max_side) if max_side is not None else image
+            if isinstance(reduced, Image):
+                yield reduced.encoded
 
 
 def _blocks(split: Split, examples: Examples) -> Iterator[Block]:

@@ -13,10 +13,12 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -28,17 +30,21 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from perennial.base import files
 from perennial.base.errors import ConfigError, redacted
 from perennial.base.project.exclusions import Digest
-from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store
-from perennial.data.images import Refused, accept, jpeg
+from perennial.base.project.ignored import keep_out_of_git
+from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store, together
+from perennial.data.images import jpeg
 from perennial.model.export import reference
-from perennial.model.inference import inputs
+from perennial.operations.capture.wanted import Found, Wanted
 
 KEY = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)/"
     r"(images/(?P<sha256>[0-9a-f]{64})\.(jpg|png)|records/[\w-]+?(-n(?P<statistics>\d+))?\.jsonl)"
 )
+IN_PLACE = re.compile(r"\d{4}-\d\d-\d\d$|\.")  # names in a folder of ours
+SHA256 = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 FEATURES = "<f2"  # of statistics: half precision, as many bytes as their noise deserves
 LARGEST = 0.1  # of a random feature; they are at most sqrt(2 / 256)
+PLACES = "places.json"  # in the work folder
 TOP = 5  # classes of a record
 LINE_BYTES = 1 << 16  # of a record
 log = logging.getLogger(__name__)
@@ -122,7 +128,7 @@ def open_place(url: str) -> Store:
     """Open a folder, which is made, or the store at a URL.
 
     Raises:
-        ConfigError: the folder cannot be written, or the URL names no store.
+        ConfigError: the folder cannot be written, git would track it, or the URL names no store.
     """
     if not is_bucket(url):
         folder = Path(url)
@@ -134,7 +140,24 @@ def open_place(url: str) -> Store:
             ) from error
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"{folder} cannot be written by this user; name another place")
+        keep_out_of_git(folder, ours=all(IN_PLACE.match(each.name) for each in folder.iterdir()))
     return open_store(url)
+
+
+def remember(work: Path, url: str) -> None:
+    """Note a place in the work folder, so that `forget` searches it; not an address with a secret."""
+    known, place = remembered(work), url if is_bucket(url) else str(Path(url).absolute())
+    if place not in known and redacted(place) == place:
+        files.make_folder(work)
+        files.write_json(work / PLACES, [*known, place])
+
+
+def remembered(work: Path) -> list[str]:
+    """The places that were used in this checkout."""
+    try:
+        return TypeAdapter(list[str]).validate_json((work / PLACES).read_bytes())
+    except (OSError, ValueError):
+        return []
 
 
 def written(features: NDArray[np.float32]) -> str:
@@ -152,18 +175,6 @@ def put_image(store: Store, day: str, encoded: bytes) -> str:
     sha256 = hashlib.sha256(encoded).hexdigest()
     store.put(image_key(day, sha256, encoded), encoded)
     return sha256
-
-
-def digest_of(content: bytes) -> str | None:
-    """The SHA-256 under which a server keeps a file; None for one that it cannot classify.
-
-    It is another one if the model takes images with another `max_side` or transparency.
-    """
-    try:
-        encoded = accept.without_metadata(inputs.to_encoded(content, inputs.PixelBudget()))
-    except (inputs.UnusableImage, Refused):
-        return None
-    return hashlib.sha256(encoded).hexdigest()
 
 
 def image_key(day: str, sha256: str, encoded: bytes) -> str:
@@ -221,34 +232,51 @@ def remove_before(store: Store, days: int) -> int:
     return len(old)
 
 
-def forget(store: Store, digests: Collection[str]) -> int:
-    """Remove images, and records and statistics of them; returns how many there were, counted each day.
+def forget(store: Store, wanted: Wanted) -> Counter[Found]:
+    """Remove all files that were made of the wanted images, with records and statistics, counted each day.
 
     Records go first: a removal that is interrupted leaves an image without a record, which is found again.
     """
-    images, wanted, removed = [], set(digests), set[tuple[str, str]]()  # day and image
-    for entry, found in _ours(store):
-        if found["sha256"] in wanted:
-            images.append(entry.key)
-            removed.add((found["day"], found["sha256"]))
-        elif found["sha256"] is None:
-            removed |= {(found["day"], each) for each in _without(store, entry, wanted)}
+    objects = list(_ours(store))
+    kept = {entry.key: (found["day"], found["sha256"]) for entry, found in objects if found["sha256"]}
+    for key, (_, sha256) in kept.items():
+        if wanted.lacks_pixels(sha256):
+            wanted.add(wanted.digests[sha256], store.get_bytes(key)[0])
+    images, gone = list[str](), dict[tuple[str, str], Found]()  # by day and SHA-256
+    for key, content in together(store, partial(_content, store), kept):
+        if content is not None and (found := wanted.find(content)):
+            images.append(key)
+            gone[kept[key]] = found
+    for entry, match in objects:
+        for sha256 in () if match["sha256"] else _without(store, entry, wanted):
+            gone.setdefault((match["day"], sha256), Found(image=wanted.digests[sha256], how="file"))
     for key in images:
         store.delete(key)
-    return len(removed)
+    return Counter(gone.values())
 
 
-def _without(store: Store, entry: Entry, digests: Collection[str]) -> set[str]:
-    """Replace the records in an object by those of other images; returns the images of those it removed."""
-    content, _ = store.get_bytes(entry.key)
-    lines = content.splitlines()
-    found = [{each for each in digests if each.encode() in line} for line in lines]  # in damaged ones, too
-    others = [line for line, images in zip(lines, found, strict=True) if not images]
+def _content(store: Store, key: str) -> tuple[str, bytes | None]:
+    """The content of an object; None if another process has removed it."""
+    try:
+        return key, store.get_bytes(key)[0]
+    except Missing:
+        return key, None
+
+
+def _without(store: Store, entry: Entry, wanted: Wanted) -> set[str]:
+    """Remove the records of wanted images from an object, also damaged ones; returns the images' digests."""
+    lines = store.get_bytes(entry.key)[0].splitlines(keepends=True)
+    gone = {sha256 for line in lines for sha256 in _wanted_in(line, wanted)}
+    others = [line for line in lines if not _wanted_in(line, wanted)]
     if not others:
         store.delete(entry.key)
-    elif len(others) < len(lines):
-        store.put(entry.key, b"".join(line + b"\n" for line in others))
-    return set().union(*found)
+    elif gone:
+        store.put(entry.key, b"".join(others))
+    return gone
+
+
+def _wanted_in(line: bytes, wanted: Wanted) -> set[str]:
+    return {found.decode() for found in SHA256.findall(line) if found.decode() in wanted.digests}
 
 
 def _ours(store: Store, prefix: str = "") -> Iterator[tuple[Entry, "re.Match[str]"]]:

@@ -12,12 +12,16 @@ from pathlib import Path
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.exclusions import Exclusions
+from perennial.base.project.ignored import keep_out_of_git
 from perennial.base.storage import Missing, Store
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
 from perennial.operations.capture import place
 from perennial.operations.label import queue
 from perennial.operations.label.queue import Queue, QueuedImage
+
+QUEUE = "queue.json"  # in the folder of answers
+ENDINGS = (".jpg", ".png")  # of images
 
 
 class Taken(PerennialError):
@@ -33,8 +37,9 @@ class Answers:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.images = folder, folder / labelled.IMAGES.name
-        self._table, self._queue = folder / labelled.TABLE.name, folder / "queue.json"
+        self._table, self._queue = folder / labelled.TABLE.name, folder / QUEUE
         files.make_folder(self.images)
+        keep_out_of_git(folder, ours=True)
 
     def labels(self) -> dict[str, Label]:
         """All answers, by SHA-256."""
@@ -94,7 +99,7 @@ class Answers:
 
     def image(self, sha256: str) -> Path | None:
         """The file of an image of the queue."""
-        found = (self.images / f"{sha256}{ending}" for ending in (".jpg", ".png"))
+        found = (self.images / f"{sha256}{ending}" for ending in ENDINGS)
         return next((file for file in found if file.is_file()), None)
 
     def unfinished(self, url: str | None = None) -> Queue | None:
@@ -122,6 +127,7 @@ class Answers:
             ConfigError: the place has no images that could be labelled.
         """
         store = place.open_place(url)
+        place.remember(self.folder.parent, url)
         try:
             keys = place.images(store)
             if not keys and any(each.features for each in place.read(store)):

@@ -1,16 +1,17 @@
 """A pull request for data: labels as a commit on a branch, which the gate judges before it is merged."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project.exclusions import Exclusions
 from perennial.base.project.git import Repository
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
-from perennial.operations.label.answers import Answers
+from perennial.operations.label.answers import ENDINGS, Answers
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push as push_references
 
@@ -43,8 +44,13 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     if git.branch() == branch:
         raise ConfigError(f"{branch} is checked out, so it is not changed here; name another branch")
     parent = git.commit_of(reference) or git.run("rev-parse", "HEAD")
-    before = _at(git, parent)
-    new = {name: each for name, each in answers.labels().items() if before.get(name) != each}
+    there, forgotten = _at(git, parent), Exclusions.read().digests
+    before = {name: each for name, each in there.items() if name not in forgotten}
+    new = {
+        name: each
+        for name, each in answers.labels().items()
+        if before.get(name) != each and name not in forgotten
+    }
     if not new:
         raise ConfigError(f"no label is new on {branch}; `perennial label PLACE` shows images to label")
     used = [each for each in new.values() if each.class_]
@@ -55,7 +61,8 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
         )
     table = labelled.text_of({**before, **new}.values())
     images = [file for each in used if (file := answers.image(each.sha256))]
-    tree = _tree(git, parent, table, {labelled.IMAGES / file.name: file for file in images})
+    gone = [labelled.IMAGES / f"{name}{ending}" for name in forgotten for ending in ENDINGS]
+    tree = _tree(git, parent, table, {labelled.IMAGES / file.name: file for file in images}, gone)
     random = sum(each.reason == "random" for each in used)
     message = f"Label {len(new)} images of traffic\n\n{random} drawn at random, {len(used) - random} chosen; "
     commit = git.commit(tree, parent, f"{message}{len(new) - len(used)} of none of the classes.\n")
@@ -77,8 +84,8 @@ def _at(git: Repository, revision: str) -> Mapping[str, Label]:
     return labelled.parse(text) if text else {}
 
 
-def _tree(git: Repository, base: str, table: str, images: Mapping[Path, Path]) -> str:
-    """Write the tree of a commit with another table and further images, by their places in the project."""
+def _tree(git: Repository, base: str, table: str, images: Mapping[Path, Path], gone: Sequence[Path]) -> str:
+    """Write the tree of a commit with another table, with further images and without some, by their places."""
     prefix = git.run("rev-parse", "--show-prefix")
     named = "".join(f"{file.resolve()}\n" for file in images.values())
     blobs = git.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=named).splitlines()
@@ -90,7 +97,8 @@ def _tree(git: Repository, base: str, table: str, images: Mapping[Path, Path]) -
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
         git.run("read-tree", base, **index)
-        git.run("update-index", "--add", "--index-info", stdin=rows, **index)
+        removed = "".join(f"0 {'0' * len(base)}\t{prefix}{place.as_posix()}\n" for place in gone)
+        git.run("update-index", "--add", "--index-info", stdin=removed + rows, **index)
         return git.run("write-tree", **index)
 
 

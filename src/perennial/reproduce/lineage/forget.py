@@ -1,17 +1,78 @@
-"""Add images to the exclusions."""
+"""Forget images: remove what was kept and labelled of them, and exclude all their files from later versions."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.errors import DataError
+from perennial.base.choices import Split
+from perennial.base.config import Config
+from perennial.base.errors import PerennialError, redacted
 from perennial.base.project.exclusions import FILE, Exclusions, Reason
 from perennial.base.project.git import Repository
-from perennial.data.validation import image_index
+from perennial.base.storage import open_store
+from perennial.data.datasets.readers import labelled
+from perennial.operations.capture import place
+from perennial.operations.capture.wanted import Found, Wanted
+from perennial.operations.label import forgotten
+from perennial.reproduce.lineage import committed, records
+from perennial.reproduce.lineage.committed import Committed
+
+LABEL = "label"  # in the work folder
+MAX_SIDE = re.compile(r"^[+-]\s*max_side:\s*(\d+)", re.MULTILINE)  # in a difference of params.yaml
 
 
-def forget(repository: Repository, digests: Sequence[str], because: str) -> tuple[Exclusions, list[str]]:
+@dataclass(kw_only=True)
+class Forgotten:
+    """Where images were found, and what was changed."""
+
+    work: str  # folder of the images to label
+    excluded: Exclusions = field(default_factory=Exclusions)
+    added: list[str] = field(default_factory=list)  # digests that were not excluded before
+    unreadable: set[int] = field(default_factory=set)  # images without pixels that can be decoded here
+    kept: dict[str, Counter[Found]] = field(default_factory=dict)  # removed from each place
+    answers: Counter[Found] = field(default_factory=Counter)  # removed from the work folder
+    labels: Counter[Found] = field(default_factory=Counter)  # removed from the project's labels
+    records: Counter[tuple[Split, Found]] = field(default_factory=Counter)  # of this checkout
+    committed: list[Committed] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # places that were not searched, with the reason
+
+    def images(self) -> set[int]:
+        """The numbers of the images that were found somewhere."""
+        counters = (*self.kept.values(), self.answers, self.labels)
+        removed = {each.image for counter in counters for each in counter}
+        return (
+            removed | {each.image for _, each in self.records} | {each.found.image for each in self.committed}
+        )
+
+
+def forget(
+    config: Config, repository: Repository, images: Sequence[Path | str], places: Iterable[str], because: str
+) -> Forgotten:
+    """Forget images, each named by a file or by the SHA-256 of one, here and in places of `serve --keep`.
+
+    A place that cannot be reached stays as it is; the other ones are searched all the same.
+    """
+    wanted, found = Wanted(sides=_sides(config, repository)), Forgotten(work=str(config.paths.work / LABEL))
+    for number, image in enumerate(images):
+        if isinstance(image, str):
+            wanted.digests.setdefault(image, number)
+        elif not wanted.add(number, image.read_bytes()):
+            found.unreadable.add(number)
+    found.excluded, first = exclude(repository, list(wanted.digests), because)  # before anything is removed
+    known = None
+    while known != wanted.known:  # a digest may lead to an image, of which there may be more elsewhere
+        known = wanted.known
+        _search(config, repository, images, places, wanted, found)
+    found.excluded, more = exclude(repository, list(wanted.digests), because)
+    found.added = sorted([*first, *more])
+    return found
+
+
+def exclude(repository: Repository, digests: Sequence[str], because: str) -> tuple[Exclusions, list[str]]:
     """Add digests to pins/exclusions.json; returns its content and the newly added digests.
 
     Raises:
@@ -28,10 +89,31 @@ def forget(repository: Repository, digests: Sequence[str], because: str) -> tupl
     return after, new
 
 
-def not_in(index: Path, digests: Sequence[str]) -> list[str]:
-    """List digests that are not in the checkout's image index; empty without an index."""
-    try:
-        known = {each.tobytes().hex() for each in image_index.read(index / image_index.FILE)["sha256"]}
-    except DataError:
-        return []
-    return [digest for digest in digests if digest not in known]
+def _search(
+    config: Config,
+    repository: Repository,
+    images: Sequence[Path | str],
+    places: Iterable[str],
+    wanted: Wanted,
+    found: Forgotten,
+) -> None:
+    """Search everywhere once, remove what may be removed, and add it to what was found."""
+    for url in places:
+        shown = redacted(url)
+        try:
+            store = open_store(url)
+            found.kept[shown] = found.kept.get(shown, Counter()) + place.forget(store, wanted)
+            store.stop()
+        except (PerennialError, OSError) as error:
+            found.failed[shown] = str(error)
+    found.answers += forgotten.forget(config.paths.work / LABEL, wanted)
+    found.labels += forgotten.forget(labelled.FOLDER, wanted)
+    found.records = records.find(config.paths, wanted)
+    found.committed = committed.find(repository, wanted, [each for each in images if isinstance(each, Path)])
+
+
+def _sides(config: Config, repository: Repository) -> list[int]:
+    """All values of dataset.max_side in the parameters and their history."""
+    history = repository.ask("log", "--all", "-p", "-G", "max_side:", "--format=", "--", "params.yaml") or ""
+    now = config.dataset.max_side
+    return sorted({int(each) for each in MAX_SIDE.findall(history)} | ({now} if now else set()))

@@ -1,0 +1,60 @@
+"""Find the records of this checkout that were made of wanted images."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from perennial.base.choices import SPLITS, Split
+from perennial.base.config.paths import PathsConfig
+from perennial.base.errors import DataError
+from perennial.data.images import statistics
+from perennial.data.records.random_access import Records
+from perennial.data.validation import image_index
+from perennial.data.validation.image_index import ImageIndex
+from perennial.operations.capture.wanted import TURNED, Found, Wanted
+
+BITS = 16  # of 64 in which the hashes of two encodings of an image may differ; its pixels decide
+
+
+def find(paths: PathsConfig, wanted: Wanted) -> Counter[tuple[Split, Found]]:
+    """Count the records of each split; their digests are known to `wanted` from then on.
+
+    An image that is known only by its digest is also looked for as its record shows it.
+    """
+    try:
+        index = image_index.read(paths.index / image_index.FILE)
+        records = Records(paths.records, paths.index)
+    except DataError:
+        return Counter()
+    found = Counter[tuple[Split, Found]]()
+    digests = [each.tobytes().hex() for each in index["sha256"]]
+    for number in (number for number, digest in enumerate(digests) if wanted.lacks_pixels(digest)):
+        if (content := _content(records, number)) is not None:
+            wanted.add(wanted.digests[digests[number]], content)
+    near = set(_near(index, wanted))
+    for number, digest in enumerate(digests):
+        each = None
+        if digest in wanted.digests:
+            each = Found(image=wanted.digests[digest], how="file")
+        elif number in near and (content := _content(records, number)) is not None:
+            each = wanted.find(content)
+        if each is not None:
+            found[SPLITS[index["split"][number]], each] += 1
+    return found
+
+
+def _content(records: Records, number: int) -> bytes | None:
+    try:
+        return records.record(number).encoded
+    except DataError:
+        return None
+
+
+def _near(index: ImageIndex, wanted: Wanted) -> Iterator[int]:
+    """The numbers of records with equal pixels or a similar hash, however an image lies."""
+    for picture in wanted.pictures():
+        for way in TURNED:
+            _, prints = statistics.of_image(picture if way is None else picture.transpose(way))
+            alike = (np.bitwise_count(index["hash"] ^ prints.hashes[0]) <= BITS) & (index["tiny"] == 0)
+            yield from np.flatnonzero(alike | (index["pixels"] == prints.digests[0]).all(axis=1)).tolist()

@@ -1,0 +1,478 @@
+"""`perennial forget`: nothing that shows the image is left where it may be removed, and the rest stays."""
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from support import raw
+from support.odd_images import saved
+from support.parameters import change_params
+from support.pipelines import IDENTITY
+from support.records import data_in
+from support.s3 import bucket, server
+from typer.testing import CliRunner
+
+from perennial.base import config
+from perennial.base.project.exclusions import Exclusions
+from perennial.base.storage import Store, open_store
+from perennial.cli import app
+from perennial.data.datasets.readers import labelled
+from perennial.data.images import accept
+from perennial.data.sources.pin import pin
+from perennial.data.tfrecord import example
+from perennial.model.inference import inputs
+from perennial.operations.capture import place
+from perennial.operations.capture.place import KeptImage
+from perennial.operations.label import branch
+from perennial.operations.label.answers import Answers
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+from perennial.stages.validate import validate
+
+__all__ = ["bucket", "server"]
+T = PIL.Image.Transpose
+DAYS = ("2026-11-26", "2026-11-27")
+PHOTO = PIL.Image.fromarray(raw.picture(7, 160)).crop((0, 0, 160, 120))
+OTHERS = [saved(PIL.Image.fromarray(raw.picture(seed, 64)), "JPEG") for seed in range(20, 26)]
+SIDE = 64  # a value of dataset.max_side
+
+
+def exif(orientation: int) -> PIL.Image.Exif:
+    found = PIL.Image.Exif()
+    found[0x0112], found[0x010E] = orientation, "Jane Doe"
+    return found
+
+
+def webp(image: PIL.Image.Image) -> bytes:
+    return saved(image, "WEBP", quality=80)
+
+
+def transparent() -> PIL.Image.Image:
+    image = PHOTO.convert("RGBA")
+    image.putalpha(
+        PIL.Image.fromarray(raw.picture(3, 160)).crop((0, 0, 160, 120)).convert("L").point(lambda v: v | 128)
+    )
+    return image
+
+
+def deep() -> PIL.Image.Image:
+    return PIL.Image.fromarray((np.asarray(PHOTO.convert("L")).astype(np.uint16) << 8) + 77)
+
+
+PLAIN, SIDEWAYS = saved(PHOTO, "JPEG", quality=92), PHOTO.transpose(T.ROTATE_90)
+TURNED = saved(SIDEWAYS, "JPEG", exif=exif(6))
+# What the owner has, and what a client sent of it.
+CLIENTS: dict[str, tuple[bytes, bytes]] = {
+    "the same JPEG": (PLAIN, PLAIN),
+    "a progressive one": (saved(PHOTO, "JPEG", progressive=True), saved(PHOTO, "JPEG", progressive=True)),
+    "with metadata": (saved(PHOTO, "JPEG", exif=exif(1)),) * 2,
+    "turned by its metadata": (TURNED, TURNED),
+    "turned by the client": (TURNED, saved(PHOTO, "JPEG", quality=80)),
+    "without the metadata that turn it": (TURNED, saved(SIDEWAYS, "JPEG", quality=80)),
+    "mirrored": (PLAIN, saved(PHOTO.transpose(T.FLIP_LEFT_RIGHT), "JPEG")),
+    "upside down": (PLAIN, saved(PHOTO.transpose(T.ROTATE_180), "JPEG", quality=75)),
+    "compressed again": (PLAIN, saved(PHOTO, "JPEG", quality=50)),
+    "half the size": (PLAIN, saved(PHOTO.resize((80, 60)), "JPEG", quality=75)),
+    "twice the size": (PLAIN, saved(PHOTO.resize((320, 240)), "JPEG", quality=75)),
+    "a PNG of the JPEG": (PLAIN, saved(PIL.Image.open(io.BytesIO(PLAIN)), "PNG")),
+    "a PNG with texts, and bytes behind it": (saved(PHOTO, "PNG"), saved(PHOTO, "PNG") + b"behind" * 9),
+    "a WebP": (webp(PHOTO), webp(PHOTO)),
+    "a WebP of the JPEG": (PLAIN, webp(PHOTO)),
+    "a BMP": (saved(PHOTO, "BMP"), saved(PHOTO, "BMP")),
+    "a GIF": (saved(PHOTO, "GIF"), saved(PHOTO, "GIF")),
+    "a palette": (saved(PHOTO.quantize(128), "PNG"), saved(PHOTO.quantize(128), "PNG")),
+    "a CMYK photograph": (saved(PHOTO.convert("CMYK"), "JPEG"), saved(PHOTO.convert("CMYK"), "JPEG")),
+    "16 bits": (saved(deep(), "PNG"), saved(deep(), "PNG")),
+    "transparent": (saved(transparent(), "PNG"), saved(transparent(), "PNG")),
+    "grey": (PLAIN, saved(PHOTO.convert("L"), "JPEG")),
+    "a TIFF that the client converted": (saved(PHOTO, "TIFF"), saved(PHOTO, "JPEG")),
+    "an AVIF that the client converted": (saved(PHOTO, "AVIF", quality=80), saved(PHOTO, "JPEG", quality=80)),
+}  # fmt: skip
+
+
+def small(image: PIL.Image.Image) -> np.ndarray:
+    return np.asarray(image.convert("L").resize((8, 8), PIL.Image.Resampling.BOX), np.float64)
+
+
+def shows(content: bytes) -> bool:
+    """Whether a file shows the photograph, however it lies; by another measure than the program's."""
+    try:
+        image = PIL.Image.open(io.BytesIO(content))
+        image.load()
+    except (OSError, SyntaxError, ValueError):
+        return False
+    found = small(image)
+    ways = [small(PHOTO if way is None else PHOTO.transpose(way)) for way in (None, *T)]
+    return any(np.corrcoef(found.ravel(), way.ravel())[0, 1] > 0.98 for way in ways)
+
+
+def contents(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """All files below a folder, members of tar files, and images of records; not the owner's, nor git's."""
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if not file.is_file() or name.startswith((".git/", "own/", "photo")):
+            continue
+        content = file.read_bytes()
+        yield name, content
+        if file.suffix == ".tar":
+            with tarfile.open(file) as tar:
+                yield from (
+                    (f"{name}/{each.name}", tar.extractfile(each).read()) for each in tar if each.isfile()
+                )
+        if file.parent.name == "records" and ".tfrecord" in file.name:
+            yield from ((name, example.parse(each)[1]) for each in data_in(file.read_bytes()))
+
+
+def left(store: Store | None = None) -> list[str]:
+    """Where something that shows the photograph is left."""
+    found = [name for name, content in contents(Path()) if shows(content)]
+    return (
+        found + [each.key for each in store.list() if shows(store.get_bytes(each.key)[0])] if store else found
+    )
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *IDENTITY, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+@pytest.fixture
+def project(workspace):
+    """A repository with the parameters of pictures of one's own."""
+    change_params(workspace / "params.yaml", {"dataset.name": "image_folder", "dataset.path": "own"})
+    Path(".gitignore").write_text("/data/\n/own/\n/.work/\n")
+    git("init", "-q", "-b", "main")
+    git("add", ".")
+    git("commit", "-qm", "Start")
+    return config.load(workspace / "params.yaml")
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request, project) -> Store:
+    if request.param == "folder":
+        return open_store("captured")
+    return open_store(f"s3://{request.getfixturevalue('bucket').name}/captured")
+
+
+def kept_form(content: bytes, max_side: int | None = None) -> bytes:
+    """What a server keeps of an image."""
+    budget = inputs.PixelBudget()
+    return accept.without_metadata(inputs.limited(inputs.to_encoded(content, budget), budget, max_side))
+
+
+def record(day: str, sha256: str, **fields: object) -> KeptImage:
+    return KeptImage(
+        time=f"{day}T02:00:00.000+00:00", model="pets", version="7", sha256=sha256,
+        top=(("cat", 0.75), ("dog", 0.25)), reason="random", probability=0.01, **fields,
+    )  # fmt: skip
+
+
+def keep(store: Store, *images: bytes, day: str = DAYS[0]) -> list[str]:
+    """Keep images as a server does; returns their digests."""
+    digests = [place.put_image(store, day, each) for each in images]
+    place.put_records(store, day, f"020000-{len(images)}", [record(day, each) for each in digests])
+    return digests
+
+
+def forget(*arguments: str, code: int = 0) -> dict:
+    done = CliRunner().invoke(app, ["forget", *arguments, "--because", "asked", "--json"])
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def photo(content: bytes, name: str = "photo.jpg") -> str:
+    Path(name).write_bytes(content)
+    return name
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("max_side", [None, SIDE])
+def test_nothing_is_left_in_a_place(project, client, max_side):
+    mine, sent = CLIENTS[client]
+    store = open_store("captured")
+    there = keep(store, kept_form(sent, max_side), *map(kept_form, OTHERS))
+    assert len(left(store)) >= 1
+    found = forget(photo(mine), "--kept", "captured")
+    assert (left(store), found["kept_removed"]) == ([], 1)
+    assert sorted(place.images(store)) == sorted(there[1:])
+    assert {each.sha256 for each in place.read(store)} == set(there[1:])
+    assert there[0] in Exclusions.read().digests
+
+
+@pytest.mark.parametrize("name", ["photo.HEIC", "photo", "photo.png"])
+def test_the_name_of_a_file_does_not_matter(project, name):
+    keep(open_store("captured"), kept_form(PLAIN))
+    forget(photo(PLAIN, name), "--kept", "captured")
+    assert left(open_store("captured")) == []
+
+
+def test_a_place_in_a_bucket_or_folder_keeps_nothing_of_any_day(store):
+    keep(store, kept_form(PLAIN), kept_form(OTHERS[0]))
+    keep(store, kept_form(PLAIN, SIDE), kept_form(OTHERS[0]), day=DAYS[1])
+    assert forget(photo(PLAIN), "--kept", store.url)["kept_removed"] == 2
+    assert (left(store), len(list(place.read(store)))) == ([], 2)
+
+
+@pytest.mark.parametrize("named", ["the photo", "its digest", "the digest of the record"])
+def test_statistics_are_removed_with_the_record(store, named):
+    change_params(Path("params.yaml"), {"dataset.max_side": SIDE})
+    digest = hashlib.sha256(kept_form(TURNED, SIDE)).hexdigest()
+    lines = [record(DAYS[0], each, features=place.written(np.zeros(256, np.float32)), brightness=1.0)
+             for each in (digest, "0" * 64)]  # fmt: skip
+    place.put_records(store, DAYS[0], "020000-n2", lines)
+    mine = photo(TURNED)
+    what = {"the photo": mine, "its digest": digest, "the digest of the record": f"sha256:{digest}"}[named]
+    assert forget(what, "--kept", store.url)["kept_removed"] == 1
+    assert [each.sha256 for each in place.read(store)] == ["0" * 64]
+
+
+def test_statistics_of_an_earlier_limit_are_found_by_its_history(project):
+    store = open_store("captured")
+    for side in (SIDE, None):
+        change_params(Path("params.yaml"), {"dataset.max_side": side})
+        git("commit", "-qam", f"Limit {side}")
+    lines = [record(DAYS[0], hashlib.sha256(kept_form(PLAIN, SIDE)).hexdigest(), brightness=1.0,
+                    features=place.written(np.zeros(256, np.float32)))]  # fmt: skip
+    place.put_records(store, DAYS[0], "020000-n1", lines)
+    assert forget(photo(PLAIN), "--kept", "captured")["kept_removed"] == 1
+
+
+def test_a_digest_leads_to_the_image_and_so_to_its_other_forms(store):
+    digests = keep(store, kept_form(PLAIN), kept_form(PLAIN, SIDE), kept_form(saved(PHOTO, "JPEG", quality=60)))
+    assert forget(digests[1], "--kept", store.url)["kept_removed"] == 3
+    assert left(store) == []
+
+
+def test_what_an_earlier_version_kept_is_found_by_its_pixels(project):
+    store = open_store("captured")
+    with_thumbnail = b"\xff\xd8\xff\xe0\0\x13JFIF\0\1\2\0\0\1\0\1\1\1abc" + PLAIN[20:]
+    keep(store, with_thumbnail)
+    found = forget(photo(PLAIN), "--kept", "captured")
+    assert found["images"][0]["found"] == {"captured": {"pixels": 1}}
+
+
+def test_a_damaged_record_does_not_keep_the_digest(project):
+    store = open_store("captured")
+    (digest,) = keep(store, kept_form(PLAIN))
+    key = f"{DAYS[0]}/records/030000-ab.jsonl"
+    store.put(key, b'{"sha256": "%s", "top": [[\n{"time": 3}\n' % digest.encode())
+    forget(photo(PLAIN), "--kept", "captured")
+    assert store.get_bytes(key)[0] == b'{"time": 3}\n'
+
+
+def test_places_that_were_used_here_are_searched_without_naming_them(project):
+    change_params(Path("params.yaml"), {"monitor.traffic": "watched"})
+    for name in ("watched", "served"):
+        keep(open_store(name), kept_form(PLAIN))
+    place.remember(project.paths.work, "served")
+    assert forget(photo(PLAIN))["kept_removed"] == 2
+    assert left() == []
+
+
+def drawn(project, *images: bytes, name: str = 'cat, "tabby"\nof two lines') -> Answers:
+    """A queue of images, of which all but the last have this label."""
+    keep(open_store("captured"), *images)
+    answers = Answers(project.paths.work / "label")
+    queue = answers.draw("captured", count=len(images), seed=0, bits=None)
+    for each in queue.images[:-1]:
+        answers.add(each, name, "Ada")
+    return answers
+
+
+def test_a_queue_its_images_and_its_answers_forget_the_image(project):
+    answers = drawn(project, kept_form(PLAIN), *map(kept_form, OTHERS))
+    digest = hashlib.sha256(kept_form(PLAIN)).hexdigest()
+    others = set(answers.labels()) - {digest}
+    found = forget(photo(saved(PHOTO, "JPEG", quality=60)))
+    assert (left(), len(answers.drawn().images), set(answers.labels())) == ([], len(OTHERS), others)
+    assert digest not in "".join(file.read_text(errors="ignore") for file in answers.folder.glob("*.*"))
+    assert str(answers.folder) in found["images"][0]["found"]
+
+
+def test_an_image_that_only_the_queue_has_is_found(project):
+    drawn(project, kept_form(PLAIN))
+    (image,) = place.images(open_store("captured")).values()
+    open_store("captured").delete(image)
+    forget(photo(PLAIN))
+    assert left() == []
+
+
+def merged(project, *images: bytes) -> Answers:
+    """Labels of images, merged from a branch."""
+    answers = drawn(project, *images, kept_form(OTHERS[5]), name="cat")
+    for each in answers.drawn().images:
+        if each.sha256 not in answers.labels():
+            answers.add(each, "cat", "Ada")
+    branch.make(project, answers, "new", push=False)
+    git("merge", "-q", "--no-edit", "new")
+    return answers
+
+
+def test_a_labelled_image_and_its_row_leave_the_project_and_git_says_where_it_still_is(project):
+    merged(project, kept_form(PLAIN), *map(kept_form, OTHERS[:2]))
+    git("branch", "other")
+    found = forget(photo(PLAIN))
+    assert (left(), len(labelled.parse(labelled.TABLE.read_text()))) == ([], 3)
+    (there,) = found["git"]
+    assert there["path"].startswith("labels/images/")
+    assert {"main", "new", "other"} <= set(there["references"])
+    said = CliRunner().invoke(app, ["forget", "photo.jpg", "--because", "asked"]).output
+    assert f"git filter-repo --invert-paths --path {there['path']}" in " ".join(said.split())
+
+
+def test_a_branch_to_come_does_not_take_the_image_again(project):
+    answers = merged(project, kept_form(PLAIN), kept_form(OTHERS[0]))
+    forget(photo(PLAIN))
+    (late,) = keep(open_store("captured"), kept_form(OTHERS[1]), day=DAYS[1])
+    (queued,) = answers.draw("captured", count=9, seed=0, bits=None).images
+    assert queued.sha256 == late
+    answers.add(queued, "cat", "Ada")
+    branch.make(project, answers, "new", push=False)
+    names = git("ls-tree", "-r", "--name-only", "new").splitlines()
+    blobs = [
+        subprocess.run(["git", "show", f"new:{name}"], capture_output=True, check=True).stdout for name in names
+    ]
+    digest = hashlib.sha256(kept_form(PLAIN)).hexdigest()
+    assert [
+        name for name, blob in zip(names, blobs, strict=True) if shows(blob) or digest.encode() in blob
+    ] == []
+    assert f"labels/images/{late}.jpg" in names
+
+
+def test_an_image_on_a_branch_of_the_remote_is_named(project, tmp_path):
+    merged(project, kept_form(PLAIN))
+    git("clone", "-q", "--bare", ".", str(tmp_path / "remote.git"))
+    git("remote", "add", "origin", str(tmp_path / "remote.git"))
+    git("fetch", "-q", "origin")
+    git("reset", "-q", "--hard", "HEAD~1")
+    git("branch", "-qD", "new")
+    found = forget(photo(PLAIN))
+    assert set(found["git"][0]["references"]) == {"origin/main", "origin/new"}
+
+
+def test_an_image_that_was_committed_by_mistake_is_named(project):
+    Path("shots").mkdir()
+    Path("shots/a b.jpg").write_bytes(PLAIN)
+    git("add", "-f", "shots")
+    git("commit", "-qm", "Oops")
+    git("rm", "-rq", "shots")
+    git("commit", "-qm", "Better")
+    assert forget(photo(PLAIN))["git"] == [{"path": "shots/a b.jpg", "references": []}]
+
+
+def trained(project, **changes: object) -> Callable[[], int]:
+    """Records of pictures of one's own; the result counts them when they are made again."""
+    change_params(Path("params.yaml"), changes)
+    raw.write_pictures(Path("own"))
+
+    def run() -> int:
+        found = config.load(Path("params.yaml"))
+        pin(found).write()
+        download(found)
+        convert(found)
+        validate(found)
+        return sum(len(data_in(file.read_bytes())) for file in found.paths.records.glob("*.tfrecord*"))
+
+    return run
+
+
+OWN = {
+    "the file itself": (PLAIN, PLAIN, None),
+    "one that is turned": (TURNED, TURNED, None),
+    "one that is reduced": (PLAIN, PLAIN, SIDE),
+    "another encoding": (PLAIN, saved(PHOTO, "JPEG", quality=70), None),
+    "another encoding that is reduced": (PLAIN, saved(PHOTO, "JPEG", quality=70), SIDE),
+    "a smaller PNG": (PLAIN, saved(PHOTO.resize((96, 72)), "PNG"), None),
+    "mirrored": (PLAIN, saved(PHOTO.transpose(T.FLIP_LEFT_RIGHT), "PNG"), None),
+    "a WebP": (PLAIN, webp(PHOTO), None),
+}
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_records_to_come_leave_out_what_shows_the_image(project, kind):
+    mine, theirs, side = OWN[kind]
+    run = trained(project, **{"dataset.max_side": side})
+    Path("own/cat/photo").write_bytes(theirs)
+    Path("own/cat/photo").rename("own/cat/mine.img.png")
+    before = run()
+    found = forget(photo(mine))
+    assert sum(found["images"][0]["found"]["records"].values()) == 1
+    assert run() == before - 1
+    assert [name for name in left() if "records" in name] == []
+    assert Path("own/cat/mine.img.png").read_bytes() == theirs
+
+
+def test_records_are_left_out_by_the_digest_that_seen_prints_of_a_reduced_one(project):
+    run = trained(project, **{"dataset.max_side": SIDE})
+    Path("own/cat/large.jpeg").write_bytes(PLAIN)
+    before = run()
+    reduced = accept.limited(accept.accepted(PLAIN, ""), SIDE)
+    forget(hashlib.sha256(reduced.encoded).hexdigest())
+    assert run() == before - 1
+
+
+def test_a_model_to_come_is_not_trained_on_a_labelled_image_even_if_it_is_merged_later(project):
+    run = trained(project)
+    merged(project, kept_form(PLAIN, SIDE), kept_form(OTHERS[0]))
+    before = run()
+    forget(photo(PLAIN))
+    git("checkout", "-q", "--", "labels")  # as a merge of an earlier branch does
+    assert run() == before - 1
+    assert [name for name in left() if "records" in name] == []
+
+
+def test_several_images_are_told_apart(project):
+    store = open_store("captured")
+    keep(store, kept_form(PLAIN), kept_form(OTHERS[0]), kept_form(OTHERS[1]))
+    Path("other.jpg").write_bytes(OTHERS[1])
+    found = forget(photo(PLAIN), "other.jpg", "--kept", "captured")
+    assert [each["found"] for each in found["images"]] == [{"captured": {"file": 1}}] * 2
+    assert len(place.images(store)) == 1
+
+
+def test_a_photo_that_is_found_nowhere_is_an_error_and_is_excluded_all_the_same(project):
+    keep(open_store("captured"), *map(kept_form, OTHERS))
+    found = forget(photo(PLAIN), "--kept", "captured", code=3)
+    assert hashlib.sha256(PLAIN).hexdigest() in Exclusions.read().digests
+    assert found["kept_removed"] == 0
+    said = CliRunner().invoke(app, ["forget", "photo.jpg", "--because", "asked"])
+    assert "photo.jpg: found nowhere, so nothing of it was removed" in " ".join(said.output.split())
+
+
+def test_a_digest_that_is_found_nowhere_is_excluded_and_said(project):
+    said = CliRunner().invoke(app, ["forget", "ab" * 32, "--because", "asked"])
+    assert (said.exit_code, Exclusions.read().digests) == (0, ["ab" * 32])
+    assert f"{'ab' * 32}: found nowhere here" in said.output
+
+
+def test_a_place_that_cannot_be_reached_is_an_error_after_the_rest_is_done(project, bucket):
+    keep(open_store("captured"), kept_form(PLAIN))
+    forget(photo(PLAIN), "--kept", "s3://nobody-has-this/x", "--kept", "captured", code=1)
+    assert left(open_store("captured")) == []
+
+
+def test_a_place_that_does_not_exist_is_refused_before_anything_changes(project):
+    done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked", "--kept", "captrued"])
+    assert (done.exit_code, Exclusions.read().digests) == (2, [])
+
+
+def test_a_file_that_no_decoder_here_reads_is_searched_by_its_bytes_and_that_is_said(project):
+    done = CliRunner().invoke(
+        app, ["forget", photo(b"\0\0\0\x18ftypheic" + b"x" * 99, "photo.heic"), "--because", "a"]
+    )
+    assert done.exit_code == 3
+    assert "photo.heic: not a format that is read here" in done.output
+
+
+def test_images_of_a_burst_stay(project):
+    store = open_store("captured")
+    shifted = PIL.Image.fromarray(np.roll(np.asarray(PHOTO), 2, axis=1))
+    keep(store, kept_form(saved(shifted, "JPEG")), kept_form(PLAIN))
+    assert forget(photo(PLAIN), "--kept", "captured")["kept_removed"] == 1
