@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from perennial.base import documents, files
 from perennial.base.config import Config, advice
-from perennial.base.config.networks import facts, is_slim
+from perennial.base.config.networks import facts
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.runtime import cluster
 from perennial.base.runtime.cluster import Worker
@@ -79,8 +79,7 @@ def train(
     folder = run_directory.locate(config.paths.work, parts)
     uploader = _uploader(config, folder, peers, clean=clean)
     resumes = not clean and run_directory.resumes(folder, parts)
-    if resumes and start.sha256:
-        log.info("train.warm_start and model.weights are ignored: this training has a checkpoint")
+    _log_start(config, start, spec, resumes=resumes)
     length = triggers.length(config.train, data.splits["train"].examples)
     source = _input(config, data, spec)
     stopwatch.part("images ready")
@@ -108,6 +107,15 @@ def _strategy(config: Config, worker: Worker | None) -> tf.distribute.Strategy:
         tf.config.experimental.enable_op_determinism()
     tf.debugging.set_log_device_placement(config.logging.device_placement)
     return distributed.strategy(config.train, worker)
+
+
+def _log_start(config: Config, start: StartWeights, spec: ImageSpec, *, resumes: bool) -> None:
+    """Log that start weights are ignored, or which preprocessing `auto` is for those of TensorFlow 1."""
+    if resumes and start.sha256:
+        log.info("train.warm_start and model.weights are ignored: this training has a checkpoint")
+    elif start.original and config.preprocessing.name == "auto":
+        chosen = "preprocessing.name auto is %s for %s; set another if the checkpoint was trained with another"
+        log.info(chosen, spec.preprocessing, config.model.name)
 
 
 def _input(config: Config, data: Manifest, spec: ImageSpec) -> Input:
@@ -148,7 +156,7 @@ def _image_spec(config: Config) -> ImageSpec:
     spec = preprocessing.fitted(
         config.preprocessing,
         published=models.named(config.model.name).preprocessing,
-        is_slim=is_slim(config.model.name),
+        tensorflow_1=facts(config.model.name).program is not None,
         heights=(low, high),
         widths=(left, right),
         channels=channels,
@@ -207,7 +215,7 @@ def _trainer(
         if start is not None and prepare is not None:
             prepare(model, source.sample(PREPARED_ON))
         if start is not None:
-            warm_start.begin(model, start, config.train.warm_start)
+            warm_start.begin(model, start, config.train.warm_start, complete=config.train.max_steps == 0)
         return model
 
     trainer = Trainer(
@@ -248,7 +256,7 @@ def _validation(
     classes, examples = len(label_map.classes(data)), data.splits["validation"].examples
 
     def score(step: int) -> ExampleScores:
-        frozen = trainer.phase(step - 1).frozen
+        frozen = trainer.phase(max(step - 1, 0)).frozen
         logits = frozen.logits(batches) if frozen else inference.logits(predictor, batches)
         with pipeline.naming_shards(config.paths.records, data):
             return scoring.score(logits, classes=classes, examples=examples)

@@ -107,20 +107,20 @@ def test_photographs_of_one_size_are_resized_one_by_one(pixels: Describe) -> Non
 
 
 def test_auto_is_what_the_architecture_came_with() -> None:
-    images = {"published": "vgg", "is_slim": True, "heights": (8, 8), "widths": (9, 9), "channels": 1}
+    images = {"published": "vgg", "tensorflow_1": True, "heights": (8, 8), "widths": (9, 9), "channels": 1}
     assert fitted(chosen(), **images).preprocessing == "vgg"
     assert fitted(chosen(name="lenet"), **images).raw_shape == (8, 9, 1)
 
 
 @pytest.mark.parametrize(
-    ("asked", "is_slim", "expected"),
+    ("asked", "tensorflow_1", "expected"),
     [("auto", True, "legacy"), ("auto", False, "exact"), ("legacy", False, "legacy"), ("exact", True, "exact")],
 )
 def test_networks_of_slim_get_images_as_tensorflow_1_resized_them(
-    asked: str, is_slim: bool, expected: str
+    asked: str, tensorflow_1: bool, expected: str
 ) -> None:
     images = {"published": "vgg", "heights": (8, 8), "widths": (9, 9), "channels": 3}
-    assert fitted(chosen(resize=asked), is_slim=is_slim, **images).resize == expected
+    assert fitted(chosen(resize=asked), tensorflow_1=tensorflow_1, **images).resize == expected
 
 
 def test_a_model_made_before_keeps_its_pixels(pixels: Describe) -> None:
@@ -130,7 +130,7 @@ def test_a_model_made_before_keeps_its_pixels(pixels: Describe) -> None:
 
 
 def test_images_of_different_sizes_are_refused_without_an_image_size() -> None:
-    images = {"published": "vgg", "is_slim": True, "heights": (8, 8), "widths": (9, 30), "channels": 3}
+    images = {"published": "vgg", "tensorflow_1": True, "heights": (8, 8), "widths": (9, 30), "channels": 3}
     with pytest.raises(ConfigError, match="image_size must be set: images are 8 to 8 pixels high and 9 to 30"):
         fitted(chosen(), **images)
     assert fitted(chosen(image_size=16), **images).raw_shape == (8, None, 3)

@@ -9,7 +9,7 @@ from model.models import slim_graphs, slim_nasnets, slim_values
 from model.models.slim_graphs import CLASSES, Graph
 
 from perennial.base.config.training import WarmStartConfig
-from perennial.model.models import logits, slim_checkpoint
+from perennial.model.models import logits, original_checkpoint
 from perennial.model.training import warm_start
 from perennial.model.training.warm_start import StartWeights
 
@@ -57,10 +57,12 @@ def test_a_checkpoint_of_slim_gives_its_logits(build, tmp_path: Path, name: str)
         tensors=list(graph.values.values()),
     )
     model = build(name, (size, size, 3), classes=CLASSES)
-    weights = slim_checkpoint.read(prefix)
-    assert sorted(slim_checkpoint.variables(model).values()) == sorted(weights)
+    weights = original_checkpoint.read(prefix).weights
+    assert sorted(original_checkpoint.variables(model).values()) == sorted(weights)
     assert sum(each.size for each in weights.values()) == model.count_params()
-    start = StartWeights(imagenet=None, weights=weights, sha256="", slim=True)
-    warm_start.begin(model, start, WarmStartConfig(path=str(prefix), exclude=[], ignore_missing=False))
+    start = StartWeights(imagenet=None, weights=weights, sha256="", original=True)
+    warm_start.begin(
+        model, start, WarmStartConfig(path=str(prefix), averages="auto", exclude=[], ignore_missing=False)
+    )
     found = logits(model(images)).numpy()
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()

@@ -16,7 +16,7 @@ from model.models import slim_values
 
 from perennial.base import choices
 from perennial.base.config.networks import NETWORKS
-from perennial.model.models import MODELS, imagenet, logits, slim_checkpoint, slim_layers
+from perennial.model.models import MODELS, imagenet, logits, original_checkpoint, slim_layers
 
 SLIM: dict[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("slim.json").read_text())
 FACTORY = """
@@ -79,7 +79,7 @@ class Pair(NamedTuple):
 def pair(request, build) -> Pair:
     name, size = request.param
     model = build(name, (size, size, 3))
-    names = slim_checkpoint.variables(model)
+    names = original_checkpoint.variables(model)
     for weight in model.weights:
         weight.assign(slim_values.weight(names[weight.path], tuple(weight.shape)))
     (computed,) = [each for each in SLIM[name]["computed"] if each["size"] == size]

@@ -430,10 +430,10 @@ def test_a_reader_beside_a_training_always_finds_a_whole_one(tmp_path):
 def test_one_that_is_removed_while_it_is_read_gives_way_to_the_newer_ones(two, monkeypatch, caplog):
     read = checkpoints.read
 
-    def late(path, group):
+    def late(path, *groups):
         if checkpoints.steps(two.parent) == [10, 20]:
             save(two.parent, 30, 40)
-        return read(path, group)
+        return read(path, *groups)
 
     monkeypatch.setattr(checkpoints, "read", late)
     assert checkpoints.newest(two.parent).step == 40

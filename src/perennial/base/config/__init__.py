@@ -98,6 +98,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_weights_without_training(self) -> Self:
+        needed = self.train.max_steps == 0 and not is_component(self.model.name)
+        if needed and self.train.warm_start.path is None:
+            raise ValueError(
+                "train.max_steps must be above 0 for train.warm_start.path null, got 0: a model that is not "
+                "trained needs the weights of another"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _network_fits_images(self) -> Self:
         size, least = self.preprocessing.image_size, facts(self.model.name).least_size
         own = IMAGE_SIZES.get(self.dataset.name)

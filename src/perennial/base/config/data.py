@@ -140,7 +140,7 @@ class PreprocessingConfig(Section):
     resize: Literal["auto", "legacy", "exact"] = option(
         "auto",
         "inception and vgg; legacy: as TensorFlow 1 did for TF-Slim's checkpoints; exact: as tf.image does; "
-        "auto: legacy for TF-Slim's networks, exact for others",
+        "auto: legacy for networks of TF-Slim and TensorFlow 1's tutorials, exact for others",
     )
     fast: bool = option(True, "inception: only the cheap colour and resize distortions")
 

@@ -14,13 +14,7 @@ BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"
 ENDING = "_weights_tf_dim_ordering_tf_kernels_notop.h5"
 V3_ENDING = "_float_no_top_v2.h5"
 SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "fast_cnn")  # never trained on ImageNet
-SLIM = (  # Keras Applications has different networks of these names, or none
-    "alexnet_v2", "overfeat", "vgg_a", "inception_v1", "inception_v2", "inception_v4", "resnet_v1_50",
-    "resnet_v1_101", "resnet_v1_152", "resnet_v1_200", "resnet_v2_50", "resnet_v2_101", "resnet_v2_152",
-    "resnet_v2_200", "nasnet_cifar", "pnasnet_mobile", "pnasnet_large",
-)  # fmt: skip
 NETWORK_SIZE = "network"  # as preprocessing.image_size
-PRETRAINED = tuple(name for name in get_args(choices.Model) if name not in (*SMALL, *SLIM))
 LAPTOP = ("mobilenet_v2", "mobilenet_v2_035", "mobilenet_v3_small")  # to name in messages
 # As Keras' documentation states them; it states none for the others.
 LICENCES = {
@@ -96,6 +90,8 @@ FILES = {
         "convnext/convnext_xlarge_notop.h5", "de3f8a54174130e0cecdc71583354753d557fcf1f4487331558e2a16ba0cfe05",
     ),
 }  # fmt: skip
+PUBLISHED = {*FILES, *MOBILENET_V1, *MOBILENET_V2, *PRESETS}
+PRETRAINED = tuple(name for name in get_args(choices.Model) if name in PUBLISHED)
 
 
 class PublishedWeights(NamedTuple):

@@ -198,7 +198,11 @@ class WarmStartConfig(Section):
     """Initial weights from another model; a training run that has a checkpoint resumes from it instead."""
 
     path: str | None = option(
-        None, "model, checkpoint folder, export, or checkpoint of slim; null: random weights"
+        None, "model, checkpoint folder, export, or checkpoint of TensorFlow 1; null: random weights"
+    )
+    averages: Literal["auto", "averages", "weights"] = option(
+        "auto",
+        "moving averages in a checkpoint; auto: use those that it has; averages: require them; weights: no",
     )
     exclude: list[str] = option([], "patterns of layers that start from random weights, such as logits*")
     ignore_missing: bool = option(False, "allow the other model to lack layers of this one")
@@ -208,7 +212,9 @@ class TrainConfig(Section):
     """The training."""
 
     epochs: Count | None = option(30, "passes over the training split; null: max_steps decides")
-    max_steps: Count | None = option(None, "training steps; null: epochs decides")
+    max_steps: CountOrZero | None = option(
+        None, "training steps; 0: the model is that of train.warm_start.path; null: epochs decides"
+    )
     batch_size: int = option(64, "examples per step, over all devices together", ge=1, le=2**20)
     epochs_between_evals: Count = option(2, "epochs between two evaluations")
     steps_between_evals: Count | None = option(

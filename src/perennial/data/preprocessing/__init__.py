@@ -229,15 +229,15 @@ def fitted(
     config: PreprocessingConfig,
     *,
     published: str,
-    is_slim: bool,
+    tensorflow_1: bool,
     heights: tuple[int, int],
     widths: tuple[int, int],
     channels: int,
 ) -> ImageSpec:
     """The spec of the chosen preprocessing for images of these smallest and largest sizes.
 
-    `published` is the preprocessing of the architecture, which `auto` selects; `is_slim` says whether it is one
-    of TF-Slim's, which took images as TensorFlow 1 resized them.
+    `published` is the preprocessing of the architecture, which `auto` selects; `tensorflow_1` says whether it
+    comes from a program of TensorFlow 1, which took images as that version resized them.
 
     Raises:
         ConfigError: the images differ in size, and no image_size is set.
@@ -245,7 +245,7 @@ def fitted(
     (low, high), (left, right) = heights, widths
     resize = config.resize
     if resize == "auto":
-        resize = "legacy" if is_slim else "exact"
+        resize = "legacy" if tensorflow_1 else "exact"
     if config.image_size is None and (low != high or left != right):
         raise ConfigError(
             "preprocessing.image_size must be set: "

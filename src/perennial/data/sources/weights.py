@@ -19,7 +19,7 @@ from pathlib import Path
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.config.pretrained import BY_NAME, PublishedWeights, published
-from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.project.pins import PinnedWeights, WeightsPin
 from perennial.data.downloads.spec import recorded_digest
 
@@ -31,7 +31,14 @@ INITIALIZE = (
     "both, and `perennial train --set OPTION=PATH` needs neither"
 )
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
-SLIM_CHECKPOINT = "slim.ckpt"  # name of its copy
+SLIM_CHECKPOINT = "slim.ckpt"  # name of the copy of a checkpoint of TensorFlow 1
+PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # end of the names of its files
+STATE = "checkpoint"  # file that names the newest one in a folder
+NOT_READ = {
+    r"\.(tar|tgz|zip)(\.|$)|\.tar\.": "an archive; unpack it, and set the checkpoint in it (....ckpt)",
+    r"\.(h5|hdf5|keras)$": "a file of Keras; set it as model.weights, for a network of Keras Applications",
+    r"\.(pb|pbtxt|tflite|onnx)$": "a graph for inference; set the checkpoint that it was made from (....ckpt)",
+}
 CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one as a fallback
 DOWNLOADS = Path("downloads", "weights")  # of published weights, in paths.work
 PIN_AGAIN = "`perennial pin weights` accepts the current content"
@@ -204,25 +211,61 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
             )
         return {_name(path): path}
     if not path.is_dir():
-        if parts := _slim_checkpoint(path):
-            return parts
-        raise ConfigError(f"{option}: {path} is neither a folder nor a slim checkpoint; {KINDS}")
+        return _original(path)
     if CHECKPOINT.fullmatch(path.resolve().name):
         return {f"{path.resolve().name}/{name}": file for name, file in _under(path)}
     if checkpoints := sorted(filter(_order, path.iterdir()), key=_order)[-CHECKPOINTS:]:
         return {f"{each.name}/{name}": file for each in checkpoints for name, file in _under(each)}
+    if prefix := _newest_original(path):
+        return _original(prefix)
     if not (contents := dict(_under(path))):
         raise ConfigError(f"{option}: {path} holds no weights; {KINDS}")
     return contents
 
 
-def _slim_checkpoint(path: Path) -> dict[str, Path]:
-    """Return the files of a TensorFlow 1 checkpoint with this path or prefix; empty if there is none."""
+def _original(path: Path) -> dict[str, Path]:
+    """Return the files of a TensorFlow 1 checkpoint with this path or prefix.
+
+    Raises:
+        ConfigError: there is none; a file of another kind is named.
+    """
+    prefix = path.with_name(PART.sub("", path.name))
+    index, parts = prefix.with_name(f"{prefix.name}.index"), prefix.parent.glob(f"{escape(prefix.name)}.data-*")
+    if index.is_file():
+        return {
+            f"{SLIM_CHECKPOINT}{each.name.removeprefix(prefix.name)}": each for each in (index, *sorted(parts))
+        }
+    for ending, remedy in NOT_READ.items():
+        if path.is_file() and re.search(ending, path.name):
+            raise ConfigError(f"{WARM_START}: {path} is {remedy}")
+    if path.is_file() and prefix != path:
+        raise ConfigError(f"{WARM_START}: {path} is a part of a checkpoint that lacks {index.name} beside it")
     if path.is_file() and ".ckpt" in path.name:
         return {SLIM_CHECKPOINT: path}
-    index, parts = path.with_name(f"{path.name}.index"), sorted(path.parent.glob(f"{escape(path.name)}.data-*"))
-    found = [index, *parts] if index.is_file() else []
-    return {f"{SLIM_CHECKPOINT}{file.name.removeprefix(path.name)}": file for file in found}
+    raise ConfigError(f"{WARM_START}: {path} is neither a folder nor a checkpoint of TensorFlow 1; {KINDS}")
+
+
+def _newest_original(folder: Path) -> Path | None:
+    """Return the prefix of the checkpoint that a folder of TensorFlow 1 calls the newest, or has alone.
+
+    Raises:
+        ConfigError: its file `checkpoint` names one that is not there, or several are there without that file.
+    """
+    prefixes = {PART.sub("", each.name) for each in folder.iterdir() if ".ckpt" in each.name}
+    found = sorted(each for each in prefixes if _exists(folder / each))
+    state = folder / STATE
+    if not found or not state.is_file():
+        if len(found) > 1:
+            raise ConfigError(f"{WARM_START}: {folder} has several checkpoints; name one: {listed(found, 5)}")
+        return folder / found[0] if found else None
+    named = re.search(r'^model_checkpoint_path: "(.*)"', state.read_text(encoding="utf-8"), re.MULTILINE)
+    newest = re.split(r"[\\/]", named[1])[-1] if named else ""  # the folder may come from another machine
+    if newest not in found:
+        raise ConfigError(
+            f"{WARM_START}: {state} names {newest or 'no checkpoint'}, which {folder} has not; name one: "
+            f"{listed(found, 5)}"
+        )
+    return folder / newest
 
 
 def _exists(path: Path) -> bool:
@@ -236,7 +279,7 @@ def _name(path: Path) -> str:
 
 KINDS = (
     "set a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
-    "paths.work), one of them (step-...) or a slim checkpoint (....ckpt)"
+    "paths.work), one of them (step-...) or a checkpoint of TensorFlow 1 (....ckpt, or its folder)"
 )
 
 

@@ -51,8 +51,8 @@ def write(folder: Path, snapshot: Snapshot) -> int:
     return sum(sizes.values())
 
 
-def read(folder: Path, group: str | None = None) -> Snapshot:
-    """Read a checkpoint and verify every byte; `group` limits the values to one group.
+def read(folder: Path, *groups: str) -> Snapshot:
+    """Read a checkpoint and verify every byte; `groups` limit the values to these groups.
 
     Raises:
         DataError: a file is missing or differs from what was written.
@@ -62,7 +62,7 @@ def read(folder: Path, group: str | None = None) -> Snapshot:
         with files.plainly_named(folder) as plain:
             reader = tf.train.load_checkpoint(str(plain / VARIABLES))
             names = sorted(reader.get_variable_to_shape_map())
-            chosen = [name for name in names if group is None or name.startswith(f"{group}/")]
+            chosen = [name for name in names if not groups or name.partition("/")[0] in groups]
             values = {name: reader.get_tensor(name) for name in chosen}
     except (OSError, RuntimeError, tf.errors.OpError) as error:
         raise DataError(f"{folder} cannot be read: {without_operations(error)}") from error
@@ -146,28 +146,28 @@ def free_name(folder: Path, step: int) -> Path:
     return folder / (f"step-{step:09d}" + (f"-{max(same) + 1}" if same else ""))
 
 
-def newest(folder: Path, group: str | None = None) -> Snapshot | None:
-    """Read the newest valid checkpoint, with the arrays of one group or of all; None if there is no checkpoint.
+def newest(folder: Path, *groups: str) -> Snapshot | None:
+    """Read the newest valid checkpoint, with the arrays of all or of some groups; None if there is none.
 
     Damaged checkpoints are skipped with a warning. Safe while a training saves and removes checkpoints.
 
     Raises:
         DataError: there are checkpoints, but no valid one.
     """
-    return _newest(folder, group)[0]
+    return _newest(folder, *groups)[0]
 
 
-def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, set[Path]]:
+def _newest(folder: Path, *groups: str) -> tuple[Snapshot | None, set[Path]]:
     """The newest valid checkpoint, and the damaged ones that are newer."""
     damaged: dict[Path, str] = {}
     for path in reversed(committed(folder)):
         try:
-            found = read(path, group)
+            found = read(path, *groups)
             if found.step != step_of(path):
                 raise DataError(f"{path} holds step {found.step}")  # noqa: TRY301 - damaged as any other
         except DataError as error:
             if not path.exists():  # removed meanwhile, so a newer one exists
-                return _newest(folder, group)
+                return _newest(folder, *groups)
             damaged[path] = str(error)
             continue
         for problem in damaged.values():

@@ -114,7 +114,7 @@ class Evaluator:
     def decide(self, state: TrainingState) -> None:
         """Decide from the evaluations so far whether to stop."""
         limit = self._length.limit if state.step == self._length.steps else None
-        if not self.validates:
+        if not self.validates or not self._length.steps:
             state.stopped_by = limit
             return
         of_head = sum(each.step <= self._config.head.steps for each in state.evaluations)

@@ -89,7 +89,7 @@ class Trainer:
         schedule = schedules.build(config, examples=examples, batch_size=config.batch_size, steps=left)
         plans = [(architecture.head, head.learning_rate, 0), (tuple(config.trainable), schedule, head.steps)]
         phases = []
-        if head.steps >= length.steps:
+        if 0 < length.steps <= head.steps:
             log.warning("train.head.steps %d: all %d steps train the head alone", head.steps, length.steps)
             plans.pop()
         for trainable, learning_rate, first_step in plans if head.steps else plans[1:]:
@@ -324,7 +324,7 @@ class Averages:
         self._weights: list[keras.Variable] = model.trainable_variables if config.decay else []
         self._strategy = tf.distribute.get_strategy()
         self._raw: list[NDArray[np.float32]] | None = None
-        self.variables = [tf.Variable(weight.numpy(), trainable=False) for weight in self._weights]
+        self.variables = [tf.Variable(each.numpy(), trainable=False, name=each.path) for each in self._weights]
 
     def update(self, step: tf.Tensor) -> None:
         """Update the averages after the step that follows `step` completed ones; call it outside replicas.

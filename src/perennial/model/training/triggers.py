@@ -74,7 +74,7 @@ class Triggers:
 
     def evaluate(self, step: int) -> bool:
         """Whether an evaluation follows; always true after the last step."""
-        return step > 0 and (_every(step, self.eval_steps) or step == self.length.steps)
+        return step == self.length.steps or (step > 0 and _every(step, self.eval_steps))
 
     def save(self, step: int, *, saved: int, seconds: float) -> bool:
         """Whether a checkpoint follows; the last one was of step `saved`, `seconds` ago."""

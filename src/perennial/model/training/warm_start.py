@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -26,11 +26,15 @@ from perennial.data.sources.weights import (
     located,
 )
 from perennial.model import export_layout
-from perennial.model.models import imagenet, model_folder, slim_checkpoint
+from perennial.model.models import imagenet, model_folder, original_checkpoint
+from perennial.model.models.architecture import AUX_LOGITS
 from perennial.model.models.model_folder import Description, Pretrained
 from perennial.model.training import checkpoints
+from perennial.model.training.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
+Weights = Mapping[str, NDArray[np.generic]]
+GROUPS = ("weights", "averages")  # that are read from our checkpoints
 SHOWN = 5  # names listed in a message
 
 
@@ -39,9 +43,10 @@ class StartWeights:
     """Start weights that are not random; weights from another training override those from ImageNet."""
 
     imagenet: Path | None  # file
-    weights: Mapping[str, NDArray[np.generic]] | None  # from another training, by path such as conv1/kernel
-    sha256: str | None  # of all files that are read; None if there are none
-    slim: bool = False  # whether the other training's weights have slim's names
+    weights: Weights | None  # from another training, by path such as conv1/kernel
+    sha256: str | None  # of all weights that are used; None if there are none
+    averages: Set[str] = frozenset()  # of which weights the other training has moving averages
+    original: bool = False  # whether the weights have the names of a replaced program
     pretrained: Pretrained | None = None  # origin of the ImageNet weights
 
 
@@ -49,7 +54,8 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
     """Read the weights that `model.weights` and `train.warm_start.path` name.
 
     `train.warm_start.path` is a model folder, an export, a checkpoint, or a run folder, whose newest valid
-    checkpoint is read. From a checkpoint come the weights of its last step, neither averages nor the best ones.
+    checkpoint is read. From a checkpoint come the weights of its last step, or their moving averages, as
+    `train.warm_start.averages` has it; never the best ones.
 
     `pinned`: read the copies that pins/weights.json pins, instead of the paths.
 
@@ -57,19 +63,26 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
         ConfigError: the options name other paths than the pin does, or a folder without weights.
         DataError: the weights are damaged, or their copy is missing.
     """
-    digest, weights, pretrained, slim = hashlib.sha256(), None, None, False
+    digest, weights, pretrained, original = hashlib.sha256(), None, None, False
+    averages: Weights = {}
     with nullcontext(located(config)) if pinned else linked(config) as found:
         if file := found.get(IMAGENET):
             digest.update(files.sha256(file).encode())
             pretrained = _origin(config, file)
         if folder := found.get(WARM_START):
-            slim = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
-            weights = slim_checkpoint.read(folder / SLIM_CHECKPOINT) if slim else _weights(folder)
+            original = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
+            read = original_checkpoint.read(folder / SLIM_CHECKPOINT) if original else _weights(folder)
+            weights, averages = read
+            if config.train.warm_start.averages != "weights":
+                weights = {**weights, **averages}
             for path, values in sorted(weights.items()):
                 digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
     given = file is not None or weights is not None
     sha256 = digest.hexdigest() if given else None
-    return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, slim=slim)
+    return StartWeights(
+        imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, original=original,
+        averages=averages.keys(),
+    )  # fmt: skip
 
 
 def _origin(config: Config, file: Path) -> Pretrained:
@@ -82,49 +95,81 @@ def _origin(config: Config, file: Path) -> Pretrained:
     return Pretrained(source=source, sha256=sha256, licence=found.licence, verified=verified)
 
 
-def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
+def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, complete: bool = False) -> None:
     """Assign start weights to a model with random weights; log which weights were set and which stay random.
+
+    `complete`: no layer may stay random, except for auxiliary classifiers, which exports leave out.
 
     Raises:
         ConfigError: a pattern in `exclude` matches nothing, weights are missing and `ignore_missing` is off,
-            weights have another shape, or none fits.
+            weights have another shape, or none fits; or moving averages that `averages` demands are missing.
     """
     if start.imagenet is not None:
         imagenet.load(model, start.imagenet)
     if start.weights is None:
         return
-    given = slim_checkpoint.by_path(model, start.weights) if start.slim else start.weights
+    given, averaged = start.weights, start.averages
+    if start.original:
+        given = original_checkpoint.by_path(model, start.weights)
+        averaged = {path for path, name in original_checkpoint.variables(model).items() if name in averaged}
     refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
     expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
     found = [weight for weight in expected if weight.path in given]
-    _refuse_misfits(expected, found, given, config)
-    for weight in found:
-        weight.assign(given[weight.path])
+    _refuse_misfits(expected, found, given, config, _layers(sorted(start.weights)))
     taken = {weight.path for weight in found}
     random = _layers(weight.path for weight in model.weights if weight.path not in taken)
+    if complete and (left := [name for name in random if not name.startswith(AUX_LOGITS)]):
+        raise ConfigError(
+            f"train.max_steps is 0, but {_shown(left)} would stay random: train.warm_start takes no weights of "
+            f"them from {config.path}; train at least one step, or start from a model that has them"
+        )
+    averages = _averages([weight.path for weight in found if weight.trainable], averaged & taken, config)
+    for weight in found:
+        weight.assign(given[weight.path])
     log.info(
-        "warm start: took %d weights from %s; not from there are %s",
-        len(found), config.path, _shown(random) or "none",
+        "warm start: took %d weights from %s%s; not from there are %s",
+        len(found), config.path, averages, _shown(random) or "none",
     )  # fmt: skip
 
 
-def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
-    """Read all weights in a folder of any supported kind, by path."""
+def _averages(trained: Sequence[str], averaged: Set[str], config: WarmStartConfig) -> str:
+    """Say which weights are moving averages; ConfigError: some that `averages` demands are missing."""
+    lacking = [path for path in trained if path not in averaged]
+    if config.averages == "averages" and lacking:
+        raise ConfigError(
+            f"train.warm_start.averages is averages, but {config.path} has none of {_shown(lacking)}; auto "
+            "takes these weights themselves"
+        )
+    if not averaged:
+        return ""
+    if config.averages == "weights":
+        return f", and left out the moving averages of {len(averaged)} (train.warm_start.averages: weights)"
+    without = f"; without an average: {_shown(lacking)}" if lacking else ""
+    return f" ({len(averaged)} of them moving averages{without})"
+
+
+def _weights(folder: Path) -> tuple[Weights, Weights]:
+    """Read all weights in a folder of any supported kind and, from a checkpoint, moving averages, by path."""
     names = {path.name for path in folder.iterdir()}
     try:
         # Any file of a kind identifies it, so that a folder with a missing file is not taken for another kind.
         if names & {export_layout.GRAPH, export_layout.DESCRIPTION.parts[0], "variables"}:
-            return _of_model(folder, folder / export_layout.DESCRIPTION, model_folder.load_export)
+            return _of_model(folder, folder / export_layout.DESCRIPTION, model_folder.load_export), {}
         if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
-            return _of_model(folder, folder / model_folder.FILE, model_folder.load)
+            return _of_model(folder, folder / model_folder.FILE, model_folder.load), {}
         if checkpoints.FILE in names:
-            return checkpoints.read(folder, "weights").group("weights")
-        newest = checkpoints.newest(folder, "weights")
+            return _of_checkpoint(checkpoints.read(folder, *GROUPS))
+        newest = checkpoints.newest(folder, *GROUPS)
     except DataError as error:
         raise DataError(f"train.warm_start.path: {error}") from error
     if newest is None:
         raise ConfigError(f"train.warm_start.path: {folder} holds no weights; {KINDS}")
-    return newest.group("weights")
+    return _of_checkpoint(newest)
+
+
+def _of_checkpoint(checkpoint: Snapshot) -> tuple[Weights, Weights]:
+    weights, averages = map(checkpoint.group, GROUPS)
+    return weights, {path: values for path, values in averages.items() if path in weights}
 
 
 def _of_model(
@@ -139,8 +184,9 @@ def _of_model(
 def _refuse_misfits(
     expected: Sequence[keras.Variable],
     found: Sequence[keras.Variable],
-    weights: Mapping[str, NDArray[np.generic]],
+    weights: Weights,
     config: WarmStartConfig,
+    layers: Sequence[str],
 ) -> None:
     if not expected:
         raise ConfigError(
@@ -149,7 +195,7 @@ def _refuse_misfits(
     if not found:
         raise ConfigError(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
-            f"{_shown(_layers(sorted(weights)))}, expected {_shown(_layers(each.path for each in expected))}"
+            f"{_shown(layers)}, expected {_shown(_layers(each.path for each in expected))}"
         )
     if (missing := [each.path for each in expected if each.path not in weights]) and not config.ignore_missing:
         raise ConfigError(

@@ -1,10 +1,11 @@
-"""Checkpoints written by slim with TensorFlow 1, and our names of their variables."""
+"""Checkpoints of the replaced programs (TensorFlow 1), and our names of their variables."""
 
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -16,7 +17,8 @@ from perennial.base.errors import ConfigError, DataError, listed
 log = logging.getLogger(__name__)
 OPTION = "train.warm_start.path"
 OTHERS = ("global_step", "beta1_power", "beta2_power")  # state of the training, not of the network
-SLOTS = ("Momentum", "RMSProp", "RMSProp_1", "Adam", "Adam_1", "Adagrad", "ExponentialMovingAverage")
+AVERAGE = "/ExponentialMovingAverage"  # after the name of the averaged variable
+OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # only in checkpoints of TensorFlow 2
 SHOWN = 5
 VARIABLES = {
     "kernel": "weights",
@@ -24,12 +26,17 @@ VARIABLES = {
     "depthwise_kernel": "depthwise_weights",
     "pointwise_kernel": "pointwise_weights",
 }  # gamma, beta, moving_mean and moving_variance have the same names
+KERAS_NAMED = ("mnist_cnn",)  # whose variables are kernel and bias in the original, too
 MOBILENET_LOGITS = {"logits": "Logits/Conv2d_1c_1x1"}
 # The cell before the auxiliary classifier. Normalizations have names of their own in these networks.
 NASNETS = {"nasnet_cifar": 11, "nasnet_mobile": 7, "nasnet_large": 11, "pnasnet_mobile": 5, "pnasnet_large": 7}
 
 # Scope of a network, and the scopes below it whose layers have other names here.
 SCOPES: dict[str, tuple[str, dict[str, str]]] = {
+    "mnist_cnn": ("", {"conv1": "conv2d", "conv2": "conv2d_1", "logits": "dense_1"}),
+    "cifar10_tutorial": ("", {"logits": "softmax_linear"}),
+    "lenet": ("LeNet", {"logits": "fc4"}),
+    "cifarnet": ("CifarNet", {}),
     **{name: (name, {"logits": "fc8"}) for name in ("alexnet_v2", "overfeat", "vgg_a")},
     **{
         name: (name, {r"block(\d)_conv(\d)": r"conv\1/conv\1_\2", "fc1": "fc6", "fc2": "fc7", "logits": "fc8"})
@@ -156,34 +163,57 @@ INCEPTION_RESNET_V2 = {
 NUMBERED = {"inception_v3": INCEPTION_V3, "inception_resnet_v2": INCEPTION_RESNET_V2}
 
 
-def read(prefix: Path) -> dict[str, NDArray[np.generic]]:
-    """Read all weights by slim's names, without the state of the training.
+class Checkpoint(NamedTuple):
+    """The variables of a network by their original names, and the moving averages of those that have one."""
+
+    weights: Mapping[str, NDArray[np.generic]]
+    averages: Mapping[str, NDArray[np.generic]]
+
+
+def read(prefix: Path) -> Checkpoint:
+    """Read the variables of the network, without the state of the training.
 
     Raises:
-        DataError: the file is damaged, incomplete, or not a checkpoint.
+        DataError: the file is damaged, incomplete, or not a checkpoint of TensorFlow 1.
     """
     try:
         reader = tf.train.load_checkpoint(str(prefix))
-        names = sorted(reader.get_variable_to_shape_map())
-        kept = [name for name in names if name not in OTHERS and name.rpartition("/")[-1] not in SLOTS]
-        return {name: reader.get_tensor(name) for name in kept}
+        names = {*reader.get_variable_to_shape_map()} - {*OTHERS}
+        averaged = {name.removesuffix(AVERAGE) for name in names if name.endswith(AVERAGE)}
+        # The slots of a variable, such as /Momentum, have its name before their own.
+        network = {name.removesuffix(AVERAGE) for name in names if not names.intersection(_before(name))}
+        found = Checkpoint(
+            weights={name: reader.get_tensor(name) for name in sorted(network & names)},
+            averages={name: reader.get_tensor(name + AVERAGE) for name in sorted(network & averaged)},
+        )
     except (tf.errors.OpError, LookupError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{OPTION}: not a whole checkpoint of TensorFlow 1: {reason}") from error
+    if OBJECTS in found.weights:
+        raise DataError(
+            f"{OPTION}: a checkpoint of TensorFlow 2 (tf.train.Checkpoint), expected one of TensorFlow 1 "
+            "(tf.train.Saver)"
+        )
+    return found
+
+
+def _before(name: str) -> Iterator[str]:
+    """The scopes of a name: a and a/b of a/b/c."""
+    yield from accumulate(name.split("/")[:-1], "{}/{}".format)
 
 
 def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    """Map the weights to the paths and shapes of our model; logs weights that the model does not have.
+    """Map weights by their original names to the paths and shapes of our model; logs those that it has not.
 
     Kernels that cover the whole grid are dense layers here; a weight of another size stays unchanged.
 
     Raises:
-        ConfigError: slim has no such network.
+        ConfigError: none of the programs has such a network.
     """
     names = variables(model)
     if not names:
         raise ConfigError(
-            f"{OPTION}: a checkpoint of slim is read for {', '.join(SCOPES)}, and not for "
+            f"{OPTION}: a checkpoint of TensorFlow 1 is read for {', '.join(SCOPES)}, and not for "
             f"model.name {model.name}"
         )
     found = {}
@@ -197,7 +227,7 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
 
 
 def variables(model: keras.Model) -> dict[str, str]:
-    """Map the paths of the model's variables to slim's names; empty if slim has no such network."""
+    """Map the paths of the model's variables to their original names; empty if no program has the network."""
     if model.name not in SCOPES:
         return {}
     scope, renamed = SCOPES[model.name]
@@ -213,7 +243,8 @@ def variables(model: keras.Model) -> dict[str, str]:
         name = numbered.get(layer) or _renamed(layer, renamed)
         if variable == "kernel" and name.endswith("depthwise"):
             variable = "depthwise_kernel"
-        parts = (scope, name, inner, VARIABLES.get(variable, variable))
+        own = variable if model.name in KERAS_NAMED else VARIABLES.get(variable, variable)
+        parts = (scope, name, inner, own)
         found[weight.path] = "/".join(part for part in parts if part)
     return found
 
