@@ -108,6 +108,9 @@ class PublishConfig(Section):
     """Where models that passed the gate are published."""
 
     url: str | None = option(None, "folder of versions, or s3://, gs:// or azure:// URL; null: none")
+    dvc_remote: str | None = option(
+        None, "DVC remote whose options, such as sse, acl and endpointurl, are used for url, too; null: none"
+    )
 
 
 class RecordConfig(Section):

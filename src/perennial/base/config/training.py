@@ -302,6 +302,9 @@ class CheckpointsConfig(Section):
         "folder, s3://, gs:// or azure:// URL for copies, from which another machine resumes; null: none",
     )
     remote_interval_s: float = option(60.0, "minimum seconds between two copies to remote", ge=0, le=1e9)
+    dvc_remote: str | None = option(
+        None, "DVC remote whose options, such as sse and endpointurl, are used for remote, too; null: none"
+    )
 
 
 class LoggingConfig(Section):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.errors import PerennialError, redacted
+from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.remedies import remedy
 
 LINES = 3  # of a message
@@ -153,6 +153,22 @@ def variables_to_push(name: str) -> dict[str, str]:
             run("push", folder=folder, variables={**once, **needed}, timeout_s=TRIAL_S)
             return needed
     return {}
+
+
+def remote_options(name: str | None, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of a remote, `url` among them; none without a name. `options`: DVC's, if already known.
+
+    Raises:
+        ConfigError: there is no remote of this name.
+        DvcError: DVC's options cannot be read.
+    """
+    if name is None:
+        return {}
+    known = remotes(configuration() if options is None else options)
+    if "url" not in known.get(name, {}):
+        listed = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"DVC has no remote {name}; known: {listed}; `perennial remote add`")
+    return known[name]
 
 
 def remotes(options: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -131,13 +131,16 @@ def options_of(url: str) -> frozenset[str]:
 def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
     """Open the store at a URL of `PLACES`, or in a folder, which need not exist yet.
 
-    Options have the names that DVC gives them in a remote, and override the environment.
+    Options have the names that DVC gives them in a remote, and override the environment; others are left out.
 
     Raises:
         ConfigError: the URL names no bucket or has another scheme, or the provider's client is not installed.
     """
     if is_bucket(url):
-        store: Store = _class_for(url)(url, options or {})
+        provider = _class_for(url)
+        store: Store = provider(
+            url, {key: (options or {})[key] for key in provider.OPTIONS & (options or {}).keys()}
+        )
         return store
     if "://" in url:
         raise ConfigError(f"{redacted(url)} is neither a folder nor {PLACES}")

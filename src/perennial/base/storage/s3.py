@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from perennial.base import retries
+from perennial.base.errors import ConfigError
 from perennial.base.project.dvc import S3_CHECKSUMS
 from perennial.base.storage import Entry, bucket
 from perennial.base.storage.bucket import CHUNK_BYTES, CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
@@ -19,7 +20,8 @@ from perennial.base.storage.receive import Target
 from perennial.base.storage.s3_errors import translated
 
 PLAIN_ETAG = re.compile('"([0-9a-f]{32})"')  # of an object that was written in one request
-OPTIONS = {  # of a DVC remote: the names that boto3 gives them
+# Options of a DVC remote, by the names that boto3 gives them.
+OPTIONS = {
     "endpointurl": "endpoint_url",
     "region": "region_name",
     "profile": "profile_name",
@@ -27,6 +29,19 @@ OPTIONS = {  # of a DVC remote: the names that boto3 gives them
     "secret_access_key": "aws_secret_access_key",
     "session_token": "aws_session_token",
 }
+WRITE_OPTIONS = {  # headers of every write
+    "sse": "ServerSideEncryption",
+    "sse_kms_key_id": "SSEKMSKeyId",
+    "acl": "ACL",
+    "grant_read": "GrantRead",
+    "grant_read_acp": "GrantReadACP",
+    "grant_write_acp": "GrantWriteACP",
+    "grant_full_control": "GrantFullControl",
+}
+CUSTOMER_KEY, CUSTOMER_ALGORITHM = (
+    "sse_customer_key",
+    "sse_customer_algorithm",
+)  # of every request for an object
 
 
 class S3Store(BucketStore):
@@ -36,13 +51,17 @@ class S3Store(BucketStore):
     DVC remote have others.
     """
 
-    OPTIONS = frozenset(OPTIONS)
+    OPTIONS = frozenset((*OPTIONS, *WRITE_OPTIONS, CUSTOMER_KEY, CUSTOMER_ALGORITHM))
     scheme = "s3"
     no_such_etag = '"00000000000000000000000000000000"'
 
     def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(url)
         self._client, self._secrets = _client(options)
+        self._key_headers = _customer_key(options)
+        written = {name: options[key] for key, name in WRITE_OPTIONS.items() if key in options}
+        self._write_headers = {**self._key_headers, **written}
+        self._secrets |= frozenset(filter(None, [options.get(CUSTOMER_KEY)]))
 
     def _page(self, prefix: str, after: str | None, *, folders: bool) -> Page:
         options = {"Delimiter": "/"} if folders else {}
@@ -67,14 +86,14 @@ class S3Store(BucketStore):
         )  # fmt: skip
 
     def _about(self, key: str) -> Entry:
-        found = self._call("head_object", key, Key=self._key(key))
+        found = self._call("head_object", key, Key=self._key(key), **self._key_headers)
         return self._entry(self._key(key), found, found["ContentLength"])
 
     def _read(self, key: str, target: Target) -> Entry:
         conditions = {} if target.etag is None else {"IfMatch": target.etag}
         if start := target.size:
             conditions["Range"] = f"bytes={start}-"
-        answer = self._call("get_object", key, Key=self._key(key), **conditions)
+        answer = self._call("get_object", key, Key=self._key(key), **conditions, **self._key_headers)
         if not str(answer.get("ContentRange", "")).startswith(f"bytes {start}-"):
             start = 0  # the complete object
         with closing(answer["Body"]) as body, translated(f"{self.url}/{key}", self._secrets):
@@ -92,12 +111,14 @@ class S3Store(BucketStore):
             ContentLength=size,
             ContentMD5=b64encode(md5).decode(),
             **_conditions(condition),
+            **self._write_headers,
         )
         return str(answer["ETag"])
 
     def _parts(self, key: str, _file: Path, condition: Condition) -> "_Parts":
-        upload = self._call("create_multipart_upload", key, Key=self._key(key))["UploadId"]
-        return _Parts(partial(self._call, key=key, Key=self._key(key), UploadId=upload), condition)
+        started = self._call("create_multipart_upload", key, Key=self._key(key), **self._write_headers)
+        call = partial(self._call, key=key, Key=self._key(key), UploadId=started["UploadId"])
+        return _Parts(call, condition, self._key_headers)
 
     def _remove(self, key: str) -> None:
         self._call("delete_object", key, Key=self._key(key))
@@ -112,14 +133,22 @@ class S3Store(BucketStore):
 class _Parts:
     """A multipart upload."""
 
-    def __init__(self, call: Callable[..., dict[str, Any]], condition: Condition) -> None:
-        self._call, self._condition = call, condition
+    def __init__(
+        self, call: Callable[..., dict[str, Any]], condition: Condition, headers: Mapping[str, Any]
+    ) -> None:
+        self._call, self._condition, self._headers = call, condition, headers
         self._sent: dict[int, tuple[str, bytes]] = {}
 
     def send(self, number: int, part: bytes) -> None:
         """See `Parts.send`."""
         md5 = hashlib.md5(part, usedforsecurity=False).digest()
-        answer = self._call("upload_part", PartNumber=number, ContentMD5=b64encode(md5).decode(), Body=part)
+        answer = self._call(
+            "upload_part",
+            PartNumber=number,
+            ContentMD5=b64encode(md5).decode(),
+            Body=part,
+            **self._headers,
+        )
         self._sent[number] = answer["ETag"], md5
 
     def complete(self) -> str:
@@ -144,6 +173,21 @@ def _conditions(condition: Condition) -> dict[str, str]:
     return {"IfNoneMatch": "*"} if condition.is_new else {}
 
 
+def _customer_key(options: Mapping[str, str]) -> dict[str, Any]:
+    """The headers that name a customer's key, which S3 needs to read, too; DVC's option has it in base64.
+
+    Raises:
+        ConfigError: it is not base64.
+    """
+    if CUSTOMER_KEY not in options:
+        return {}
+    try:
+        key = b64decode(options[CUSTOMER_KEY], validate=True)
+    except ValueError:
+        raise ConfigError(f"{CUSTOMER_KEY} of the DVC remote must be in base64; nothing was written") from None
+    return {"SSECustomerAlgorithm": options.get(CUSTOMER_ALGORITHM, "AES256"), "SSECustomerKey": key}
+
+
 def _client(options: Mapping[str, str]) -> tuple[Any, frozenset[str]]:
     """Return a boto3 client, and the secrets that must not appear in messages."""
     import boto3  # noqa: PLC0415 - half a second that most commands do not need
@@ -162,7 +206,7 @@ def _client(options: Mapping[str, str]) -> tuple[Any, frozenset[str]]:
         if name not in os.environ
     }
     with translated("S3"):
-        given = {OPTIONS[name]: value for name, value in options.items()}
+        given = {name: options[key] for key, name in OPTIONS.items() if key in options}
         endpoint = given.pop("endpoint_url", None)
         session = boto3.session.Session(**given)
         client = session.client("s3", endpoint_url=endpoint, config=Config(**settings))

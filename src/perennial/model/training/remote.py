@@ -66,6 +66,7 @@ class RemoteRun:
 
     remote: str
     folder: Path  # of the run on this machine
+    options: Mapping[str, str] = field(default_factory=dict)  # of a DVC remote, for the store
     _damaged: set[str] = field(default_factory=set)  # found by `fetch`
 
     @property
@@ -78,7 +79,7 @@ class RemoteRun:
         return self._opened(self.folder.name)
 
     def _opened(self, name: str = "") -> Store:
-        return open_store(f"{self.remote.rstrip('/')}/{name}")
+        return open_store(f"{self.remote.rstrip('/')}/{name}", self.options)
 
     def fetch(self) -> FetchedCheckpoint | None:
         """Fetch the newest complete copy into the run folder if it is newer than every valid checkpoint there.

@@ -1,5 +1,6 @@
 """Background upload of checkpoints to the remote. A training neither waits for it nor fails because of it."""
 
+import importlib
 import logging
 import threading
 import time
@@ -20,11 +21,14 @@ def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
     """Create the uploader of a training with this run folder; None without `checkpoints.remote`.
 
     Raises:
-        ConfigError: the URL is invalid, or boto3 is not installed.
+        ConfigError: the URL is invalid, boto3 is not installed, or DVC has no remote `checkpoints.dvc_remote`.
     """
     if config.remote is None:
         return None
-    return Uploader(RemoteRun(config.remote, folder), interval_s=config.remote_interval_s)
+    options = {}
+    if config.dvc_remote:  # DVC is no code of a training
+        options = importlib.import_module("perennial.base.project.dvc").remote_options(config.dvc_remote)
+    return Uploader(RemoteRun(config.remote, folder, options), interval_s=config.remote_interval_s)
 
 
 class Uploader:

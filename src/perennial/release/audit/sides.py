@@ -170,12 +170,8 @@ def open_cache_of_runs(home: Path) -> Side | None:
 
 
 def _remote(name: str, options: dict[str, str]) -> Side:
-    known = dvc.remotes(options)
-    own = known.get(name, {})
-    url = own.get("url")
-    if url is None:
-        names = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"DVC has no remote {name}; known: {names}; `perennial remote add`")
+    own = dvc.remote_options(name, options)
+    url = own["url"]
     if not is_bucket(url) and not Path(url).is_absolute():
         raise Unsupported(
             f"the remote {name} at {redacted(url)} is neither a folder nor in a bucket that perennial knows"
@@ -185,7 +181,7 @@ def _remote(name: str, options: dict[str, str]) -> Side:
     if unknown:
         raise Unsupported(f"the remote {name} has options that only DVC knows: {', '.join(unknown)}")
     if is_bucket(url):
-        return Side("remote", open_store(url, {key: own[key] for key in own.keys() & understood}))
+        return Side("remote", open_store(url, own))
     return Side("remote", open_store(url), Path(url))
 
 

@@ -49,9 +49,9 @@ class _State:
         return self.pointer.version
 
 
-def add(place: str, allowed: AllowedExport) -> Published:
+def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:
     """See `Destination.add`."""
-    store = open_store(place)
+    store = open_store(place, options)
     state = _state(store)
     if (
         state.version is not None
@@ -71,9 +71,9 @@ def add(place: str, allowed: AllowedExport) -> Published:
     return _point(store, state, version, record, state.pointer.rolled_back)
 
 
-def roll_back(place: str, version: int | None) -> Published:
+def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:
     """See `Destination.roll_back`."""
-    store = open_store(place)
+    store = open_store(place, options)
     state = _state(store)
     history = PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
     version = history.target(version)

@@ -41,7 +41,7 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(place: str, allowed: AllowedExport) -> Published:
+def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:  # noqa: ARG001 - of buckets
     """See `Destination.add`."""
     folder = Path(place)
     export, digests = allowed.export, allowed.digests
@@ -68,7 +68,7 @@ def add(place: str, allowed: AllowedExport) -> Published:
         return _move(folder, version, before)
 
 
-def roll_back(place: str, version: int | None) -> Published:
+def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:  # noqa: ARG001 - of buckets
     """See `Destination.roll_back`."""
     folder = Path(place)
     if not folder.is_dir():

@@ -109,8 +109,10 @@ class Published:
 class Destination(Protocol):
     """Publishing to one kind of place, as the modules `folder` and `bucket` do."""
 
-    def add(self, place: str, allowed: AllowedExport) -> Published:
+    def add(self, place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:
         """Publish an export as the current version, with the next number unless the current one is equal.
+
+        `options`: of a DVC remote, for a bucket.
 
         A kill leaves `current` at the old or the new version, and the next call with the same export completes
         or removes the rest.
@@ -122,7 +124,7 @@ class Destination(Protocol):
             PerennialError: another publisher was faster, or the place cannot be reached.
         """
 
-    def roll_back(self, place: str, version: int | None) -> Published:
+    def roll_back(self, place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:
         """Move `current` to a version, by default the previous one; later ones are not published again.
 
         Raises:

@@ -10,6 +10,7 @@ from perennial.base.config.fields import shown
 from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.base.project import dvc
 from perennial.base.storage import is_bucket
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
@@ -47,8 +48,9 @@ def publish(
     """
     started, place = time.monotonic(), target(config, to)
     destination: Destination = bucket if is_bucket(place) else folder
+    options = _options(config)
     if rollback:
-        return destination.roll_back(place, version)
+        return destination.roll_back(place, version, options)
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     champion = _is_wanted(config)
@@ -64,10 +66,21 @@ def publish(
         decision=decision.as_json(),
         provenance=provenance.of_checkout(config.record.artifact, digests),
     )
-    published = destination.add(place, allowed)
+    published = destination.add(place, allowed, options)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published
+
+
+def _options(config: Config) -> dict[str, str]:
+    """The options of the DVC remote `publish.dvc_remote`; those who fetch a model have no customer's key."""
+    found = dvc.remote_options(config.publish.dvc_remote)
+    if "sse_customer_key" in found:
+        raise ConfigError(
+            f"the DVC remote {config.publish.dvc_remote} of publish.dvc_remote has a sse_customer_key, without "
+            "which nobody could fetch the model; nothing was published; use a remote with sse_kms_key_id"
+        )
+    return found
 
 
 def target(config: Config, to: str | None, name: str = "--to") -> str:

@@ -1,0 +1,98 @@
+"""A bucket that demands headers of each write: publishing, checkpoints and DVC's remote take DVC's options."""
+
+import pytest
+from support import s3
+from support.exports import decide, write_export
+
+from perennial.base.errors import ConfigError
+from perennial.base.project import dvc
+from perennial.base.storage import bucket as module
+from perennial.base.storage import open_store
+from perennial.model.training.uploader import configured
+from perennial.release.audit import sides
+from perennial.release.publishing.publish import publish
+
+SSE = "x-amz-server-side-encryption"
+KEY = "A" * 42 + "8="  # 32 bytes in base64
+
+
+def demand(proxy, header, value):
+    """Refuse writes without a header, as the policy of a bucket does."""
+
+    def denies(method, path, headers):
+        starts = (method == "PUT" and "uploadId=" not in path) or (
+            method == "POST" and path.endswith("uploads")
+        )
+        return starts and headers.get(header) != value
+
+    proxy.denies = denies
+
+
+@pytest.fixture
+def config(load, bucket, proxy):
+    """Parameters with a promoted export, and a bucket that demands encryption, which is DVC's remote, too."""
+    (load().paths.work.parent / ".dvc").mkdir(exist_ok=True)
+    dvc.run("init", "--no-scm", "--force")
+    dvc.run("remote", "add", "--default", "store", f"s3://{bucket.name}/dvc")
+    dvc.run("remote", "modify", "store", "sse", "aws:kms")
+    dvc.run("remote", "modify", "store", "sse_kms_key_id", "alias/models")
+    demand(proxy, SSE, "aws:kms")
+
+    def make(**values):
+        found = load(**{"publish.url": f"s3://{bucket.name}/models", **values})
+        write_export(found)
+        decide(found, promote=True)
+        return found
+
+    return make
+
+
+def test_publishing_takes_the_options_of_a_dvc_remote(config, bucket):
+    with pytest.raises(ConfigError, match="access denied"):
+        publish(config())
+    assert publish(config(**{"publish.dvc_remote": "store"})).version == 1
+    listed = bucket.list_objects_v2(Bucket=bucket.name, Prefix="models/1/")["Contents"]
+    for each in listed:
+        found = bucket.head_object(Bucket=bucket.name, Key=each["Key"])
+        assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", "alias/models")
+    with pytest.raises(ConfigError, match="DVC has no remote other; known: store"):
+        publish(config(**{"publish.dvc_remote": "other"}))
+
+
+def test_a_customer_s_key_is_refused_for_models_and_taken_for_checkpoints(config, bucket, proxy, tmp_path):
+    dvc.run("remote", "add", "mine", f"s3://{bucket.name}/mine")
+    dvc.run("remote", "modify", "--local", "mine", "sse_customer_key", KEY)
+    with pytest.raises(ConfigError, match="sse_customer_key, without which nobody could fetch the model"):
+        publish(config(**{"publish.dvc_remote": "mine"}))
+    demand(proxy, f"{SSE}-customer-algorithm", "AES256")
+    remote = f"s3://{bucket.name}/checkpoints"
+    values = {"checkpoints.remote": remote, "checkpoints.dvc_remote": "mine"}
+    uploader = configured(config(**values).checkpoints, tmp_path / "run")
+    uploader._run._store.put("checkpoint", b"weights")
+    asked = len(proxy.asked)
+    assert uploader._run._store.get_bytes("checkpoint")[0] == b"weights"
+    assert len(proxy.asked) > asked
+
+
+@pytest.mark.parametrize("single_bytes", [1 << 20, 1 << 30])
+def test_large_files_have_the_headers_too(bucket, proxy, tmp_path, monkeypatch, single_bytes):
+    monkeypatch.setattr(module, "SINGLE_BYTES", single_bytes)
+    demand(proxy, SSE, "AES256")
+    (tmp_path / "file").write_bytes(b"x" * (3 << 20))
+    store = open_store(f"s3://{bucket.name}/p", {"sse": "AES256", "grant_read": "id=1", "jobs": "4"})
+    store.put("file", tmp_path / "file")
+    assert bucket.head_object(Bucket=bucket.name, Key="p/file")["ServerSideEncryption"] == "AES256"
+
+
+def test_audit_repairs_a_remote_that_demands_headers(config, tmp_path):
+    config()
+    _, remote = sides.open_sides()
+    (tmp_path / "file").write_bytes(b"content")
+    remote.put("9a0364b9e99bb480dd25e1f0284c8555", tmp_path / "file")
+    assert remote.is_whole("9a0364b9e99bb480dd25e1f0284c8555")
+
+
+def test_a_key_that_is_not_base64_is_named_without_its_text():
+    with pytest.raises(ConfigError, match="must be in base64") as refused:
+        open_store("s3://bucket/p", {"sse_customer_key": s3.SECRET + "!"})
+    assert s3.SECRET not in str(refused.value)
