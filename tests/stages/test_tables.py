@@ -21,6 +21,7 @@ def tabled(load):
     """Parameters with images of two classes, and a table with a split, a quoted text and a number."""
     config = load(
         **{"dataset.name": "image_folder", "dataset.path": "own", "dataset.on_bad_image": "skip",
+           "dataset.table": {"path": "labels.csv", "file": "image", "label": "class", "split": "set"},
            "dataset.validation_fraction": 0.25, "validate.near_duplicate_bits": None}
     )  # fmt: skip
     rows = ["image;class;set;site;age"]

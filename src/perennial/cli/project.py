@@ -21,6 +21,7 @@ from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, outp
 
 if TYPE_CHECKING:
     from perennial.operations.start.start import Started
+    from perennial.operations.start.survey import Survey
 
 app = typer.Typer()
 PoolOption = Annotated[
@@ -66,16 +67,31 @@ def _new(
 
 
 @command(app, "start", "Write params.yaml for your images, with reasons.")
-def _start(
+def _start(  # noqa: PLR0913 - each option is one
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
     ],
     params: ParamsOption = PARAMS,
     *,
+    table: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Table of labels in the folder; see dataset.table.")
+    ] = None,
+    file_column: Annotated[
+        str | None, typer.Option(metavar="C", help="Its column of files; a number if it has no header.")
+    ] = None,
+    label_column: Annotated[
+        list[str] | None, typer.Option(metavar="C", help="Its column of labels; once for each of 0 and 1.")
+    ] = None,
+    split_column: Annotated[
+        str | None, typer.Option(metavar="C", help='Its column of splits; "" for none.')
+    ] = None,
     assign: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Accept the reading of a table without a question.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a params.yaml that git does not have; a copy is kept.")
     ] = False,
@@ -84,8 +100,28 @@ def _start(
     values = dict(map(assignment, assign or ()))
     with process.interruptible():
         module = importlib.import_module("perennial.operations.start.start")
-        done = module.start(folder, params, values, force=force)
+        named = module.Named(
+            table=_below(table, folder), file=file_column, label=label_column or (), split=split_column
+        )
+        accept = _accepted if not yes and not as_json and sys.stdin.isatty() else lambda _: True
+        done = module.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done), as_json=as_json)
+
+
+def _below(table: str | None, folder: Path) -> str | None:
+    """The name below the folder of a table that may be named from here, as a shell completes it."""
+    if table is None or (folder / table).exists():
+        return table
+    try:
+        return Path(table).resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        return table
+
+
+def _accepted(found: "Survey") -> bool:
+    """Ask whether the reading of a table is right."""
+    typer.echo("\n".join(found.understood), err=True)
+    return typer.confirm("Is this right?", default=False, err=True)
 
 
 def _started(done: "Started") -> Iterator[str]:
@@ -102,6 +138,7 @@ def _started(done: "Started") -> Iterator[str]:
 def _choices(done: "Started") -> Iterator[str]:
     options = importlib.import_module("perennial.base.config.options")
     yield f"{done.images.path}: {done.images.described()}"
+    yield from done.images.understood
     yield f"this machine: {done.machine.described()}\n"
     # Wrap here: a terminal would break long lines within words.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize

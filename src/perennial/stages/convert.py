@@ -88,7 +88,7 @@ def convert(config: Config) -> None:
 
 def _source(config: Config, scratch: Path) -> Source:
     """Unpack and read the raw files."""
-    dataset, raw = datasets.named(config.dataset.name), config.paths.raw
+    dataset, raw = datasets.of(config.dataset), config.paths.raw
     for path in raw.glob("*"):
         files.require_utf8(path)
     there = {path.name for path in raw.glob("*")}

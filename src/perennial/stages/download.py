@@ -39,7 +39,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
         PerennialError: no mirror is reachable, dataset.url differs from its pin (a retry may succeed), or a
             file cannot be written.
     """
-    dataset = datasets.named(config.dataset.name)
+    dataset = datasets.of(config.dataset)
     if config.dataset.url is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             collect(config, raw, limits)

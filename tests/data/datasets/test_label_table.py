@@ -1,4 +1,4 @@
-"""Tables of labels beside images: what is read, and what is refused with the number of rows."""
+"""Tables of labels beside images: what dataset.table reads, and what is refused with the number of rows."""
 
 import io
 import json
@@ -7,17 +7,19 @@ import unicodedata
 import PIL.Image
 import pytest
 
+from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
-from perennial.data.datasets.own import label_table, table_rows
+from perennial.data.datasets.own import table_rows
+from perennial.data.datasets.own.image_names import Images
 from perennial.data.datasets.readers import class_folders
 
 
 @pytest.fixture
 def read(tmp_path):
-    """What is read from files: the images of these names, and the contents of others."""
+    """What is read from files: the images of these names, and the contents of others, with dataset.table."""
 
-    def of(names, contents):
+    def of(names, contents, **table):
         for number, name in enumerate(names):
             (file := tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
             stream = io.BytesIO()
@@ -27,7 +29,8 @@ def read(tmp_path):
             (file := tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content if isinstance(content, bytes) else content.encode())
         archives.pack(tmp_path / "own", tmp_path / "images.tar")
-        return class_folders.read(tmp_path / "images.tar")
+        named = TableConfig(**{"path": next(iter(contents)), **table}) if table else None
+        return class_folders.read(tmp_path / "images.tar", table=named)
 
     return of
 
@@ -40,6 +43,8 @@ def labels(source, split="train"):
 IMAGES = ("images/1.png", "images/2.png", "images/3.png")
 EXPECTED = {"images/1.png": "cat", "images/2.png": "dog", "images/3.png": "cat"}
 ROWS = (("1.png", "cat"), ("2.png", "dog"), ("3.png", "cat"))
+PLAIN = {"file": "file", "label": "label"}
+BARE = {"file": 1, "label": 2}
 
 
 def table(header=("file", "label"), rows=ROWS, delimiter=",", end="\n"):
@@ -47,150 +52,315 @@ def table(header=("file", "label"), rows=ROWS, delimiter=",", end="\n"):
 
 
 TABLES = {
-    "plain": table(),
-    "other names": table(("Image ID", "Class Name")),
     "a byte order mark": "\ufeff" + table(),
     "UTF-16": table().encode("utf-16"),
     "semicolons": table(delimiter=";"),
     "tabs": table(delimiter="\t"),
+    "commas in a quoted name": table(("file", '"a;b;c"', "label"), [(f, "1", each) for f, each in ROWS]),
     "CR LF, blanks and empty lines": table(end=" \r\n") + "\r\n,\r\n",
     "CR": table(end="\r"),
-    "no header": table(None),
     "quotes": '"file","label"\n"1.png","cat"\n"2.png", "dog"\n3.png,cat\n',
-    "the label first": table(("label", "filename"), [row[::-1] for row in ROWS]),
+    "the label first": table(("label", "file"), [row[::-1] for row in ROWS]),
     "without endings": table(rows=[(name.removesuffix(".png"), label) for name, label in ROWS]),
     "with folders": table(rows=[(f"images/{name}", label) for name, label in ROWS]),
     "in other case": table(rows=[(name.upper(), label) for name, label in ROWS]),
     "with Excel's line": "sep=;\r\n" + table(delimiter=";", end="\r\n"),
     "with a long text": table(("file", "label", "text"), [(*row, "x" * 200_000) for row in ROWS]),
     "of Windows": table(rows=[(f".\\images\\{name}", label) for name, label in ROWS]),
-    "two columns, one unknown": table(("file", "dx")),
     "rows twice": table(rows=ROWS * 2),
     "below a folder elsewhere": table(rows=[(f"/home/me/data/{name}", label) for name, label in ROWS]),
     "below a folder of Windows": table(rows=[(f"C:\\me\\images\\{name}", label) for name, label in ROWS]),
     "below another folder": table(rows=[(f"set/images/{name}", label) for name, label in ROWS]),
-    "of spreadsheets of hospitals": table(("Image Index", "Diagnosis")),
-    "of Label Studio": table(
-        ("image", "id", "choice", "annotator"),
-        [(f"/data/upload/1/{name}", str(row), label, "1") for row, (name, label) in enumerate(ROWS)],
-    ),
-    "of Vertex AI, without splits": table(
-        None, [("UNASSIGNED", f"gs://bucket/flowers/images/{name}", label) for name, label in ROWS]
-    ),
-    "file names under any name": table(("x", "photograph", "label"), [("7", *row) for row in ROWS]),
-    "a column for each class": table(
-        ("id", "cat", "dog"), [("1", "1", "0"), ("2", "0.0", "1.0"), ("3", "1", "0")]
-    ),
+    "in a bucket": table(rows=[(f"gs://bucket/flowers/images/{name}", label) for name, label in ROWS]),
 }
 
 
 @pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
 @pytest.mark.parametrize("around", ["", "top/"])
-def test_a_table_beside_the_folder_of_images_gives_the_labels(read, text, around):
+def test_a_table_with_the_columns_file_and_label_needs_no_naming(read, text, around):
     source = read([around + name for name in IMAGES], {f"{around}labels.csv": text})
     assert labels(source) == EXPECTED
     assert source.classes == ("cat", "dog")
 
 
+COLUMNS = {
+    "named": (table(("Image ID", "Class Name")), {"file": "Image ID", "label": "Class Name"}),
+    "without a header": (table(None), BARE),
+    "the label first": (table(None, [row[::-1] for row in ROWS]), {"file": 2, "label": 1}),
+    "for each class": (
+        table(("id", "cat", "dog"), [("1", "1", "0"), ("2", "0.0", "1.0"), ("3", "1", "0")]),
+        {"file": "id", "label": ["cat", "dog"]},
+    ),
+    "of Label Studio": (
+        table(
+            ("image", "id", "choice"),
+            [(f"/data/upload/1/{name}", str(row), label) for row, (name, label) in enumerate(ROWS)],
+        ),
+        {"file": "image", "label": "choice"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "columns"), COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("around", ["", "top/"])
+def test_dataset_table_names_the_columns(read, text, columns, around):
+    source = read([around + name for name in IMAGES], {f"{around}table.csv": text}, **columns)
+    assert labels(source) == EXPECTED
+
+
+def test_without_class_folders_another_table_is_asked_for_with_the_block_that_settles_it(read):
+    with pytest.raises(DataError) as raised:
+        read(IMAGES, {"l.csv": table(("photo", "species"))})
+    assert "no class folders, and dataset.table names no table: 'l.csv' has 'photo', 'species'" in str(
+        raised.value
+    )
+    assert 'dataset.table: {"path": "l.csv", "file": "photo", "label": "species", "split": null}' in str(
+        raised.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"file": "photo", "label": "label"},
+            "no columns 'photo', which dataset.table names; .* 'file', 'label'",
+        ),
+        ({"file": 1, "label": 3}, "has 2 columns, but dataset.table names column 3"),
+        ({"path": "l.csv", **PLAIN}, r"dataset\.table\.path is 'l\.csv', but the tables are 'labels\.csv'"),
+    ],
+)
+def test_a_column_or_table_that_is_missing_is_refused(read, columns, message):
+    with pytest.raises(DataError, match=message):
+        read(IMAGES, {"labels.csv": table()}, **columns)
+
+
 BOX = "0 .5 .5 1 1"
 PETS = ("a_dog_1.png", "a_dog_2.png", "Cat-1.png", "Cat-2.png")
 LISTS = {
-    "lines.txt": table(None, delimiter=" "),
-    "names.txt": table(None, [(f"images/{name}", label) for name, label in ROWS], delimiter="\t"),
-    "labels.txt": table(None, delimiter=" "),
-    "commas.txt": table(),
-    "labels.json": json.dumps(dict(ROWS)),
-    "objects.json": json.dumps([{"file": name, "label": label} for name, label in ROWS]),
-    "metadata.jsonl": "".join(json.dumps({"file_name": name, "label": label}) + "\n" for name, label in ROWS),
-    "labels.JSON": json.dumps({"classes": ["cat", "dog"], "labels": {"1": 0, "2": 1, "3": 0}}),
-    "list.lst": table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"),
-    "images/metadata.csv": table(("file_name", "label")),
-    "images/metadata.jsonl": "".join(
-        json.dumps({"label": label, "file_name": name}) + "\r\n" for name, label in ROWS
+    "lines.txt": (table(None, delimiter=" "), BARE),
+    "names.txt": (table(None, [(f"images/{name}", label) for name, label in ROWS], delimiter="\t"), BARE),
+    "commas.txt": (table(), PLAIN),
+    "labels.json": (json.dumps(dict(ROWS)), {}),
+    "objects.json": (json.dumps([{"file": name, "label": label} for name, label in ROWS]), {}),
+    "metadata.jsonl": (
+        "".join(json.dumps({"file_name": name, "label": label}) + "\n" for name, label in ROWS),
+        {"file": "file_name", "label": "label"},
     ),
+    "labels.JSON": (json.dumps({"classes": ["cat", "dog"], "labels": {"1": 0, "2": 1, "3": 0}}), {}),
+    "list.lst": (
+        table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"),
+        {"file": 3, "label": 2},
+    ),
+    "images/metadata.csv": (table(("file_name", "label")), {"file": "file_name", "label": "label"}),
 }
 
 
 @pytest.mark.parametrize("place", LISTS)
 def test_lists_of_other_programs_give_the_labels(read, place):
-    source = read(IMAGES, {place: LISTS[place]})
+    text, columns = LISTS[place]
+    source = read(IMAGES, {place: text}, **columns)
     assert (labels(source), source.columns) == (EXPECTED, ("column 1",) if place == "list.lst" else ())
 
 
-def test_a_table_for_vertex_ai_gives_labels_and_splits(read):
+def test_a_table_without_a_header_gives_labels_and_splits(read):
     sets = ("TRAINING", "TRAINING", "VALIDATION")
     rows = [(part, f"gs://bucket/images/{name}", label) for part, (name, label) in zip(sets, ROWS, strict=True)]
-    source = read(IMAGES, {"data.csv": table(None, rows)})
+    source = read(IMAGES, {"data.csv": table(None, rows)}, file=2, label=3, split=1)
     assert labels(source) == dict(list(EXPECTED.items())[:2])
     assert labels(source, "validation") == {"images/3.png": "cat"}
 
 
-def test_three_columns_that_mean_nothing_known_are_refused(read):
-    with pytest.raises(DataError, match="a table of labels needs a header with file and label"):
-        read(IMAGES, {"data.csv": table(None, [("x", *row) for row in ROWS])})
+FOLDERS = [f"{kind}/{number}{kind[0]}.png" for kind in ("cat", "dog") for number in range(3)]
+LINES = [f"top/{name} {int(name.startswith('dog'))}\n" for name in FOLDERS]
+SPLITS = {"real_train.txt": "".join(LINES[:2] + LINES[3:5]), "real_test.txt": LINES[2] + LINES[5]}
 
 
-def test_lists_of_splits_beside_class_folders_give_the_splits(read):
-    names = [f"{kind}/{number}{kind[0]}.png" for kind in ("cat", "dog") for number in range(3)]
-    lines = [f"top/{name} {int(name.startswith('dog'))}\n" for name in names]
-    lists = {"real_train.txt": "".join(lines[:2] + lines[3:5]), "real_test.txt": lines[2] + lines[5]}
-    source = read(names, lists)
+def test_tables_of_splits_beside_class_folders_give_the_splits(read):
+    path = {"train": "real_train.txt", "test": "real_test.txt"}
+    source = read(FOLDERS, SPLITS, path=path, file=1)
     assert source.classes == ("cat", "dog")
     assert labels(source, "test") == {"cat/2c.png": "cat", "dog/2d.png": "dog"}
     assert len(labels(source)) == 4
 
 
-def test_lists_of_splits_with_ids_take_the_names_of_a_list_of_classes(read):
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (
+            SPLITS,
+            r"'real_test.txt' is named like a split, which nothing uses; .*\{\"train\": \"...\", \"test\": ",
+        ),
+        (
+            {
+                "phases.csv": table(
+                    ("file", "phase"), [(name, "test" if "2" in name else "train") for name in FOLDERS]
+                )
+            },
+            r"has splits in 'phase', which nothing uses.*\"label\": null, \"split\": \"phase\"",
+        ),
+    ],
+    ids=["names of tables", "a column"],
+)
+def test_splits_beside_class_folders_are_used_or_stop_the_run(read, contents, message):
+    with pytest.raises(DataError, match=f"(?s){message}"):
+        read(FOLDERS, contents)
+
+
+def test_a_column_of_splits_is_used_or_stops_the_run(read):
+    rows = [(*row, split) for row, split in zip(ROWS, ("train", "train", "test"), strict=True)]
+    text = table(("file", "label", "Usage"), rows)
+    with pytest.raises(
+        DataError, match=r"(?s)has splits in 'Usage', which nothing uses.*\"split\": \"Usage\""
+    ) as raised:
+        read(IMAGES, {"labels.csv": text})
+    assert "move it away" in str(raised.value)
+    assert labels(read(IMAGES, {"labels.csv": text}, **PLAIN, split="Usage"), "test") == {"images/3.png": "cat"}
+    assert set(read(IMAGES, {"labels.csv": text}, **PLAIN).splits) == {"train"}  # said so
+
+
+def test_tables_of_splits_with_ids_take_the_names_of_a_list_of_classes(read):
     names = ("train/1.png", "train/2.png", "val/1.png", "val/2.png")
-    lines = "1.png 0\n2.png 1\n"
-    source = read(names, {"train.txt": lines, "val.txt": lines, "classes.txt": "cat\ndog\n"})
+    lines, path = "1.png 0\n2.png 1\n", {"train": "train.txt", "validation": "val.txt"}
+    contents = {"train.txt": lines, "val.txt": lines, "classes.txt": "cat\ndog\n"}
+    source = read(names, contents, path=path, file=1, label=2, classes="classes.txt")
     assert {split: set(labels(source, split).values()) for split in source.splits} == {
         "train": {"cat", "dog"},
         "validation": {"cat", "dog"},
     }
 
 
-def test_a_list_of_classes_with_ids_is_no_table_of_images_with_such_names(read):
-    rows = [("1.png", "1"), ("2.png", "2"), ("3.png", "1")]
-    source = read(IMAGES, {"labels.csv": table(rows=rows), "labels.txt": "1 cat\n2 dog\n"})
-    assert labels(source) == EXPECTED
-
-
-def test_lists_of_something_else_beside_class_folders_are_left_out(read, caplog):
-    lists = {
-        "meta/train.txt": "cat/1\n",
-        "meta/test.json": "{}",
-        "images.txt": "1 cat/1.png\n2 dog/2.png\n3 cat/3.png\n",
+@pytest.mark.parametrize(
+    "name",
+    ["credits.csv", "notes.txt", "more.json", "meta/more.csv", "labels.tsv", "list.lst", "metadata.jsonl"],
+)
+def test_a_table_of_something_else_beside_class_folders_is_named_as_not_used(read, name, caplog):
+    caplog.set_level("INFO")
+    rows = [("1.png", "CC0", "0"), ("2.png", "BY", "1"), ("3.png", "BY", "0")]
+    texts = {
+        "json": json.dumps([dict(zip(("file", "license", "blurry"), row, strict=True)) for row in rows]),
+        "jsonl": "".join(
+            json.dumps(dict(zip(("file", "license"), row[:2], strict=True))) + "\n" for row in rows
+        ),
     }
-    source = read(("images/cat/1.png", "images/dog/2.png", "images/cat/3.png"), lists)
+    text = texts.get(name.rpartition(".")[2], table(("file", "license", "blurry"), rows))
+    source = read(("cat/1.png", "dog/2.png", "cat/3.png"), {name: text})
     assert labels(source) == {"cat/1.png": "cat", "dog/2.png": "dog", "cat/3.png": "cat"}
-    assert "images.txt has other labels" in caplog.text
+    assert source.columns == ()
+    assert f"not used: '{name}'; the class folders give the labels" in caplog.text
+
+
+PAIRS = [(f"{kind}/{number}.png", kind) for kind in ("cat", "dog") for number in range(20)]
+
+
+@pytest.mark.parametrize("names", [("cat", "dog"), ("0", "1")], ids=["names", "ids"])
+@pytest.mark.parametrize("named", [{}, {"file": "image", "label": "kind"}], ids=["beside", "named"])
+def test_a_table_that_contradicts_class_folders_is_refused_with_rows(read, names, named):
+    of = dict(zip(("cat", "dog"), names, strict=True))
+    rows = [(name, of["dog" if name == "cat/7.png" else kind], "x") for name, kind in PAIRS]
+    with pytest.raises(
+        DataError, match=rf"contradicts the class folders in 1 of 40 rows: .*line 9: '{of['dog']}'"
+    ):
+        read([name for name, _ in PAIRS], {"l.csv": table(("image", "kind", "site"), rows)}, **named)
+
+
+def test_predictions_beside_class_folders_are_not_used_and_may_err(read, caplog):
+    caplog.set_level("INFO")
+    rows = [
+        (f"/home/me/own/{name}", "1", "dog" if name == "cat/7.png" else kind, "0", "0.93")
+        for name, kind in PAIRS
+    ]
+    text = table(("file", "rank", "class", "index", "probability"), rows)
+    assert read([name for name, _ in PAIRS], {"predictions.csv": text}).classes == ("cat", "dog")
+    assert "not used: 'predictions.csv'" in caplog.text
+
+
+def test_class_folders_and_a_plain_table_with_other_labels_are_two_answers(read):
+    names, text = ("site a/1.png", "site b/2.png", "site b/3.png"), table()
+    with pytest.raises(
+        DataError, match=r"(?s)the class folders and 'labels.csv' give different labels; .*\"split\": null"
+    ):
+        read(names, {"labels.csv": text})
+    assert read(names, {"labels.csv": text}, **PLAIN).classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize(
-    "flag", [("is_valid", "True", "False"), ("is_test", "1", "0"), ("is_train", "no", "yes")]
+    ("name", "words"),
+    [
+        ("is_valid", {"True": "validation", "False": "train"}),
+        ("is_test", {1: "test", 0: "train"}),
+        ("usage", {"Training": "train", "PublicTest": "validation"}),
+    ],
 )
-def test_a_column_of_yes_and_no_gives_the_split(read, flag):
-    name, held_out, other = flag
+def test_values_of_a_column_mean_the_splits_that_are_stated(read, name, words):
+    held_out, other = sorted(map(str, words), key=lambda word: words.get(word, words.get(word)) == "train")
+    if name == "is_test":
+        held_out, other = "1", "0"
     rows = [(*row, held_out if row[0] == "3.png" else other) for row in ROWS]
-    source = read(IMAGES, {"labels.csv": table(("file", "label", name), rows)})
+    text = table(("file", "label", name), rows)
+    source = read(IMAGES, {"labels.csv": text}, **PLAIN, split={name: words})
     (split,) = source.splits.keys() - {"train"}
     assert labels(source, split) == {"images/3.png": "cat"}
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("rows", "message"),
     [
-        ("id,cat,dog\n1,1,1\n2,0,1\n3,1,0\n", "1 rows have a 1 in several columns of classes, such as line 2"),
-        ("id,cat,dog\n1,0,0\n2,0,1\n3,1,0\n", "1 rows without a label: labels.csv line 2"),
-        ("id,cat,dog\n1,.5,.5\n2,0,1\n3,1,0\n", "a column of 0 and 1 for each class"),
-        ("id,label\n1,cat|dog\n2,dog\n3,cat\n", r"1 labels of several classes; an image has one: 'cat\|dog'"),
+        (("1,1,1", "2,0,1", "3,1,0"), "1 rows with several labels: a 1 in several columns: l.csv line 2"),
+        (("1,0,0", "2,0,1", "3,1,0"), "1 rows without a 1 in any column: l.csv line 2"),
+        (("1,.5,.5", "2,0,1", "3,1,0"), "1 rows with other values than 0 and 1 in the columns of classes"),
     ],
-    ids=["two", "none", "probabilities", "in a text"],
-)  # fmt: skip
-def test_images_of_several_classes_or_none_are_refused(read, text, message):
+    ids=["several", "none", "probabilities"],
+)
+def test_columns_of_classes_have_one_1_in_each_row(read, rows, message):
     with pytest.raises(DataError, match=message):
-        read(IMAGES, {"labels.csv": text})
+        read(IMAGES, {"l.csv": "\n".join(("id,cat,dog", *rows))}, file="id", label=["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    "several",
+    ['["cat"]', '["cat", "dog"]', "['cat', 'dog']", '{"choices": ["cat", "dog"]}', "cat|dog", "cat/dog",
+     "cat, dog", "cat;dog", "cat dog", "cat+dog", "cat & dog", "cat and dog"],
+)  # fmt: skip
+def test_several_labels_of_an_image_are_refused_by_that_word(read, several):
+    rows = [("1.png", "cat"), ("2.png", "dog"), ("3.png", several)]
+    with pytest.raises(DataError, match="several labels"):
+        read(
+            IMAGES, {"l.jsonl": "".join(json.dumps(dict(zip(PLAIN, row, strict=True))) + "\n" for row in rows)}
+        )
+
+
+def test_classes_that_share_words_are_no_several_labels(read):
+    rows = [("1.png", "red car"), ("2.png", "blue car"), ("3.png", "red bus")]
+    assert read(IMAGES, {"labels.csv": table(rows=rows)}).classes == ("blue car", "red bus", "red car")
+
+
+@pytest.mark.parametrize("cell", ["nan", "None", "NA", "#N/A", "?", "-", "null", "", "n/a", "<NA>"])
+def test_a_cell_that_says_no_label_leaves_its_image_out_with_a_count(read, cell, caplog):
+    caplog.set_level("INFO")
+    rows = [*ROWS, ("4.png", cell), ("5.png", cell)]
+    source = read([*IMAGES, "images/4.png", "images/5.png"], {"labels.csv": table(rows=rows)})
+    assert labels(source) == EXPECTED
+    assert f"left out 2 unlabelled images, by their cells: {cell!r} 2" in caplog.text
+
+
+def test_a_class_that_is_called_none_is_kept_where_it_is_stated(read):
+    rows = [("1.png", "none"), ("2.png", "dog"), ("3.png", "x")]
+    source = read(IMAGES, {"labels.csv": table(rows=rows)}, **PLAIN, unlabelled=["x"])
+    assert labels(source) == {"images/1.png": "none", "images/2.png": "dog"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("0", "0.0"), ("01", "1"), ("True", "TRUE"), ("red fox", "red  fox"), ("red fox", "red\u00a0fox"),
+     ("1,5", "1.50"), ("caf\u00e9", "cafe\u0301"), ("dog", "dog\u200b")],
+)  # fmt: skip
+def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other):
+    rows = [("1.png", f'"{one}"'), ("2.png", f'"{other}"'), ("3.png", "bird")]
+    with pytest.raises(
+        DataError, match=r"one class or two\? .* \(1 images\) and .* \(1 images\) differ only in"
+    ):
+        read(IMAGES, {"labels.csv": table(rows=rows)})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +368,7 @@ def test_images_of_several_classes_or_none_are_refused(read, text, message):
     [
         (("images/train/1.png", "images/val/2.png"), {f"labels/train/{n}.txt": BOX for n in "12"}, "YOLO"),
         (("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, "YOLO"),
-        (("train/0.png", "train/1.png"), {f"train/{n}.txt": BOX for n in "01"}, "YOLO"),
+        (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, "YOLO"),
         (("JPEGImages/1.png",), {"Annotations/1.xml": "<a/>"}, "object detection"),
         (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, "objects, as in COCO"),
         (PETS, {}, "begin like 2 classes, 'Cat' to 'a_dog'; move the images"),
@@ -216,7 +386,6 @@ def test_what_gives_no_class_of_an_image_is_refused_with_the_way_to_write_it(rea
     ("names", "place"),
     [
         (("1.png", "2.png", "3.png"), "labels.csv"),
-        (("a/1.png", "b/2.png", "b/3.png"), "labels.tsv"),
         (("images/1.png", "images/2.png", "images/3.png"), "images/labels.csv"),
         (("part_1/1.png", "part_1/2.png", "part_2/3.png"), "annotations/labels.csv"),
     ],
@@ -238,14 +407,22 @@ def test_a_column_gives_the_split(read):
     }
 
 
-def test_the_names_of_tables_or_folders_give_the_split(read):
+def test_a_table_for_each_split_gives_the_splits(read):
     names = [f"{split}/{name}.png" for split in ("train", "test") for name in "12"]
     rows = [("1", "cat"), ("2", "dog")]
-    source = read(
-        names, {"train.csv": table(rows=rows), "test_labels.csv": table(rows=rows[::-1][:1] + rows[:1])}
-    )
+    contents = {"train.csv": table(rows=rows), "test_labels.csv": table(rows=[("2", "cat"), ("1", "cat")])}
+    source = read(names, contents, path={"train": "train.csv", "test": "test_labels.csv"}, **PLAIN)
     assert labels(source) == {"train/1.png": "cat", "train/2.png": "dog"}
-    assert labels(source, "test") == {"test/1.png": "cat", "test/2.png": "dog"}
+    assert labels(source, "test") == {"test/1.png": "cat", "test/2.png": "cat"}
+
+
+def test_a_row_for_another_split_than_its_folder_is_refused(read):
+    names = ("train/1.png", "train/2.png", "val/3.png")
+    rows = [(*row, "train") for row in ROWS]
+    with pytest.raises(
+        DataError, match=r"1 images in the folder of another split: labels.csv line 4: 'val/3.png'"
+    ):
+        read(names, {"labels.csv": table(("file", "label", "split"), rows)})
 
 
 def test_one_table_of_the_folders_of_splits_gives_their_labels(read):
@@ -255,11 +432,12 @@ def test_one_table_of_the_folders_of_splits_gives_their_labels(read):
     assert {split: len(labels(source, split)) for split in source.splits} == {"train": 2, "validation": 2}
 
 
-def test_numbers_are_classes_in_their_order_and_a_list_beside_the_table_names_them(read):
+def test_numbers_are_classes_in_their_order_and_a_list_that_is_named_names_them(read):
     rows = [("1.png", "10"), ("2.png", "2"), ("3.png", "2")]
-    assert read(IMAGES, {"labels.csv": table(rows=rows)}).classes == ("2", "10")
     names = "".join(f"{number}:class {number}\n" for number in range(11))
-    assert read(IMAGES, {"classes.txt": names}).classes == ("class 2", "class 10")
+    contents = {"labels.csv": table(rows=rows), "classes.txt": names}
+    assert read(IMAGES, contents).classes == ("2", "10")
+    assert read(IMAGES, contents, **PLAIN, classes="classes.txt").classes == ("class 2", "class 10")
 
 
 def test_further_columns_are_kept_with_the_examples(read):
@@ -268,14 +446,6 @@ def test_further_columns_are_kept_with_the_examples(read):
     part = source.splits["train"]
     assert source.columns == ("site", "age")
     assert dict(zip(part.names, part.further, strict=True))["images/2.png"] == ("site 2.png", "7")
-
-
-def test_a_table_that_means_the_folders_leaves_their_names(read):
-    names = ("cat/1.png", "dog/2.png", "cat/3.png")
-    rows = [("1.png", "0", "north"), ("2.png", "1", "south")]
-    source = read(names, {"labels.csv": table(("file", "label", "site"), rows)})
-    assert labels(source) == {"cat/1.png": "cat", "dog/2.png": "dog", "cat/3.png": "cat"}
-    assert set(source.splits["train"].further) == {("north",), ("south",), ("",)}
 
 
 @pytest.mark.parametrize(
@@ -292,13 +462,13 @@ def test_a_table_of_something_else_beside_class_folders_is_left_out(read, text):
     [
         (ROWS[:2], r"1 of 3 images have no row in 'labels\.csv' .*: 'images/3\.png'; add rows"),
         ((*ROWS, ("4.png", "cat"), ("5.png", "cat")), "2 rows whose file does not exist: .* line 5: '4.png'"),
-        ((*ROWS, ("1.png", "dog")), "1 images with two labels: .*'images/1.png' is 'dog' and 'cat'"),
-        ((*ROWS, ("1.png", " ")), "1 rows without a label: labels.csv line 5"),
+        ((*ROWS, ("1.png", "dog")), "1 images with several labels, .*'images/1.png' is 'dog' and 'cat'"),
+        ((*ROWS, ("1.png", " ")), "1 images with several labels, .*'images/1.png' is '' and 'cat'"),
         ((*ROWS, ("", "cat")), "1 rows without a file: labels.csv line 5"),
         ((*ROWS, ("1.png",)), "1 rows without 2 columns: labels.csv line 5"),
-        ((*ROWS, ("/etc/1.png", "cat")), "1 rows whose file is not named below the folder: .*'/etc/1.png'"),
-        ((*ROWS, ("../1.png", "cat")), "1 rows whose file is not named below the folder"),
-        ((*ROWS, ("C:\\1.png", "cat")), "1 rows whose file is not named below the folder"),
+        ((*ROWS, ("/etc/1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
+        ((*ROWS, ("../1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
+        ((*ROWS, ("C:\\1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
         ([(name, "cat") for name, _ in ROWS], "images of one class, 'cat'"),
     ],
 )  # fmt: skip
@@ -307,10 +477,11 @@ def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, mess
         read(IMAGES, {"labels.csv": table(rows=rows)})
 
 
-@pytest.mark.parametrize("text", [table(("file", "dx", "site"), [(*row, "x") for row in ROWS]), b"caf\xe9"])
-def test_folders_of_images_beside_a_table_that_gives_no_labels_are_refused(read, text):
-    with pytest.raises(DataError, match=r"'images', 'part_2' are named like .* not like classes.*labels\.csv"):
-        read(["part_2/1.png", *IMAGES], {"labels.csv": text})
+def test_folders_of_images_beside_a_table_are_no_classes(read):
+    names, text = ["part_2/1.png", "images/2.png", "images/3.png"], table(("file", "dx"))
+    with pytest.raises(DataError, match=r'(?s)no class folders, .*"file": "file", "label": "dx"'):
+        read(names, {"labels.csv": text})
+    assert set(read(names, {"labels.csv": text}, file="file", label="dx").classes) == {"cat", "dog"}
 
 
 def test_columns_without_a_name_or_with_the_same_are_kept_apart(read):
@@ -321,24 +492,33 @@ def test_columns_without_a_name_or_with_the_same_are_kept_apart(read):
 
 def test_a_name_that_several_files_have_is_refused(read):
     with pytest.raises(DataError, match=r"1 rows whose file is ambiguous: .*may be 'a/1.png', 'b/1.png'"):
-        read(("a/1.png", "b/1.png", "b/2.png"), {"labels.csv": table(rows=[("1", "x"), ("2", "y")])})
+        read(("a/1.png", "b/1.png", "b/2.png"), {"l.csv": table(rows=[("1", "x"), ("2", "y")])}, **PLAIN)
+
+
+def test_paths_below_the_table_and_below_the_folder_of_all_must_not_differ(read):
+    names = ("images/1.png", "images/2.png", "images/images/1.png", "images/images/2.png")
+    rows = [("images/1.png", "x"), ("images/2.png", "y")]
+    with pytest.raises(DataError, match="names other images below the table's folder"):
+        read((*names, "else/3.png"), {"images/l.csv": table(rows=rows)}, **PLAIN)
 
 
 @pytest.mark.parametrize("forms", [("NFD", "NFC"), ("NFC", "NFD")])
 def test_a_name_in_another_unicode_form_is_the_same_file(read, forms):
     file, value = (unicodedata.normalize(form, "é.png") for form in forms)
-    source = read([f"images/{file}", "images/2.png"], {"labels.csv": table(rows=[(value, "x"), ("2", "y")])})
+    source = read(
+        [f"images/{file}", "images/2.png"], {"labels.csv": table(rows=[(value, "x"), ("2.png", "y")])}
+    )
     assert labels(source) == {f"images/{file}": "x", "images/2.png": "y"}
 
 
 def test_a_name_in_the_same_case_is_preferred(tmp_path):
     images = {name: archives.Member(name, 0, 1) for name in ("a/1.PNG", "b/1.png")}
-    assert label_table.Images(images).of("1.png", "labels.csv", None) == ["b/1.png"]
+    assert Images(images).named(["1.png"], "labels.csv").files == [["b/1.png"]]
 
 
 def test_an_unknown_split_is_refused(read):
     rows = [(*row, "holdout") for row in ROWS]
-    with pytest.raises(DataError, match=r"3 rows whose split is none of train, .* line 2: 'holdout'"):
+    with pytest.raises(DataError, match=r"3 rows whose value in 'split' is not a split, .* line 2: 'holdout'"):
         read(IMAGES, {"labels.csv": table(("file", "label", "split"), rows)})
 
 
@@ -346,12 +526,11 @@ def test_an_unknown_split_is_refused(read):
     ("text", "message"),
     [
         (table().replace("cat", "café").encode("latin-1"), r"labels\.csv is not UTF-8: byte 0xe9 in line 2"),
-        (table(("image_id", "age", "dx"), [("1", "5", "a")]), "columns 'image_id', 'age', 'dx'; a table"),
-        (table(rows=[("a", "b")]), r"labels\.csv: none of the 1 files in it exists"),
+        (table(("image_id", "age", "dx"), [("1", "5", "a")]), "'labels.csv' has 'image_id', 'age', 'dx'"),
         ("", r"labels\.csv is empty"),
         (table() + '"x', r"labels\.csv line 5 is not CSV|1 rows without 2 columns|does not exist"),
     ],
-    ids=["encoding", "columns", "files", "empty", "an open quote"],
+    ids=["encoding", "columns", "empty", "an open quote"],
 )  # fmt: skip
 def test_a_table_that_gives_no_labels_is_named_where_they_are_missing(read, text, message):
     with pytest.raises(DataError, match=message):

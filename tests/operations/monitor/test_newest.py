@@ -85,7 +85,9 @@ def test_a_table_gives_the_labels_of_new_images(load: Any, tmp_path: Path, place
         if name == "old":
             archives.pack(folder, tmp_path / "old" / "images.tar")
     shutil.make_archive(str(folder), "zip", folder)
-    new = found(load(**{"dataset.name": "image_folder", "dataset.url": str(tmp_path / place)}), tmp_path)
+    table = {"path": "labels.csv", "file": 1, "label": 2, "split": None}
+    values = {"dataset.name": "image_folder", "dataset.url": str(tmp_path / place), "dataset.table": table}
+    new = found(load(**values), tmp_path)
     assert sorted(new.labels) == ["kind 4", "kind 5"]
 
 

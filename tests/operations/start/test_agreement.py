@@ -109,10 +109,6 @@ ACCEPTED = {
         f"0{number},{number % 2},{1 - number % 2}\n" for number in range(8)
     )),
     "lists of splits": tree("train", "val", train_txt="0" + "\n0".join(LINES), val_txt="1" + "\n1".join(LINES)),
-    "lists of splits beside class folders": tree(
-        "cat", "dog", our_test_txt="cat/03.png 0\ndog/13.png 1\n",
-        our_train_txt="".join(f"cat/0{image}.png 0\ndog/1{image}.png 1\n" for image in (0, 1, 2)),
-    ),
     "classes with and without masks": tree("with_mask", "without_mask"),
     "metadata.jsonl": tree("images", each=8, metadata_jsonl="".join(
         f'{{"file_name": "images/0{number}.png", "label": {number % 2}}}\n' for number in range(8)
@@ -177,6 +173,10 @@ REFUSED = {
     "folders of splits with a word before": tree("cars_train", "cars_test"),
     "folders of images of splits": tree("train_images", "test_images"),
     "images and masks": tree("images", "masks"),
+    "lists of splits beside class folders": tree(
+        "cat", "dog", our_test_txt="cat/03.png 0\ndog/13.png 1\n",
+        our_train_txt="".join(f"cat/0{image}.png 0\ndog/1{image}.png 1\n" for image in (0, 1, 2)),
+    ),
     "tasks of Label Studio": tree("images", each=8, export_json=(
         '[{"id": 1, "data": {"image": "/data/00.png"}, "annotations": []}]'
     )),

@@ -25,6 +25,7 @@ from perennial.base.config.fields import (
 )
 from perennial.base.config.networks import network_name
 from perennial.base.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
+from perennial.base.config.table import Table
 
 
 class DatasetConfig(Section):
@@ -38,6 +39,9 @@ class DatasetConfig(Section):
     url: SourceUrl | None = option(
         None,
         "changing source, used instead of path: s3://, gs:// or azure://, an https:// archive, or a path",
+    )
+    table: Table = option(
+        None, "image_folder: the table that gives labels or splits, by its columns; null: the class folders"
     )
     digests: Literal["pinned", "record"] = option(
         "pinned", "pinned: accept only known files; record: trust the first download, verify later ones"
@@ -73,6 +77,8 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"dataset.url is for dataset.name image_folder or tfrecord, got {self.name}; set it to null"
             )
+        if self.table is not None and self.name != "image_folder":
+            raise ValueError(f"dataset.table is for dataset.name image_folder, got {self.name}; set it to null")
         return self
 
 

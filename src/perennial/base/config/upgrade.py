@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
@@ -192,13 +193,21 @@ def set_values(text: str, values: Mapping[str, object]) -> Change:
             section = section.setdefault(part, {})
             if not isinstance(section, dict):
                 raise ConfigError(f"{key} is not a key; {key.rpartition('.')[0]} is not a section")
-        if isinstance(inner := section.get(path[-1]), dict):
+        if isinstance(inner := section.get(path[-1]), dict) and _is_section(path):
             raise ConfigError(f"{key} is a section; set its keys, such as {key}.{next(iter(inner), '...')}")
         section[path[-1]] = value
     check(new)
     return _with_values(
         text, {tuple(key.split(".")): (value, _written(value)) for key, value in values.items()}
     )
+
+
+def _is_section(path: Key) -> bool:
+    """Whether a key holds a section, and not a mapping as its value."""
+    section: type[BaseModel] | None = Config
+    for part in path:
+        section = inner_section(by_key(section).get(part)) if section else None
+    return section is not None
 
 
 def _with_values(text: str, wanted: Mapping[Key, tuple[object, str]]) -> Change:

@@ -1,7 +1,8 @@
 """The data sets: one file of facts and one reader each."""
 
+from perennial.base.config.data import DatasetConfig
 from perennial.base.config.fields import is_component
-from perennial.data.datasets import component
+from perennial.data.datasets import component, image_folder
 from perennial.data.datasets.cifar10 import CIFAR10
 from perennial.data.datasets.dataset import Dataset
 from perennial.data.datasets.digits import DIGITS
@@ -22,6 +23,15 @@ DATASETS: dict[str, Dataset] = {
     "image_folder": IMAGE_FOLDER,
     "tfrecord": TFRECORD,
 }
+
+
+def of(options: DatasetConfig) -> Dataset:
+    """The data set that the parameters describe.
+
+    Raises:
+        ConfigError: as `named`.
+    """
+    return named(options.name) if options.table is None else image_folder.with_table(options.table)
 
 
 def named(name: str) -> Dataset:

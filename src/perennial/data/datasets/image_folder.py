@@ -2,18 +2,30 @@
 
 import shutil
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
+from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
-from perennial.data.datasets.own import layout
+from perennial.data.datasets.own import layout, understood
 from perennial.data.datasets.readers import class_folders, labelled
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
 
 
-def collect(content: Path, raw: Path) -> None:
+def with_table(table: TableConfig) -> Dataset:
+    """Return the data set of a folder whose labels or splits a table gives."""
+    return Dataset(
+        read=partial(read, table=table),
+        collect=partial(collect, table=table),
+        assemble=partial(assemble, table=table),
+        decoded=True,
+    )
+
+
+def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
     """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
 
     An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
@@ -23,7 +35,7 @@ def collect(content: Path, raw: Path) -> None:
             inside an archive is detected when it is expanded.
     """
     if content.is_dir():
-        layout.of_folder(content)
+        understood.log_found(layout.of_folder(content, table)[0], content)
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")
@@ -31,18 +43,24 @@ def collect(content: Path, raw: Path) -> None:
         raise DataError(f"{content} does not exist; dataset.path names a folder of images or an archive of one")
 
 
-def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
-    """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
-    archives.pack_files(found, raw / "images.tar")
+def assemble(found: Iterable[tuple[str, Path]], raw: Path, table: TableConfig | None = None) -> None:
+    """Pack fetched images, given folder by folder, into the raw folder as `images.tar`.
+
+    Raises:
+        DataError: as `collect`.
+    """
+    archives.pack_files(found, tar := raw / "images.tar")
+    contents = layout.find(archives.contents(tar), partial(archives.content, tar), raw, table=table)
+    understood.log_found(contents, raw)
 
 
-def read(raw: Path) -> Source:
+def read(raw: Path, table: TableConfig | None = None) -> Source:
     """Read the images from the single plain tar file in the folder, and labelled ones from that beside it."""
     labels = raw / labelled.TAR
     tars = sorted(set(raw.glob("*.tar")) - {labels})
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
-    source = class_folders.read(tars[0])
+    source = class_folders.read(tars[0], table=table)
     return labelled.join(source, labels) if labels.exists() else source
 
 

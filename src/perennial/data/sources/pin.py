@@ -57,7 +57,7 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
         SourceChanged: the source differs from its pin, or changed during the read.
         DataError, PerennialError: as `pin`.
     """
-    url, dataset = config.dataset.url or "", datasets.named(config.dataset.name)
+    url, dataset = config.dataset.url or "", datasets.of(config.dataset)
     pinned = SourcePin.read()
     with listed(config, limits) as (listing, origin):
         _require_pinned(listing, pinned)

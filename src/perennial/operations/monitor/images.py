@@ -7,6 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from perennial.base import files
+from perennial.base.config.data import DatasetConfig
+from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, leftover
@@ -28,26 +30,26 @@ class LabelledImage(NamedTuple):
 
 
 def of_files(
-    dataset: str, found: Sequence[Named], scratch: Path, labels: Mapping[str, str] | None = None
+    dataset: DatasetConfig, found: Sequence[Named], scratch: Path, labels: Mapping[str, str] | None = None
 ) -> Iterator[LabelledImage]:
     """The images in files of a source, or in raw files of the download stage; `scratch` is an empty folder.
 
-    `labels`: of files by name, if a table of the source gives them.
+    `labels`: of files by name, if class folders or a table of the source give them.
 
     Raises:
         DataError: an archive or TFRecord file is damaged.
     """
-    if dataset == "tfrecord":
+    if dataset.name == "tfrecord":
         yield from _of_tfrecords(found, scratch)
         return
     for number, (name, file) in enumerate(found):
-        if is_document(name):
+        if is_document(name) or (labels and name not in labels):
             continue
         if "/" in name or not name.lower().endswith(ARCHIVES):
             yield LabelledImage(name, (labels or {}).get(name) or _label(name), file.read_bytes())
         else:
             archives.expand(file, tar := scratch / f"{number}.tar")
-            yield from _of_tar(tar)
+            yield from _of_tar(tar, dataset.table)
 
 
 def is_document(name: str) -> bool:
@@ -66,32 +68,34 @@ def raw_name(dataset: str, name: str) -> str:
 
 
 def _label(name: str) -> str:
-    """The folder of an image, which names its class, since class folders have no subfolders."""
+    """The folder of an image, which names its class where the folders of all images are no class folders."""
     return PurePosixPath(name).parent.name
 
 
 def is_table(name: str) -> bool:
     """Whether a file of a source may be a table of labels, or a list of the classes in one."""
-    tables = (*table_rows.TABLES, *table_rows.LISTS)
-    return name.lower().endswith(tables) or class_lists.is_class_list(PurePosixPath(name).name)
+    return table_rows.is_table(name) or class_lists.is_class_list(PurePosixPath(name).name)
 
 
-def labels_of_table(members: Iterable[Member], read: table_rows.Read, where: Path) -> dict[str, str]:
-    """The labels of images by name, if a table among the files gives them."""
+def labels_of(
+    members: Iterable[Member], read: table_rows.Read, where: Path, table: TableConfig | None
+) -> dict[str, str]:
+    """The labels of images by name, from class folders or a table; none if neither gives them."""
     try:
-        found = layout.find(members, read, where)
+        found = layout.find(members, read, where, table=table)
     except DataError:
+        if table is not None:
+            raise
         return {}
-    items = chain.from_iterable(found.splits.values()) if found.table else ()
-    return {item.member.name: found.classes[item.label] for item in items}
+    return {item.member.name: found.classes[item.label] for item in chain.from_iterable(found.splits.values())}
 
 
-def _of_tar(tar: Path) -> Iterator[LabelledImage]:
+def _of_tar(tar: Path, table: TableConfig | None) -> Iterator[LabelledImage]:
     members = [each for each in archives.contents(tar) if not each.folder and not leftover(each.name)]
-    labels = labels_of_table(members, partial(archives.content, tar), tar)
+    labels = labels_of(members, partial(archives.content, tar), tar, table)
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
         for member in members:
-            if not is_document(member.name):
+            if not is_document(member.name) and (not labels or member.name in labels):
                 stream.seek(member.offset)
                 yield LabelledImage(
                     member.name, labels.get(member.name) or _label(member.name), stream.read(member.size)

@@ -95,7 +95,7 @@ def note(config: Config, raw: Path, file: Path) -> None:
         database.executescript(TABLES)
         database.execute("BEGIN")
         _insert_files(database, ((name, path.stat().st_size) for name, path in found))
-        for image in images.of_files(config.dataset.name, found, scratch):
+        for image in images.of_files(config.dataset, found, scratch):
             _insert_image(database, image)
         database.execute("COMMIT")
     finally:
@@ -153,7 +153,7 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
         for number, part in enumerate(parts):
             (scratch := folder / str(number)).mkdir()
             fetched = _fetch(config, listing, origin, part)
-            for image in images.of_files(config.dataset.name, fetched, scratch, labels):
+            for image in images.of_files(config.dataset, fetched, scratch, labels):
                 digest = hashlib.sha256(image.content).digest()
                 if digest not in seen and not known.has_image(image.content):
                     seen.add(digest)
@@ -164,13 +164,13 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
 
 
 def _labels(config: Config, listing: Listing, origin: Origin) -> dict[str, str]:
-    """The labels of objects by name, if a table in the source gives them."""
+    """The labels of objects by name."""
     tables = [each for each in chain.from_iterable(listing.pages()) if images.is_table(each.name)]
-    if not tables:
-        return {}
     fetched = dict(_fetch(config, listing, origin, tables))
     members = [Member(each.name, 0, each.size) for each in chain.from_iterable(listing.pages())]
-    return images.labels_of_table(members, lambda table: fetched[table.name].read_bytes(), Path(listing.url))
+    return images.labels_of(
+        members, lambda each: fetched[each.name].read_bytes(), Path(listing.url), config.dataset.table
+    )
 
 
 def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[list[Listed], list[Listed]]:

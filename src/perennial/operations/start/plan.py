@@ -27,8 +27,8 @@ UNBALANCED = 3  # largest class divided by the smallest
 CACHE_SHARE = 4  # one part in 4 of the memory caches images
 # Keys that only some image sets need; without a choice they get their defaults.
 OPTIONAL = (
-    "dataset.url", "dataset.max_side", "dataset.digests", "dataset.layout", "dataset.test_fraction",
-    "dataset.validation_fraction",
+    "dataset.url", "dataset.table", "dataset.max_side", "dataset.digests", "dataset.layout",
+    "dataset.test_fraction", "dataset.validation_fraction",
     "validate.severity.duplicate_across_splits", "preprocessing.grayscale", "train.max_steps",
     "train.trainable", "train.head.steps", "train.head.learning_rate", "train.class_weights",
     "train.stop_metric",
@@ -68,6 +68,7 @@ def choose(
             "dataset.name", "image_folder", "labels in a table" if survey.table else "a folder for each class"
         ),
         Choice("dataset.path", path, _where(survey, path)),
+        *_table(survey),
         *_splits(split),
         *_damage(survey),
         *_size(survey, image_size or net.size),
@@ -127,6 +128,12 @@ def _minutes(net: ChosenNetwork, survey: Survey, machine: Machine, train: int) -
 def _keeps_features(net: ChosenNetwork, machine: Machine, train: int) -> bool:
     """Whether each image passes the frozen layers only once, unaugmented; on a GPU, augmentation is cheap."""
     return net.pretrained and train <= FEW and not machine.gpus
+
+
+def _table(survey: Survey) -> Iterator[Choice]:
+    if survey.block is not None:
+        why = "the only reading that fits all rows" if survey.chosen else "as you named it"
+        yield Choice("dataset.table", survey.block, why)
 
 
 def _where(survey: Survey, path: str) -> str:

@@ -4,8 +4,8 @@ No user's change to an existing params.yaml is lost.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from perennial.data.sources import pin, previous, published_weights, weights
 from perennial.operations.start import machine, plan, survey
 from perennial.operations.start.machine import Machine
 from perennial.operations.start.plan import OPTIONAL, Choice
+from perennial.operations.start.proposals import Named
 from perennial.operations.start.survey import Survey
 
+NAME_IT = "name the table and its columns with --table, --file-column, --label-column and --split-column"
 QUICK = TransferLimits(connect_s=5, stall_s=10, total_s=600, tries=1)  # a laptop may have no network
 
 
@@ -55,16 +57,30 @@ class Started:
         }
 
 
-def start(folder: Path, params: Path, values: Mapping[str, Any], *, force: bool) -> Started:
+def start(
+    folder: Path,
+    params: Path,
+    values: Mapping[str, Any],
+    *,
+    force: bool,
+    named: Named = survey.NOTHING,
+    confirm: Callable[[Survey], bool] = lambda _: True,
+) -> Started:
     """Write parameters that fit the images in a folder or archive, and pin the inputs of the stages.
 
+    named: a table and columns. confirm: whether a person accepts a reading of a table that nobody named.
+
     Raises:
-        ConfigError: params.yaml has uncommitted changes, or a value is invalid.
-        DataError: the folder has no folder for each class; nothing was written.
+        ConfigError: params.yaml has uncommitted changes, a value is invalid, or the reading was not accepted.
+        DataError: the folder gives no labels, or not clearly; nothing was written.
     """
     work = _work(params)
     _require_replaceable(params, work, force=force)
-    found, here = survey.look(folder, work), machine.this()
+    if "dataset.table" in values:
+        named = replace(named, whole=values["dataset.table"])
+    found, here = survey.look(folder, work, named), machine.this()
+    if found.chosen and not confirm(found):
+        raise ConfigError(f"nothing was written; {NAME_IT}")
     path, missing = str(survey.relative(folder)), None
     size = values.get("preprocessing.image_size")
     choose = partial(plan.choose, found, here, path, image_size=size if isinstance(size, int) else None)

@@ -6,22 +6,26 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median_low
+from typing import Any
 
 from perennial.base.choices import Split
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member
-from perennial.data.datasets.own import layout
+from perennial.data.datasets.own import table_rows, understood
 from perennial.data.datasets.own.folders import Layout
 from perennial.data.datasets.own.table_rows import Read
 from perennial.data.images import BadImage, Image, Refused, accept
 from perennial.data.images.header import header
+from perennial.operations.start import proposals
+from perennial.operations.start.proposals import Named
 
+NOTHING = Named()
 SAMPLE = 400  # images that are read; only those that convert would encode again are decoded
 SHOWN = 5  # classes in a message
 HASHED_BYTES = 2 << 30  # larger folders are not searched for equal files
@@ -51,6 +55,10 @@ class Survey:
     copies: int  # files with the content of another file; 0 if they were not compared
     table: str | None = None  # the files that give the labels, if folders do not
     left_out: Sequence[str] = ()  # files beside the images
+    block: Mapping[str, Any] | None = None  # the value of dataset.table
+    chosen: bool = False  # whether it was chosen among columns that nobody named
+    examples: Sequence[Mapping[str, str]] = ()  # five images with their class and split
+    understood: Sequence[str] = ()  # the same in lines
 
     @property
     def images(self) -> int:
@@ -63,32 +71,35 @@ class Survey:
         each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
         low, middle, high = self.sides
         sizes = f"{low} px" if low == high else f"{low} to {high} px (median {middle})"
-        splits = ", ".join(f"{name} {count:,}" for name, count in self.per_split.items())
         return (
             f"{self.images:,} images in {len(self.per_class)} classes, {each} in each; "
             f"{', '.join(self.formats)}; shorter side {sizes}"
-            + (f"; splits: {splits}" if self.split_folders else "")
-            + (f"; labels from {self.table}" if self.table else "")
             + (f"; {len(self.unreadable):,} cannot be used" if self.unreadable else "")
-            + (f"; left out: {listed(map(repr, self.left_out), SHOWN)}" if self.left_out else "")
         )
 
 
-def look(path: Path, scratch: Path) -> Survey:
+def look(path: Path, scratch: Path, named: Named = NOTHING) -> Survey:
     """Survey a folder of images or an archive of one, which is temporarily unpacked in `scratch`.
 
     Raises:
-        ConfigError: the path does not exist.
-        DataError: it has no folder for each class, or no image can be read.
+        ConfigError: the path does not exist, or the options do not fit its tables.
+        DataError: it has neither a folder for each class nor a table of labels that can be read in one way, or
+            no image can be read.
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
+    names: list[str] = []
     try:
-        with _opened(path, scratch) as (found, read):
+        with _opened(path, scratch) as (members, read):
+            names += [each.name for each in members]
+            table, found, chosen = proposals.choose(members, read, path, named)
             survey = _survey(path, found, read)
             _require_enough(path, found, read)
-            return survey
+            block = None if table is None else table.block
+            return replace(survey, block=block, chosen=chosen and table is not None)
     except DataError as error:
+        if any(map(table_rows.is_table, names)):
+            raise DataError(f"{error}; nothing was written") from error
         folder = path if path.is_dir() else "FOLDER"
         raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
 
@@ -119,17 +130,16 @@ def _is_usable(content: bytes) -> bool:
 
 
 @contextmanager
-def _opened(path: Path, scratch: Path) -> Iterator[tuple[Layout, Read]]:
-    """Yield the layout, and a function that reads a file."""
+def _opened(path: Path, scratch: Path) -> Iterator[tuple[Sequence[Member], Read]]:
+    """Yield the members, and a function that reads a file."""
     if path.is_dir():
-        yield layout.of_folder(path)
+        yield archives.folder_contents(path), lambda member: (path / member.name).read_bytes()
         return
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch, prefix="start-") as folder:
         tar = Path(folder) / "images.tar"
         archives.expand(path, tar)
-        read = partial(archives.content, tar)
-        yield layout.find(archives.contents(tar), read, path), read
+        yield archives.contents(tar), partial(archives.content, tar)
 
 
 def _survey(path: Path, classes: Layout, read: Read) -> Survey:
@@ -161,6 +171,8 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
         per_split={split: len(part) for split, part in classes.splits.items()},
         split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "",
         table=classes.table,
+        examples=understood.examples(classes),
+        understood=understood.lines(classes),
         left_out=classes.left_out,
         bytes=total,
         formats=dict(formats.most_common()),

@@ -9,6 +9,7 @@ allowed, and documents beside the images are left out.
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,8 +56,10 @@ class Layout(NamedTuple):
     splits: dict[Split, list[Item]]
     folders: dict[Split, str]  # of each split, as a prefix of its names in messages
     left_out: list[str]  # documents
-    table: str | None = None  # the files that give the labels, if folders do not
+    table: str | None = None  # the files that give labels or splits, if folders do not
     columns: tuple[str, ...] = ()  # further columns of the tables
+    unused: tuple[str, ...] = ()  # tables beside class folders, which give nothing
+    unlabelled: Mapping[str, int] = {}  # images left out by the cell that says that they have no label
 
 
 def of_folders(tree: Tree, where: Path) -> Layout:

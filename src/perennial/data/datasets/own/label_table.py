@@ -1,162 +1,214 @@
-"""Tables of labels, with a file, its label and further columns, as spreadsheets and other programs write them.
+"""The rows of the tables that dataset.table names: the image, the label and the split of each.
 
-    labels.csv beside the images or beside images/    file,label[,split][,further columns]
-                                                      file,cat,dog with one 1 in each row
-    train.csv beside train/, val.txt beside val/      the name of the table gives the split
-
-A file is named below the table, below the folder of all, or alone; also without its ending, or below a folder
-elsewhere that is the same for all files.
+A cell that says that there is no label leaves its image out, with a count. What is not one label of one image
+is refused with its rows.
 """
 
 import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from perennial.base.choices import SPLIT_WORDS, Split, split_named
+from perennial.base.choices import Split
+from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError, listed
-from perennial.data.archives import Member
 from perennial.data.datasets.own import table_columns, table_rows
-from perennial.data.datasets.own.class_lists import class_name, is_class_list
-from perennial.data.datasets.own.table_columns import Images, Table, split_of_name
-from perennial.data.datasets.own.table_rows import LISTS, TABLES, Read, Rows
+from perennial.data.datasets.own.class_lists import class_name
+from perennial.data.datasets.own.folders import Tree
+from perennial.data.datasets.own.image_names import Images, folder_split
+from perennial.data.datasets.own.table_columns import Table
+from perennial.data.datasets.own.table_rows import Read
 
 log = logging.getLogger(__name__)
-MOST_LISTS = 20  # texts of a folder that may be tables; a folder of more has one for each image
 SHOWN = 3
-PROGRAMS = ("COCO", "Label Studio")  # whose documents are no tables, and are named
+UNLABELLED = ("nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-")
+STRONG, WEAK = r"[|;]", r"[|;,/+&]|\s+and\s+|\s"  # what separates several labels, surely and perhaps
+REMEDY = "Correct the table, or move it away."
+Wrong = dict[str, list[str]]  # rows by what is wrong with them
 
 
 class Labelled(NamedTuple):
     """An image of a table."""
 
-    name: str  # in the tree
-    label: str
-    split: Split
+    label: str | None  # none: the folders give it
+    split: Split | None
     further: tuple[str, ...]  # values of the further columns
+    place: str  # of the row
 
 
-def candidates(tree: Mapping[str, Member]) -> list[str]:
-    """Return the names that a table of labels may have, in order; of texts, those of folders with few."""
-    found = [
-        name
-        for name, member in tree.items()
-        if name.lower().endswith((*TABLES, *LISTS))
-        and not member.folder
-        and name.count("/") <= 1
-        and "submission" not in name.lower()
-    ]
-    lists = Counter(name.rpartition("/")[0] for name in found if is_list(name))
-    return sorted(name for name in found if not is_list(name) or lists[name.rpartition("/")[0]] <= MOST_LISTS)
+class Labels(NamedTuple):
+    """What tables say of images."""
+
+    images: dict[str, Labelled]  # by their names in the tree
+    unlabelled: dict[str, list[str]]  # images by the cell that says that they have no label
+    columns: tuple[str, ...]  # further columns
+    described: str  # the tables, for a message
 
 
-def is_list(name: str) -> bool:
-    """Whether a name is that of a text that may hold labels or anything else."""
-    return name.lower().endswith(LISTS)
-
-
-def find(
-    names: Sequence[str], tree: Mapping[str, Member], images: Mapping[str, Member], read: Read
-) -> tuple[list[Table], list[str]]:
-    """Find the tables that give labels of images, and why others do not; texts without images are no tables."""
-    tables, problems = list[Table](), list[str]()
-    index = Images(images)
-    for name in names:
-        rows: Rows = []
-        try:
-            rows = table_rows.read(name, tree[name], read)
-            ids = is_class_list(name.rpartition("/")[2]) and rows[0][0] > 0  # else its columns have names
-            tables.append(table_columns.table_of(name, rows, index, whole=ids))
-        except DataError as error:
-            told = any(program in str(error) for program in PROGRAMS)
-            if not is_list(name) or table_columns.mentions_images(rows, index) or told:
-                problems.append(str(error))
-    return tables, problems
-
-
-def labelled(images: Mapping[str, Member], tables: Sequence[Table], where: Path) -> dict[str, Labelled]:
-    """Return the rows of all tables by the file that they name.
+def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: object) -> Labels:
+    """Read the tables of dataset.table.
 
     Raises:
-        DataError: rows name no file, several or one outside, contradict each other, or lack a label.
+        DataError: a table or a column is missing; or rows name no image or several, or an image has several
+            labels or splits.
     """
+    found, unlabelled = dict[str, Labelled](), defaultdict[str, list[str]](list)
     wrong, index = defaultdict[str, list[str]](list), Images(images)
-    found, repeated = dict[str, Labelled](), 0
-    splits: dict[str, Split | None] = {}
-    columns = further_columns(tables)
-    for table in tables:
-        for place, row, name in _rows(table, index, wrong):
-            label = class_name(row[table.label].strip())
-            split = _split(table, row, name)
-            if not label:
-                wrong["rows without a label"].append(place)
-            elif table.split is not None and split is None:
-                wrong[f"rows whose split is none of {', '.join(SPLIT_WORDS)}"].append(
-                    f"{place}: {row[table.split]!r}"
-                )
-            elif (other := found.get(name)) and other.label != label:
-                wrong["images with two labels"].append(f"{place}: {name!r} is {label!r} and {other.label!r}")
-            elif other and splits[name] != split:
-                wrong["images in two splits"].append(f"{place}: {name!r}")
-            else:
-                repeated += other is not None
-                values = {table.columns[number]: row[number].strip() for number in table.further}
-                further = tuple(values.get(column, "") for column in columns)
-                found[name] = Labelled(name, label, split or "train", further)
-                splits[name] = split
-    wrong["labels of several classes; an image has one"] += _of_several_classes(found)
-    if any(splits.values()):
-        wrong["images of no split, though others have one"] += [
-            repr(name) for name, split in splits.items() if split is None
-        ]
+    tables = [_table(table, path, split, tree, content, where) for split, path in table.paths.items()]
+    columns = tuple(dict.fromkeys(each.columns[number] for each in tables for number in each.further))
+    empty = {word.casefold() for word in (UNLABELLED if table.unlabelled is None else table.unlabelled)} | {""}
+    repeated = 0
+    for each in tables:
+        for name, new in _rows(each, index, columns, wrong):
+            cell = new.label
+            if cell is not None and cell.casefold() in empty:
+                new = new._replace(label="")  # noqa: PLW2901 - what is left of the row
+            before = found.setdefault(name, new)
+            if before is new and new.label == "":
+                unlabelled[cell or ""].append(name)
+            elif before.label != new.label:
+                kind = "images with several labels, each in a row of its own"
+                wrong[kind].append(f"{new.place}: {name!r} is {new.label!r} and {before.label!r}")
+            elif before.split != new.split:
+                wrong["images in two splits"].append(f"{new.place}: {name!r}")
+            repeated += before is not new
+    _note_splits(found, wrong)
+    _note_several(found, wrong)
     if any(wrong.values()):
         kinds = "".join(
-            f"\n  {len(each)} {kind}: {listed(each, SHOWN)}" for kind, each in wrong.items() if each
+            f"\n  {len(rows)} {kind}: {listed(rows, SHOWN)}" for kind, rows in wrong.items() if rows
         )
-        raise DataError(f"{where}: the labels cannot be used:{kinds}\nCorrect the table, or move it away.")
+        raise DataError(f"{where}: the labels cannot be used:{kinds}\n{REMEDY}")
     if repeated:
         log.warning("%s: %d rows of the tables repeat others", where, repeated)
+    described = " and ".join(each.described() for each in tables)
+    if missing := sorted(images.keys() - found.keys()):
+        shown = listed(map(repr, missing), SHOWN)
+        raise DataError(
+            f"{where}: {len(missing)} of {len(images)} images have no row in {described}: {shown}; add rows, "
+            "or move these images away"
+        )
+    left = {name: each for name, each in found.items() if each.label != ""}
+    return Labels(left, dict(unlabelled), columns, described)
+
+
+def _table(
+    table: TableConfig, path: str, split: Split | None, tree: Tree, content: Read, where: object
+) -> Table:
+    """One of the tables, with the columns that are named."""
+    names = {member.name: name for name, member in tree.items() if not member.folder}
+    if path not in names:
+        known = listed([repr(each) for each in sorted(names) if table_rows.is_table(each)], SHOWN)
+        raise DataError(f"{where}: dataset.table.path is {path!r}, but the tables are {known or 'none'}")
+    return table_columns.of(table, path, table_rows.read(path, tree[names[path]], content), split)
+
+
+def _note_splits(found: Mapping[str, Labelled], wrong: Wrong) -> None:
+    """Note images whose row and folder say different splits."""
+    if len({folder_split(name) for name in found}) > 1:
+        wrong["images in the folder of another split"] += [
+            f"{each.place}: {name!r} is for {each.split}"
+            for name, each in found.items()
+            if folder_split(name) not in {None, each.split}
+        ]
+
+
+def _rows(table: Table, index: Images, columns: Sequence[str], wrong: Wrong) -> Iterator[tuple[str, Labelled]]:
+    """Yield the image and the content of each row that names exactly one; collect the others."""
+    width = len(table.columns)
+    whole = [(line, row) for line, row in table.rows if len(row) == width]
+    short = [f"{table.name} line {line}" for line, row in table.rows if len(row) != width]
+    wrong[f"rows without {width} columns"] += short
+    splits = [table.split_of(row) for _, row in whole]
+    named = index.named([row[table.file] for _, row in whole], table.name, splits)
+    if named.ambiguous:
+        raise DataError(
+            f"{table.name}: {table.columns[table.file]!r} names other images below the table's folder than "
+            "below the folder of all; write paths below the folder of all"
+        )
+    if named.root:
+        log.info("%s: all files are below %r, which is left out", table.name, named.root)
+    for (line, row), files, split in zip(whole, named.files, splits, strict=True):
+        place = f"{table.name} line {line}"
+        if _is_wrong(table, row, files, split, place, wrong):
+            continue
+        values = {table.columns[number]: row[number].strip() for number in table.further}
+        label = _label(table, row, place, wrong) if table.label else None
+        further = tuple(values.get(column, "") for column in columns)
+        yield files[0], Labelled(label, split or folder_split(files[0]), further, place)
+
+
+def _is_wrong(
+    table: Table, row: Sequence[str], files: Sequence[str], split: Split | None, place: str, wrong: Wrong
+) -> bool:
+    """Note why a row names no image or split."""
+    value = row[table.file].strip()
+    if not value:
+        wrong["rows without a file"].append(place)
+    elif not files:
+        wrong["rows whose file does not exist"].append(f"{place}: {value!r}")
+    elif len(files) > 1:
+        meant = listed(map(repr, files), SHOWN)
+        wrong["rows whose file is ambiguous"].append(f"{place}: {value!r} may be {meant}")
+    elif table.split is not None and split is None:
+        meant = (
+            f"one of {', '.join(table.words)}" if table.words else f"a split, such as {table_columns.words()}"
+        )
+        column = table.columns[table.split]
+        stated = f"say what it means in dataset.table, as in split: {{{column}: {{VALUE: test}}}}"
+        wrong[f"rows whose value in {column!r} is not {meant}; {stated}"].append(
+            f"{place}: {row[table.split]!r}"
+        )
+    else:
+        return False
+    return True
+
+
+def _label(table: Table, row: Sequence[str], place: str, wrong: Wrong) -> str:
+    """The label of a row; of columns of 0 and 1, the name of the column with the 1."""
+    if len(table.label) == 1:
+        return class_name(row[table.label[0]].strip())
+    values = [row[number].strip() for number in table.label]
+    if not all(map(table_rows.is_bit, values)):
+        wrong["rows with other values than 0 and 1 in the columns of classes"].append(place)
+        return "-"
+    chosen = [table.columns[number] for number, value in zip(table.label, values, strict=True) if float(value)]
+    if len(chosen) != 1:
+        kind = (
+            "rows with several labels: a 1 in several columns" if chosen else "rows without a 1 in any column"
+        )
+        wrong[kind].append(place)
+    return class_name(chosen[0]) if chosen else "-"
+
+
+def _note_several(found: Mapping[str, Labelled], wrong: Wrong) -> None:
+    """Note labels that hold several ones."""
+    counts = Counter(each.label for each in found.values() if each.label)
+    for several in several_labels(counts):
+        first = next(each for each in found.values() if each.label == several)
+        rows = f"{first.place}: {several!r} ({counts[several]} rows)"
+        wrong["values with several labels an image, but an image has one"].append(rows)
+    for name, each in found.items():
+        if re.fullmatch(r"\{[^\[]*\}", each.label or ""):
+            wrong["values that are objects, not names of classes"].append(
+                f"{each.place}: {name!r} is {each.label!r}"
+            )
+
+
+def several_labels(labels: Mapping[str, int]) -> list[str]:
+    """Those values that hold several labels: lists, objects, and texts whose parts are labels, too."""
+    parts = {label: _parts(label, STRONG) for label in labels}
+    known = Counter(part for each in parts.values() for part in each)
+    found = []
+    for label in labels:
+        weak = _parts(label, WEAK)
+        structured = re.fullmatch(r"\[.*\]|\{.*\[.*\}", label, re.DOTALL) is not None
+        strong = len(parts[label]) > 1 and all(known[part] > 1 for part in parts[label])
+        if structured or strong or (len(weak) > 1 and all(part in labels for part in weak)):
+            found.append(label)
     return found
 
 
-def _of_several_classes(found: Mapping[str, Labelled]) -> list[str]:
-    """Return labels such as `cat|dog` whose parts are labels, too."""
-    labels = {each.label for each in found.values()}
-    parts = {label: {part.strip() for part in re.split(r"[|;,]", label)} for label in sorted(labels)}
-    return [repr(label) for label, each in parts.items() if len(each) > 1 and each <= labels]
-
-
-def further_columns(tables: Sequence[Table]) -> tuple[str, ...]:
-    """Return the further columns of all tables, each once."""
-    return tuple(dict.fromkeys(table.columns[number] for table in tables for number in table.further))
-
-
-def _rows(table: Table, index: Images, wrong: dict[str, list[str]]) -> Iterator[tuple[str, Sequence[str], str]]:
-    """Yield the place, the values and the file of each row that names exactly one; collect the others."""
-    named = split_of_name(table.name)
-    for line, row in table.rows:
-        place = f"{table.name} line {line}"
-        if len(row) != len(table.columns):
-            wrong[f"rows without {len(table.columns)} columns"].append(place)
-            continue
-        value = row[table.file].strip()
-        if not value:
-            wrong["rows without a file"].append(place)
-        elif re.match(r"[/\\]|[A-Za-z]:", value) or ".." in re.split(r"[/\\]", value):
-            wrong["rows whose file is not named below the folder"].append(f"{place}: {value!r}")
-        elif len(files := index.of(value, table.name, named)) == 1:
-            yield place, row, files[0]
-        elif files:
-            meant = listed(map(repr, files), SHOWN)
-            wrong["rows whose file is ambiguous"].append(f"{place}: {value!r} may be {meant}")
-        else:
-            wrong["rows whose file does not exist"].append(f"{place}: {value!r}")
-
-
-def _split(table: Table, row: Sequence[str], name: str) -> Split | None:
-    """Return the split of a row: by its column, else by the table's name or the file's folder."""
-    if table.split is not None:
-        return split_named(row[table.split])
-    return split_of_name(table.name) or split_named(name.partition("/")[0])
+def _parts(label: str, separator: str) -> set[str]:
+    return {part.strip() for part in re.split(separator, label) if part.strip()}

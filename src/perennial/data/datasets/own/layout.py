@@ -2,87 +2,110 @@
 
     <class>/<image>                          or
     <split>/<class>/<image>                  or
-    images and a table of labels, see `label_table`
+    images and the table of labels that dataset.table names, see `label_table`
 
-Single folders around all of it are allowed. Documents beside the images are left out by name, and leftovers of
+Without dataset.table, class folders decide. Where there are none, one table with the columns `file` and `label`
+does. Single folders around all are allowed. Documents beside the images are left out by name. Leftovers of
 desktops and tools are ignored; other files and hidden ones are errors. The content of a file in a class folder,
 never its name, determines whether it is an image.
 """
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from perennial.base.choices import SPLITS, Split
-from perennial.base.errors import DataError, listed
+from perennial.base.config.table import TableConfig
+from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
-from perennial.data.datasets.own import folders, label_table
-from perennial.data.datasets.own.class_lists import class_name, in_order, is_class_list, names_of
+from perennial.data.datasets.own import folders, label_table, side_tables
+from perennial.data.datasets.own.class_lists import class_name, in_order, names_of
 from perennial.data.datasets.own.documents import hints, is_document
 from perennial.data.datasets.own.folders import Item, Layout, Tree
-from perennial.data.datasets.own.label_table import Labelled
-from perennial.data.datasets.own.names import CONTAINER, SHOWN, require_classes, some
-from perennial.data.datasets.own.table_columns import Table
+from perennial.data.datasets.own.label_table import Labelled, Labels
+from perennial.data.datasets.own.names import CONTAINER, require_classes, some
+from perennial.data.datasets.own.side_tables import SideTables
 from perennial.data.datasets.own.table_rows import Read
 
-log = logging.getLogger(__name__)
 
-
-def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str, ...] = ()) -> Layout:
-    """Find the classes and splits in files and folders; if classes are given, there must be exactly those.
+def find(
+    members: Iterable[Member],
+    read: Read,
+    where: Path,
+    classes: tuple[str, ...] = (),
+    table: TableConfig | None = None,
+) -> Layout:
+    """Find the classes and splits of images; if classes are given, the folders must be exactly those.
 
     Raises:
-        DataError: the folders are not class folders, and no table has the labels.
+        DataError: there are neither class folders nor a table that gives the labels, or two sources contradict
+            each other.
     """
-    tree = {member.name: member for member in without_leftovers(members, where)}
-    if lost := [name for name in tree if hidden(name)]:
-        raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
-    tree, documents = folders.without_documents(tree)
-    whole = tree | documents if documents else tree
-    candidates = [] if classes else label_table.candidates(whole)
-    images = {n: each for n, each in tree.items() if candidates and not each.folder and not is_document(n)}
-    tables, problems = label_table.find(candidates, whole, images, read)
-    if (
-        tables
-        and all(label_table.is_list(table.name) for table in tables)
-        and _contradict(tree, images, tables, where)
-    ):
-        problems += [f"{table.name} has other labels or splits" for table in tables]
-    elif tables:
-        return _of_tables(tree, documents, images, tables, read, where)
+    there = contents(members, where)
+    if classes:
+        return _of_classes(there, where, classes)
+    if table is not None:
+        return _of_table(table, there, read, where)
+    beside = there.side_tables(read)
     try:
-        found = folders.of_folders(tree, where)
+        found = class_folders(there, beside, where)
     except DataError as error:
-        files = [name for name, member in whole.items() if not member.folder]
-        texts = [name for name in files if is_document(name)]
-        meant = hints(set(files).difference(texts), texts)
-        raise DataError("; ".join((str(error), *problems, *meant))) from error
-    found.left_out.extend(documents)
-    if nested := [item.name for part in found.splits.values() for item in part if item.name.count("/") > 1]:
-        log.info("%s: %d images in folders below their class folder: %s", where, len(nested), some(nested))
-    if problems and all(map(CONTAINER.fullmatch, found.classes)):
-        raise DataError(
-            f"{where}: {some(found.classes)} are not named like classes, and {'; '.join(problems)}; mend the "
-            "table, or rename the folders if they are classes"
-        )
-    for problem in problems:
-        log.warning("%s: the folders give the labels; %s", where, problem)
-    if classes and found.classes != in_order(classes):
-        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(in_order(classes))}")
+        if len(plain := beside.plain()) != 1:
+            raise _refused(error, beside, there.whole, where) from error
+        found = _of_table(plain[0], there, read, where)
+    beside.require_agreement(found, {member: name for name, member in there.tree.items()}, where)
+    unused = tuple(name for name in beside.names() if found.table is None or name in found.left_out)
+    left = {*found.left_out, *there.documents}.difference(unused)
+    return found._replace(left_out=sorted(left), unused=unused)
+
+
+class Contents(NamedTuple):
+    """Files and folders below those around all."""
+
+    tree: Tree
+    documents: Tree  # in folders that hold nothing else
+    images: Tree
+
+    @property
+    def whole(self) -> Tree:
+        """All of them."""
+        return self.tree | self.documents
+
+    def side_tables(self, read: Read) -> SideTables:
+        """The possible tables of labels."""
+        return side_tables.read_all(self.whole, self.images, read)
+
+
+def contents(members: Iterable[Member], where: Path) -> Contents:
+    """Sort the members of a folder or archive.
+
+    Raises:
+        DataError: some are hidden.
+    """
+    whole = {member.name: member for member in without_leftovers(members, where)}
+    if lost := [name for name in whole if hidden(name)]:
+        raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
+    tree, documents = folders.without_documents(whole)
+    images = {name: each for name, each in tree.items() if not each.folder and not is_document(name)}
+    return Contents(tree, documents, images)
+
+
+def class_folders(there: Contents, beside: SideTables, where: Path) -> Layout:
+    """Find the classes and splits in folders.
+
+    Raises:
+        DataError: they are no class folders; or their names are not like classes, and there is a table.
+    """
+    found = folders.of_folders(there.tree, where)
+    if beside.tables and all(map(CONTAINER.fullmatch, found.classes)):
+        raise DataError(f"{where}: {some(found.classes)} are not named like classes")
     return found
 
 
-def _contradict(tree: Tree, images: Tree, tables: Sequence[Table], where: Path) -> bool:
-    """Whether there are class folders that tables in texts do not mean, so that they list something else."""
-    try:
-        folders.of_folders(tree, where)
-        return _agreeing(tree, label_table.labelled(images, tables, where), "", where) is None
-    except DataError:
-        return False
-
-
-def of_folder(folder: Path) -> tuple[Layout, Read]:
+def of_folder(folder: Path, table: TableConfig | None = None) -> tuple[Layout, Read]:
     """Find the classes and splits in a folder of this machine; also return the function that reads its files.
 
     Raises:
@@ -92,107 +115,105 @@ def of_folder(folder: Path) -> tuple[Layout, Read]:
     def read(member: Member) -> bytes:
         return (folder / member.name).read_bytes()
 
-    return find(archives.folder_contents(folder), read, folder), read
+    return find(archives.folder_contents(folder), read, folder, table=table), read
 
 
-def log_left_out(found: Layout, where: Path) -> None:
-    """Name what gives the labels, if it is a table, and the documents that are left out."""
-    if found.table:
-        log.info("%s: the labels are those of %s", where, found.table)
-    if found.left_out:
-        shown = listed(map(repr, found.left_out), SHOWN)
-        log.info("%s: left out %d files beside the images: %s", where, len(found.left_out), shown)
+def _of_classes(there: Contents, where: Path, classes: tuple[str, ...]) -> Layout:
+    found = folders.of_folders(there.tree, where)
+    if found.classes != in_order(classes):
+        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(in_order(classes))}")
+    return found._replace(left_out=[*found.left_out, *there.documents])
 
 
-def _of_tables(
-    tree: Tree, documents: Tree, images: Tree, tables: Sequence[Table], read: Read, where: Path
-) -> Layout:
-    """Return the layout of tables; if folders mean the same classes, with their names and splits."""
-    labelled, columns = label_table.labelled(images, tables, where), label_table.further_columns(tables)
-    named = " and ".join(table.described() for table in tables)
-    if found := _agreeing(tree, labelled, named, where):
-        ours = {table.name for table in tables} if found.table else set()
-        also = ", with its splits" if ours else ""
-        log.info("%s: %s has the classes of the folders, which are used%s", where, named, also)
-        none = ("",) * len(columns)
-        of_member = {tree[name]: each.further for name, each in labelled.items()}
-        splits = {
-            split: [item._replace(further=of_member.get(item.member, none)) for item in part]
-            for split, part in found.splits.items()
-        }
-        left = [name for name in (*found.left_out, *documents) if name not in ours]
-        return found._replace(splits=splits, columns=columns, left_out=left)
-    tree = tree | documents
-    if missing := images.keys() - labelled.keys():
-        raise DataError(
-            f"{where}: {len(missing)} of {len(images)} images have no row in {named}: {some(missing)}; "
-            "add rows, or move the images or, if the folders are the classes, the table away"
-        )
-    left_out = set(tree) - labelled.keys() - {table.name for table in tables}
-    left = sorted(name for name in left_out if not tree[name].folder)
-    classes, items = _of_rows(tree, labelled, named, where)
-    lists = [name for name in left if is_class_list(PurePosixPath(name).name)]
-    if lists and all(label.isdecimal() for label in classes):
-        ids = sorted(map(int, classes))
-        names = names_of(read(tree[lists[0]]), where / lists[0], ids)
-        classes = tuple(names[number] for number in ids)
-        left.remove(lists[0])
-    return Layout(classes, items, dict.fromkeys(items, ""), left, named, columns)
+def _refused(error: DataError, beside: SideTables, tree: Tree, where: Path) -> DataError:
+    """Say why nothing gives the labels, and what would."""
+    files = [name for name, member in tree.items() if not member.folder]
+    texts = [name for name in files if is_document(name)]
+    meant = hints(set(files).difference(texts), texts)
+    if asked := beside.asked():
+        return DataError(f"{where}: no class folders, and {asked}")
+    return DataError("; ".join((str(error), *beside.problems, *meant)))
 
 
-def _of_rows(
-    tree: Tree, labelled: Mapping[str, Labelled], named: str, where: Path
-) -> tuple[tuple[str, ...], dict[Split, list[Item]]]:
-    """Return the classes and splits in the rows of tables."""
-    rows: dict[Split, list[Labelled]] = {}
-    for each in labelled.values():
-        rows.setdefault(each.split, []).append(each)
-    if "train" not in rows:
-        raise DataError(f"{where}: {named} has no image of the train split, but of {some(rows)}")
-    classes = in_order({each.label for each in rows["train"]})
+def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:
+    """Return the layout that tables say; where they give splits alone, the class folders give the classes."""
+    tree, images = there.whole, there.images
+    labels = label_table.read(table, tree, images, read, where)
+    used = {*table.paths.values(), table.classes}
+    left = sorted(
+        name for name, each in tree.items() if not each.folder and name not in images and each.name not in used
+    )
+    names = {member: name for name, member in tree.items()}
+    if table.label is None:
+        return _with_splits(folders.of_folders(there.tree, where), labels, names, where)._replace(left_out=left)
+    by_folder = None
+    with suppress(DataError):
+        by_folder = folders.of_folders(there.tree, where)
+    if by_folder is not None:
+        side_tables.require_agreement(by_folder, labels, names, where)
+    rows: dict[Split, dict[str, Labelled]] = {}
+    for name, each in labels.images.items():
+        rows.setdefault(each.split or "train", {})[name] = each
+    _require_splits(labels, where)
+    classes = in_order({each.label or "" for each in rows["train"].values()})
     number = {name: label for label, name in enumerate(classes)}
     for split, part in rows.items():
-        if extra := {each.label for each in part} - number.keys():
+        if extra := {each.label or "" for each in part.values()} - number.keys():
             raise DataError(f"{where}, {split}: no images of {some(extra)} in the training split")
-    require_classes(classes, where)
+    require_classes(classes, where, Counter(each.label or "" for each in labels.images.values()))
     items = {
         split: [
-            Item(class_name(each.name), number[each.label], tree[each.name], each.further)
-            for each in rows[split]
+            Item(class_name(name), number[each.label or ""], tree[name], each.further)
+            for name, each in sorted(rows[split].items())
         ]
         for split in SPLITS
         if split in rows
     }
-    return classes, items
+    if table.classes is not None:
+        classes = _named(classes, table.classes, tree, read, where)
+    counts = {cell: len(left_out) for cell, left_out in labels.unlabelled.items()}
+    return Layout(
+        classes, items, dict.fromkeys(items, ""), left, labels.described, labels.columns, unlabelled=counts
+    )
 
 
-def _agreeing(tree: Tree, labelled: Mapping[str, Labelled], named: str, where: Path) -> Layout | None:
-    """Return the layout of class folders if a table means the same classes, under whatever names.
+def _require_splits(labels: Labels, where: Path) -> None:
+    """Check that rows say the splits of all images or of none, and that some are for training."""
+    found = Counter(each.split for each in labels.images.values())
+    if None in found and len(found) > 1:
+        without = some(name for name, each in labels.images.items() if each.split is None)
+        raise DataError(f"{where}: {found[None]} images are of no split, though others have one: {without}")
+    if "train" not in found and None not in found:
+        splits = some(map(str, found))
+        raise DataError(f"{where}: {labels.described} has no image of the train split, but of {splits}")
 
-    Its `table` is set if the splits are those of the table.
-    """
-    try:
-        found = folders.of_folders(tree, where)
-    except DataError:
-        return None
-    names = {member: name for name, member in tree.items()}
-    rows = [
-        (item.label, split, labelled[name])
-        for split, part in found.splits.items()
-        for item in part
-        if (name := names[item.member]) in labelled
-    ]
-    pairs = {(folder, row.label) for folder, _, row in rows}
-    agree = len(pairs) == len({folder for folder, _ in pairs}) == len({label for _, label in pairs}) > 1
-    if agree and any(split != row.split for _, split, row in rows):
-        # A table may split the images of class folders, all of them.
-        if found.folders != {"train": ""} or len(rows) < len(found.splits["train"]):
-            return None
-        parts: dict[Split, list[Item]] = {split: [] for split in SPLITS}
-        for item in found.splits["train"]:
-            parts[labelled[names[item.member]].split].append(item)
-        if len({item.label for item in parts["train"]}) < len(found.classes):
-            return None
-        splits = {split: part for split, part in parts.items() if part}
-        return found._replace(splits=splits, folders=dict.fromkeys(splits, ""), table=named)
-    return found if agree else None
+
+def _with_splits(found: Layout, labels: Labels, names: dict[Member, str], where: Path) -> Layout:
+    """Return the layout of class folders with the splits and further columns of tables."""
+    _require_splits(labels, where)
+    if found.splits.keys() != {"train"}:  # `label_table` compared them
+        return found._replace(table=labels.described)
+    items = [item for part in found.splits.values() for item in part]
+    parts: dict[Split, list[Item]] = {split: [] for split in SPLITS}
+    for item in items:
+        row = labels.images[names[item.member]]
+        parts[row.split or "train"].append(item._replace(further=row.further))
+    if absent := set(range(len(found.classes))) - {item.label for item in parts["train"]}:
+        missing = some(found.classes[label] for label in absent)
+        raise DataError(f"{where}: no images of {missing} in the training split of {labels.described}")
+    splits = {split: part for split, part in parts.items() if part}
+    return found._replace(
+        splits=splits, folders=dict.fromkeys(splits, ""), table=labels.described, columns=labels.columns
+    )
+
+
+def _named(classes: tuple[str, ...], path: str, tree: Tree, read: Read, where: Path) -> tuple[str, ...]:
+    """Return the names that a list gives to numbers."""
+    member = next((each for each in tree.values() if each.name == path and not each.folder), None)
+    if member is None:
+        raise DataError(f"{where}: dataset.table.classes is {path!r}, which does not exist")
+    if others := [label for label in classes if not (label.isascii() and label.isdecimal())]:
+        raise DataError(f"{where}: {path} names numbers, but there are labels such as {some(others)}")
+    ids = sorted(map(int, classes))
+    names = names_of(read(member), where / path, ids)
+    return tuple(names[number] for number in ids)

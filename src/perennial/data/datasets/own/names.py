@@ -2,10 +2,11 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 
-from perennial.base.choices import SPLIT_WORDS, split_named
+from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own.class_lists import class_name
 
@@ -16,22 +17,34 @@ _IMAGES = (
 )
 CONTAINER = re.compile(rf"(?:.*[^a-z])?{_IMAGES}[^a-z]*", re.IGNORECASE)
 ANY_IMAGES = re.compile(rf"{_IMAGES}[^a-z]*", re.IGNORECASE)  # `with_mask` is a class
+BOOLEANS = {"true", "false", "yes", "no"}
 SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 
 
-def require_classes(classes: Sequence[str], where: Path) -> None:
-    """Check that there are two or more classes whose names differ visibly."""
+def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, int] | None = None) -> None:
+    """Check that there are two or more classes whose names differ visibly; `counts`: of their images."""
     if len(classes) < 2:
-        raise DataError(f"{where}: images of one class, {some(classes)}; expected folders for two or more")
-    seen: dict[str, str] = {}
+        raise DataError(f"{where}: images of one class, {some(classes)}; expected two or more")
+    seen: dict[object, str] = {}
     for name in classes:
-        shown = unicodedata.normalize("NFC", class_name(name)).strip()
-        if (other := seen.setdefault(shown, name)) != name:
-            raise DataError(
-                f"{where}: the classes {other!a} and {name!a} look the same, up to blanks, Unicode "
-                "normalization or control characters; rename one or put their images together"
+        if (other := seen.setdefault(_alike(name), name)) != name:
+            both = " and ".join(
+                f"{each!a} ({counts[each]} images)" if counts else f"{each!a}" for each in (other, name)
             )
+            raise DataError(
+                f"{where}: one class or two? {both} differ only in blanks, Unicode form, number format or the "
+                "case of a boolean; write one name for both, or names that differ in letters"
+            )
+
+
+def _alike(name: str) -> object:
+    """What names of one class have in common."""
+    shown = unicodedata.normalize("NFC", class_name(name))
+    shown = " ".join("".join(mark for mark in shown if unicodedata.category(mark) != "Cf").split())
+    if re.fullmatch(r"[+-]?[0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]{1,2})?", shown, re.IGNORECASE):
+        return Decimal(shown.replace(",", "."))
+    return shown.casefold() if shown.casefold() in BOOLEANS else shown
 
 
 def meant_split(folders: Iterable[str]) -> str:
@@ -41,6 +54,13 @@ def meant_split(folders: Iterable[str]) -> str:
             if split := split_named(word):
                 return f"; if {folder!r} is a split, name it {split!r}"
     return ""
+
+
+def table_split(name: str) -> Split | None:
+    """Return the split that the words of a table's name mean, if it is one."""
+    words = re.split(r"[^a-z]+", name.lower().rpartition(".")[0].rpartition("/")[2])
+    found = {split for word in words if (split := split_named(word))}
+    return found.pop() if len(found) == 1 else None
 
 
 def some(names: Iterable[str]) -> str:

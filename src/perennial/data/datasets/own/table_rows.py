@@ -5,13 +5,14 @@
     .jsonl        an object in each line, as in metadata.jsonl of Hugging Face
     .json         {"1.jpg": "cat"}, a list of objects, or labels of FiftyOne
 
-The first row holds the names of the columns, if the file has them.
+The first row holds the names of the columns, if the file has them; those of a mapping are `file` and `label`.
 """
 
 import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,11 +22,25 @@ from perennial.data.datasets.own.class_lists import text_of
 
 TABLES = (".csv", ".tsv")
 LISTS = (".txt", ".json", ".jsonl", ".lst")  # which may also hold anything else
+MOST_LISTS = 20  # texts of a folder that may be tables; a folder of more has one for each image
 DELIMITERS = ",;\t|"
 MOST_BYTES = 1 << 28
 MOST_COLUMNS, MOST_VALUES = 10_000, 50_000_000
 Read = Callable[[Member], bytes]
 Rows = list[tuple[int, list[str]]]
+
+
+def is_table(name: str) -> bool:
+    """Whether a file has the ending of a table or list."""
+    return name.lower().endswith((*TABLES, *LISTS))
+
+
+def candidates(tree: Mapping[str, Member]) -> list[str]:
+    """The names of possible tables beside images or one folder below, in order."""
+    found = [name for name, each in tree.items() if is_table(name) and not each.folder and name.count("/") <= 1]
+    lists = Counter(name.rpartition("/")[0] for name in found if name.lower().endswith(LISTS))
+    few = {folder for folder, count in lists.items() if count <= MOST_LISTS}
+    return sorted(name for name in found if name.lower().endswith(TABLES) or name.rpartition("/")[0] in few)
 
 
 def read(name: str, member: Member, content: Read) -> Rows:
@@ -63,6 +78,7 @@ def _bounded(rows: Iterable[tuple[int, list[str]]], name: str) -> Rows:
 def _of_csv(text: str, name: str) -> Rows:
     text = re.sub(r"\Asep=.\r?\n", "", text)  # a line of Excel
     first = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
+    first = re.sub(r'"[^"]*"', "", first)
     delimiter = "\t" if name.lower().endswith(".tsv") else max(DELIMITERS, key=first.count)
     csv.field_size_limit(MOST_BYTES)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
@@ -104,7 +120,8 @@ def _of_json(value: Any, name: str) -> Rows:
     if isinstance(value, dict) and isinstance(value.get("labels"), dict):
         return _of_fiftyone(value["labels"], value.get("classes"))
     if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
-        return [(number, [key, str(each)]) for number, (key, each) in enumerate(value.items(), 1)]
+        pairs = ((number, [key, str(each)]) for number, (key, each) in enumerate(value.items(), 1))
+        return [(0, ["file", "label"]), *pairs]
     if isinstance(value, list):
         return _of_objects(list(enumerate(value, 1)), name)
     raise DataError(f'{name} is not a table: expected {{"1.jpg": "cat"}} or a list of objects')
@@ -142,14 +159,6 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def one_hot(columns: Sequence[str], rows: Iterable[Sequence[str]], others: set[int]) -> list[int]:
-    """Return the columns but `others` that hold only 0 and 1, if there are two or more, one for each class."""
-    left = {number for number, name in enumerate(columns) if name and number not in others}
-    for row in rows:
-        left -= {number for number in left if number >= len(row) or not is_bit(row[number])}
-    return sorted(left) if len(left) > 1 else []
 
 
 def is_bit(text: str) -> bool:

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base.choices import Transparency
+from perennial.base.config.table import TableConfig
 from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.dataset import Examples, Source
-from perennial.data.datasets.own import layout
+from perennial.data.datasets.own import layout, understood
 from perennial.data.datasets.own.folders import Item
 from perennial.data.images import BadImage, Image
 from perennial.data.images.accept import accepted
 
 
-def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
+def read(tar: Path, classes: tuple[str, ...] = (), table: TableConfig | None = None) -> Source:
     """Read the classes, sorted by name, and the examples, sorted by the SHA-256 of their names.
 
     A name is `<class>/<image>`, or the path of an image in a table. If classes are given, the tar file must
@@ -28,8 +29,8 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     Raises:
         DataError: the tar file is damaged, or its folders are not class folders.
     """
-    found = layout.find(archives.contents(tar), partial(archives.content, tar), tar, classes)
-    layout.log_left_out(found, tar)
+    found = layout.find(archives.contents(tar), partial(archives.content, tar), tar, classes, table)
+    understood.log_found(found, tar)
     return Source(
         classes=found.classes,
         splits={split: examples(tar, items, found.folders[split]) for split, items in found.splits.items()},

@@ -1,0 +1,125 @@
+r"""Which image each value of a column names: one way of writing for all rows.
+
+    below the table's folder or the folder of all    images/1.jpg
+    the end of a path                                1.jpg for train/1.jpg
+    the same without its ending                      1 for train/1.jpg
+
+A folder elsewhere, which all values begin with, is left out: `C:\\data\\1.jpg`, `gs://bucket/1.jpg`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from perennial.base.choices import Split, split_named
+from perennial.data.archives import Member
+from perennial.data.archives.safety import folded
+
+LEAST = 0.5  # share of the rows that name an image in a column of files
+Files = list[list[str]]  # for each value the images that it may mean: one, if it is clear
+
+
+class Named(NamedTuple):
+    """What the values of a column name."""
+
+    files: Files
+    root: str = ""  # folder elsewhere that all values begin with
+    ambiguous: bool = False  # the values name other images below the table than below the folder of all
+
+    @property
+    def clear(self) -> int:
+        """The number of values that name one image."""
+        return sum(len(each) == 1 for each in self.files)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each value names one image."""
+        return bool(self.files) and self.clear == len(self.files) and not self.ambiguous
+
+
+class Images:
+    """The images that a table may name, up to case and Unicode normalization."""
+
+    def __init__(self, images: Mapping[str, Member]) -> None:
+        self.count = len(images)
+        self._paths = {name: f"/{member.name}" for name, member in images.items()}
+        self._whole, self._last = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        self._stems = defaultdict[str, list[str]](list)
+        for name, path in self._paths.items():
+            for each in {folded(path), folded(f"/{name}")}:
+                self._whole[each].append(name)
+            last = folded(path.rpartition("/")[2])
+            self._last[last].append(name)
+            self._stems[last.rpartition(".")[0] or last].append(name)
+
+    def named(self, values: Sequence[str], table: str, splits: Sequence[Split | None] = ()) -> Named:
+        """Find what values name in the way that fits most of them; `splits`: of each row, if they are known."""
+        cleaned = [value.strip().replace("\\", "/").removeprefix("./") for value in values]
+        found = self._in_a_way(cleaned, table, splits)
+        if any(found.files) or not cleaned:
+            return found
+        for root in _roots(cleaned):
+            below = self._in_a_way([value.removeprefix(root) for value in cleaned], table, splits)
+            if any(below.files):
+                return below._replace(root=root)
+        return found
+
+    def _in_a_way(self, values: Sequence[str], table: str, splits: Sequence[Split | None]) -> Named:
+        above = table.rpartition("/")[0]
+        ways: list[Callable[[str], list[str]]] = [self._at(f"{above}/"), self._at(""), self._ending, self._stem]
+        tried = [self._told_apart(values, way, splits) for way in (ways if above else ways[1:])]
+        best = max(tried, key=lambda each: each.clear)
+        whole = [each.files for each in tried[: len(tried) - 2] if each.is_whole]
+        return best._replace(ambiguous=any(files != whole[0] for files in whole))
+
+    def _told_apart(
+        self, values: Sequence[str], way: Callable[[str], list[str]], splits: Sequence[Split | None]
+    ) -> Named:
+        """Take of several images those in the same case, then those in a folder of the row's split."""
+        files: Files = []
+        for number, value in enumerate(values):
+            found = way(value) if value else []
+            if len(found) > 1:
+                found = [name for name in found if self._paths[name].endswith(f"/{value}")] or found
+            if len(found) > 1 and splits and (split := splits[number]):
+                found = [name for name in found if folder_split(name) == split] or found
+            files.append(found)
+        return Named(files)
+
+    def _at(self, above: str) -> Callable[[str], list[str]]:
+        return lambda value: self._whole.get(folded(f"/{above}{value}"), [])
+
+    def _ending(self, value: str) -> list[str]:
+        last, end = folded(value.rpartition("/")[2]), folded(f"/{value}")
+        return [name for name in self._last.get(last, ()) if folded(self._paths[name]).endswith(end)]
+
+    def _stem(self, value: str) -> list[str]:
+        last, end = folded(value.rpartition("/")[2]), folded(f"/{value}")
+        found = ((name, folded(self._paths[name]).rpartition("/")[0]) for name in self._stems.get(last, ()))
+        return [name for name, above in found if f"{above}/{last}".endswith(end)]
+
+
+def _roots(values: Sequence[str]) -> list[str]:
+    """The folders that all values begin with, the shortest first."""
+    parts = [re.split(r"(?<=/)(?=[^/])", value)[:-1] for value in values if value]
+    common = list(takewhile(lambda same: len(set(same)) == 1, zip(*parts, strict=False)))
+    return ["".join(each[0] for each in common[:count]) for count in range(1, len(common) + 1)]
+
+
+def folder_split(name: str) -> Split | None:
+    """The split that the first folder of an image names."""
+    return split_named(name.partition("/")[0]) if "/" in name else None
+
+
+def columns_of_files(rows: Sequence[tuple[int, Sequence[str]]], table: str, images: Images) -> dict[int, Named]:
+    """The columns of rows without a header in which most values name an image, by their numbers from 0."""
+    width = max((len(row) for _, row in rows), default=0)
+    found = {}
+    for column in range(width):
+        values = [row[column] if column < len(row) else "" for _, row in rows]
+        named = images.named(values, table)
+        if named.clear > LEAST * len(values):
+            found[column] = named
+    return found

@@ -1,0 +1,274 @@
+"""Tables that dataset.table does not name: what they hold is never used, and said where it could matter.
+
+Beside class folders, a table that speaks of the same classes must agree with the folders, and one with splits
+must be used or moved away. Predictions, which have a column of probabilities, may differ. Without such folders,
+a table with the columns `file` and `label` needs no naming, and any other is asked for.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perennial.base.choices import split_named
+from perennial.base.config.table import TableConfig
+from perennial.base.errors import DataError, listed
+from perennial.data.archives import Member
+from perennial.data.datasets.own import table_columns, table_rows
+from perennial.data.datasets.own.class_lists import is_class_list
+from perennial.data.datasets.own.folders import Layout, Tree
+from perennial.data.datasets.own.image_names import Images, Named, columns_of_files
+from perennial.data.datasets.own.label_table import Labels
+from perennial.data.datasets.own.names import table_split
+from perennial.data.datasets.own.table_rows import Read, Rows
+
+SHOWN = 3
+AGREEMENT = 0.6  # Cohen's kappa with the class folders from which a column speaks of the same classes
+PROGRAMS = ("COCO", "Label Studio")  # whose documents are no tables, and are named
+
+
+@dataclass(frozen=True)
+class SideTable:
+    """A table that names images."""
+
+    name: str
+    path: str  # below dataset.path
+    rows: Rows  # with the header
+    header: bool
+    files: Mapping[int, Named]  # the columns of files, from 0
+
+    @property
+    def body(self) -> Rows:
+        """The rows without the header."""
+        return self.rows[1:] if self.header else self.rows
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its columns are called `file` and `label`, so that no parameter needs to name them."""
+        plain = self.header and table_columns.is_plain(self.rows)
+        return plain and self.columns.index("file") in self.files
+
+    @property
+    def columns(self) -> Sequence[str | int]:
+        """The names of the columns, or their numbers from 1."""
+        first = self.rows[0][1]
+        return [value.strip() for value in first] if self.header else list(range(1, len(first) + 1))
+
+    def values(self, column: int) -> list[str]:
+        """The values of a column."""
+        return [row[column].strip() if column < len(row) else "" for _, row in self.body]
+
+    def splits(self) -> list[int]:
+        """The columns that look like splits."""
+        rows = self.rows if self.header else [(0, [""] * len(self.rows[0][1])), *self.rows]
+        return [column for column in table_columns.split_columns(rows) if column not in self.files]
+
+
+def of_rows(name: str, path: str, rows: Rows, images: Images) -> SideTable | None:
+    """The table in some rows, if it names images; its first row is the header if it names none."""
+    bare = columns_of_files(rows, path, images)
+    below = columns_of_files(rows[1:], path, images) if len(rows) > 1 else {}
+    header = not any(named.files[0] for named in bare.values())
+    files = below if header else bare
+    return SideTable(name, path, rows, header, files) if files else None
+
+
+@dataclass(frozen=True)
+class SideTables:
+    """The tables that name images, further ones, and why some could not be read."""
+
+    tables: Sequence[SideTable]
+    others: Sequence[str]
+    problems: Sequence[str]
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all tables."""
+        return tuple(sorted([*(each.name for each in self.tables), *self.others]))
+
+    def plain(self) -> list[TableConfig]:
+        """The tables that need no naming."""
+        return [table_columns.plain(each.path, each.rows) for each in self.tables if each.is_plain]
+
+    def asked(self) -> str:
+        """Ask for the columns of a table, if there is one."""
+        if not self.tables:
+            return ""
+        found = "; ".join(f"{each.name!r} has {listed(map(repr, each.columns), 20)}" for each in self.tables)
+        return (
+            f"dataset.table names no table: {found}; `perennial start FOLDER` proposes one, or set in "
+            f"params.yaml:\n  {block(asked_table(self.tables[0]))}"
+        )
+
+    def require_agreement(self, found: Layout, names: Mapping[Member, str], where: Path) -> None:
+        """Check that no table contradicts the class folders, or holds splits that are not used.
+
+        Raises:
+            DataError: one does.
+        """
+        classes = _of_layout(found, names)
+        for each in self.tables:
+            _require_labels(each, classes, where)
+            _require_splits(each, found, names, where)
+
+
+def read_all(tree: Tree, images: Tree, content: Read) -> SideTables:
+    """Read the possible tables beside images; what cannot be read is no table."""
+    index, tables, others, problems = Images(images), list[SideTable](), list[str](), list[str]()
+    for name in table_rows.candidates(tree):
+        is_list = name.lower().endswith(table_rows.LISTS)
+        try:
+            rows = table_rows.read(name, tree[name], content)
+            ids = is_class_list(name.rpartition("/")[2]) and _is_class_list(rows)
+            found = None if ids else of_rows(name, tree[name].name, rows, index)
+        except DataError as error:
+            if not is_list or any(program in str(error) for program in PROGRAMS):
+                problems.append(str(error))
+            continue
+        if found:
+            tables.append(found)
+        elif not is_list:
+            others.append(name)
+            problems.append(f"{name}: no column names most of the images")
+    return SideTables(tables, others, problems)
+
+
+def _is_class_list(rows: Rows) -> bool:
+    """Whether rows are ids and names, such as `1 cat`, also where an image is called 1.jpg."""
+    return all(len(row) <= 2 and row[0].strip(" :").isdecimal() for _, row in rows)
+
+
+def require_agreement(found: Layout, labels: Labels, names: Mapping[Member, str], where: Path) -> None:
+    """Check that the tables of dataset.table do not contradict class folders of the same classes.
+
+    Raises:
+        DataError: they do; with rows.
+    """
+    classes = _of_layout(found, names)
+    pairs = [
+        (classes[name], each.label or "", each.place) for name, each in labels.images.items() if name in classes
+    ]
+    if differing := _differing(pairs):
+        raise _contradiction(labels.described, differing, len(pairs), where)
+
+
+def _of_layout(found: Layout, names: Mapping[Member, str]) -> dict[str, str]:
+    return {names[item.member]: found.classes[item.label] for part in found.splits.values() for item in part}
+
+
+def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -> None:
+    contradictions: list[DataError] = []
+    for column, named in table.files.items():
+        files = [found[0] if len(found) == 1 else "" for found in named.files]
+        for other in range(len(table.columns)):
+            places = (f"{table.name} line {line}" for line, _ in table.body)
+            rows = zip(files, table.values(other), places, strict=True)
+            pairs = [(classes[file], value, place) for file, value, place in rows if file in classes and value]
+            if other == column or not pairs:
+                continue
+            differing, what = _differing(pairs), f"{table.name!r} (column {table.columns[other]!r})"
+            if differing == []:
+                return
+            if differing:
+                contradictions.append(_contradiction(what, differing, len(pairs), where))
+            elif table.is_plain and table.columns[other] == "label":
+                plain = table_columns.plain(table.path, table.rows).block
+                raise DataError(
+                    f"{where}: the class folders and {table.name!r} give different labels; to use the table, "
+                    f"set in params.yaml:\n  {block(plain)}\nElse move it away."
+                )
+    if contradictions and not _has_probabilities(table):
+        raise contradictions[0]
+
+
+def _differing(pairs: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]] | None:
+    """The rows whose value is not the class of the folder; None if the column speaks of something else.
+
+    It speaks of the classes if all its values are names of them and no numbers, or by agreement beyond chance,
+    where it may have another name for each.
+    """
+    folders, values = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
+    meant: dict[str, str] = {}
+    for (folder, value), _ in Counter((folder, value) for folder, value, _ in pairs).most_common():
+        if folder not in meant and value not in meant.values():
+            meant[folder] = value
+    if any(folder in values for folder in folders):
+        meant = {folder: folder for folder in folders}
+    differing = [pair for pair in pairs if meant.get(pair[0]) != pair[1]]
+    named = len(values) > 1 and all(value in folders and not _is_number(value) for value in values)
+    observed = 1 - len(differing) / len(pairs)
+    chance = sum(count * values[meant.get(each, "")] for each, count in folders.items()) / len(pairs) ** 2
+    agreeing = chance < 1 and (observed - chance) / (1 - chance) > AGREEMENT
+    return differing if named or agreeing else None
+
+
+def _contradiction(what: str, differing: Sequence[tuple[str, str, str]], rows: int, where: Path) -> DataError:
+    shown = listed(
+        [f"{place}: {value!r} in the folder {folder!r}" for folder, value, place in differing], SHOWN
+    )
+    return DataError(
+        f"{where}: {what} contradicts the class folders in {len(differing)} of {rows} rows: {shown}; correct "
+        "the rows or the folders, or move the table away"
+    )
+
+
+def _has_probabilities(table: SideTable) -> bool:
+    """Whether a column holds fractions between 0 and 1, as predictions do."""
+    for column in range(len(table.columns)):
+        values = [_fraction(value) for value in table.values(column) if value]
+        known = [value for value in values if value is not None and 0 <= value <= 1]
+        if len(known) == len(values) and any(value not in {0, 1} for value in known):
+            return True
+    return False
+
+
+def _fraction(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_number(text: str) -> bool:
+    return _fraction(text) is not None
+
+
+def _require_splits(table: SideTable, found: Layout, names: Mapping[Member, str], where: Path) -> None:
+    """Check that splits of a table are those that are used."""
+    used = {names[item.member]: split for split, part in found.splits.items() for item in part}
+    named, by_name = next(iter(table.files.values())), table_split(table.name)
+    for column in [*table.splits(), *([None] if by_name else [])]:
+        splits = [by_name] * len(table.body) if column is None else list(map(split_named, table.values(column)))
+        files = [each[0] if len(each) == 1 else "" for each in named.files]
+        if all(used.get(file, split) == split for file, split in zip(files, splits, strict=True)):
+            continue
+        proposed = asked_table(table) | {"split": None if column is None else table.columns[column]}
+        if found.table is None:
+            proposed["label"] = None
+        if column is None:
+            proposed["path"] = {"train": "...", str(by_name): table.path}
+        what = "is named like a split" if column is None else f"has splits in {table.columns[column]!r}"
+        raise DataError(
+            f"{where}: {table.name!r} {what}, which nothing uses; to use it, set in params.yaml:\n"
+            f"  {block(proposed)}\nElse move it away."
+        )
+
+
+def asked_table(table: SideTable) -> dict[str, Any]:
+    """The value of dataset.table for a table, with what is known; FILE and LABEL stand for columns."""
+    file = next(iter(table.files)) if len(table.files) == 1 else None
+    splits = table.splits()
+    left = [column for column in range(len(table.columns)) if column not in {*table.files, *splits}]
+    label = table.columns[left[0]] if len(left) == 1 else "LABEL"
+    return {
+        "path": table.path,
+        "file": "FILE" if file is None else table.columns[file],
+        "label": "label" if "label" in table.columns else label,
+        "split": table.columns[splits[0]] if len(splits) == 1 else None,
+    }
+
+
+def block(table: Mapping[str, Any]) -> str:
+    """The line of params.yaml that states a table."""
+    return f"dataset.table: {json.dumps(table, ensure_ascii=False)}"
