@@ -279,6 +279,32 @@ def test_what_changed_just_before_dvc_read_it_is_not_recorded(write: Write) -> N
     assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
 
 
+def test_what_another_pipeline_stored_in_the_same_cache_meanwhile_stays(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write_pipeline(
+        other, "from pathlib import Path; Path('out').write_text('other')", deps=["mine"], outs=["out"]
+    )
+    (other / "mine").write_text("of the other")
+    (other / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {tmp_path / '.dvc' / 'cache'}\n")
+    beside = (
+        "import os, subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-m', 'dvc', 'repro'], cwd={str(other)!r}, check=True)\n"
+    )
+    folder = write(beside + NOTED, outs=["out"], params=["seed"])
+    (folder / "params.yaml").write_text("paths: {work: .work}\nseed: 0\n")
+    (folder / "edit").touch()
+    assert type(failed()) is InputsChanged
+    (stored,) = (file for file in (folder / ".dvc" / "cache" / "runs").rglob("*") if file.is_file())
+    assert "mine" in stored.read_text()
+    (other / "dvc.lock").unlink()
+    (other / "out").unlink()
+    monkeypatch.chdir(other)
+    assert reproduce("train", print) == "restored"
+
+
 def test_a_clock_that_is_set_back_hides_nothing(write: Write) -> None:
     old = "import os\nfor file in ('.work/inputs/train.json', 'dvc.yaml'): os.utime(file, (0, 0))\n"
     folder = write(NOTED + old, outs=["out"], params=["seed"])

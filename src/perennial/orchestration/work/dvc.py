@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
+from dvc.utils import dict_sha256
 from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
@@ -28,6 +29,7 @@ from perennial.orchestration.work.failures import ExitCode, InputsChanged, NotSt
 
 Result = Literal["ran", "restored", "up to date"]
 OF_A_FILE = re.compile(r"\[Errno (\d+)\] [^:]+: b?'([^']+)'")  # an OSError in DVC's output
+ENTRY = "*/*/*"  # of DVC's run cache, below its folder: two folders named after the inputs of a stage
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
 # DVC's advice after each stage is for people who run it by hand.
 ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto staging",
@@ -79,7 +81,11 @@ def _recorded_as_read(stage: str, results: Path) -> Iterator[None]:
     in which DVC keeps which inputs had which results.
     """
     lock, noted = Path("dvc.lock"), work_folder() / "inputs" / f"{stage}.json"
-    before, note, known = lock.read_bytes() if lock.exists() else None, _written(noted), set(results.rglob("*"))
+    before, note, known = (
+        lock.read_bytes() if lock.exists() else None,
+        _written(noted),
+        set(results.glob(ENTRY)),
+    )
     yield
     if _written(noted) in {note, None}:  # restored from DVC's cache
         return
@@ -92,11 +98,13 @@ def _recorded_as_read(stage: str, results: Path) -> Iterator[None]:
     if not wrong:
         return
     lock.unlink() if before is None else lock.write_bytes(before)
-    for made in set(results.rglob("*")) - known:  # DVC would restore the result for inputs that did not make it
-        if made.is_file():
-            made.unlink()
-            with suppress(OSError):  # it has other results; DVC fails on an empty folder
-                made.parent.rmdir()
+    # DVC would restore the result for inputs that did not make it. An entry is named after its content: those
+    # of other pipelines in the same cache stay.
+    name = dict_sha256(entry, exclude=["size", "nfiles"])
+    for made in {file for file in results.glob(ENTRY) if file.name == name} - known:
+        made.unlink()
+        with suppress(OSError):  # it has other results; DVC fails on an empty folder
+            made.parent.rmdir()
     text = f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
     raise InputsChanged(stage, ExitCode.INTERRUPTED, f"{text} to use what is there now")
 
