@@ -3,6 +3,7 @@
 import importlib
 import re
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -52,6 +53,14 @@ KeepMb = Annotated[int, typer.Option(min=1, help="Limit of the place's size.")]
 KeepDays = Annotated[int, typer.Option(min=1, help="Days after which kept images are removed.")]
 
 
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ORIGIN", help="Let pages of this site send images (https://shop.example); repeatable."
+    ),
+]
+
+
 ShadowModel = Annotated[
     str | None,
     typer.Option(
@@ -96,6 +105,7 @@ def _serve(  # noqa: PLR0913 - each option is one
     shadow_max_ms: ShadowMs = None,
     canary: CanaryModel = None,
     canary_share: CanaryShare = 0.05,
+    allow_origin: Allow = None,
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
@@ -103,14 +113,10 @@ def _serve(  # noqa: PLR0913 - each option is one
     with tempfile.TemporaryDirectory() as work:
         server = import_with_tensorflow("perennial.operations.serving.server", Path(work))
     limits = importlib.import_module("perennial.operations.serving.requests").ServingLimits(
-        request_bytes=max_request_mb << 20,
-        held_bytes=8 * max_request_mb << 20,
-        pixels=max_megapixels * 10**6,
-        instances=max_instances,
-        queue=max(queue, max_instances),
-        batch=max_batch,
-        wait_s=max_wait_ms / 1000,
-    )
+        request_bytes=max_request_mb << 20, held_bytes=8 * max_request_mb << 20,
+        pixels=max_megapixels * 10**6, instances=max_instances, queue=max(queue, max_instances),
+        batch=max_batch, wait_s=max_wait_ms / 1000, origins=_origins(allow_origin or ()),
+    )  # fmt: skip
     kept = {"what": keep_what, "share": keep_share, "per_day": keep_per_day, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
     candidates = _candidates(
@@ -128,6 +134,14 @@ def _require_plain(name: str) -> None:
     """Raise a ConfigError if a name cannot be part of a URL."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
+
+
+def _origins(given: Sequence[str]) -> frozenset[str]:
+    """The origins that are allowed, as browsers name them."""
+    for each in given:
+        if not re.fullmatch(r"https?://[^/\s?#@]+", each):
+            raise ConfigError(f"--allow-origin takes a site such as https://shop.example, got {shown(each)}")
+    return frozenset(map(str.lower, given))
 
 
 def _capture(params: Path, url: str, **limits: Any) -> tuple[Any, Any]:

@@ -164,7 +164,15 @@ def test_the_page_gets_no_prediction(client, queue):
 
 
 @pytest.mark.parametrize(
-    "headers", [{"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "http://127.0.0.1:2"}]
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:8502", "origin": "http://evil.example:8502"},
+        {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:2"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ],
 )
 def test_other_sites_can_neither_read_nor_write(client, queue, answers, headers):
     body = {"sha256": queue.images[0].sha256, "class": "cat"}

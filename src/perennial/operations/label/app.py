@@ -21,6 +21,7 @@ from perennial.data.validation import html
 from perennial.operations.label import queue
 from perennial.operations.label.answers import Answers, Taken
 from perennial.operations.label.queue import Queue
+from perennial.operations.serving.origins import LOOPBACK, Origins
 
 PAGE = "page.html.jinja"
 POLICY = (
@@ -33,7 +34,7 @@ SAFE = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ORIGINS = Origins(loopback=True)
 MOST_BYTES = 1 << 16  # of a request
 
 
@@ -91,8 +92,7 @@ def _add_guards(app: FastAPI) -> None:
     @app.middleware("http")
     async def guard(request: Request, call_next: Any) -> Response:
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname
-        origin = request.headers.get("origin")
-        if host not in LOOPBACK or (origin and urlsplit(origin).netloc != request.headers["host"]):
+        if host not in LOOPBACK or ORIGINS.refuses(request.method, request.headers):
             return _json({"error": "this address is for the page of `perennial label` only"}, 403)
         response: Response = await call_next(request)
         response.headers.update({name: value for name, value in SAFE.items() if name not in response.headers})

@@ -16,7 +16,9 @@ import jinja2
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from perennial.base.errors import printable
@@ -28,6 +30,7 @@ from perennial.operations.serving import requests
 from perennial.operations.serving.batching import Batcher, Output
 from perennial.operations.serving.canary import Canary
 from perennial.operations.serving.metrics import ServingMetrics
+from perennial.operations.serving.origins import Origins
 from perennial.operations.serving.requests import RequestRefused, ServingLimits, Verb
 from perennial.operations.serving.shadow import Shadow
 from perennial.operations.serving.versions import LoadedVersion
@@ -36,6 +39,7 @@ SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
 FEW = 10_000  # probabilities of a response; larger ones are built in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
+NO_OTHERS = Origins()
 LEFT = 499  # nginx's code for a client that closed its connection, in the metrics
 HEALTH = "/health"
 PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
@@ -206,9 +210,13 @@ class Service:
             raise refused
 
 
-def build(service: Service, is_full: Callable[[], bool] = lambda: False) -> App:
+def build(service: Service, is_full: Callable[[], bool] = lambda: False, origins: Origins = NO_OTHERS) -> App:
     """Build the application of a service; while `is_full`, only its health is answered."""
     app = FastAPI(title="perennial serve", openapi_url=None)
+    if origins.allowed:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=sorted(origins.allowed), allow_methods=["POST"], allow_headers=["*"]
+        )
     add_models(app, service)
     add_people_and_probes(app, service)
 
@@ -230,7 +238,7 @@ def build(service: Service, is_full: Callable[[], bool] = lambda: False) -> App:
     async def broken(_: Request, __: Exception) -> Response:
         return _error(500, "internal server error; the log has the reason")
 
-    return _Counted(app, service.metrics, is_full)
+    return _Counted(app, service.metrics, is_full, origins)
 
 
 def add_models(app: FastAPI, service: Service) -> None:
@@ -348,8 +356,10 @@ def _error(status: int, reason: str) -> Response:
 class _Counted:
     """Middleware that counts and times requests, refuses too many, and adds headers to every response."""
 
-    def __init__(self, app: FastAPI, metrics: ServingMetrics, is_full: Callable[[], bool]) -> None:
-        self._app, self._metrics, self._is_full = app, metrics, is_full
+    def __init__(
+        self, app: FastAPI, metrics: ServingMetrics, is_full: Callable[[], bool], origins: Origins
+    ) -> None:
+        self._app, self._metrics, self._is_full, self._origins = app, metrics, is_full, origins
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -368,6 +378,12 @@ class _Counted:
 
         if self._is_full() and scope["path"] != HEALTH:
             response = _error(503, "too many concurrent connections; try again")
+            response.headers["Connection"] = "close"
+            await response(scope, receive, counted)
+        elif self._origins.refuses(scope["method"], Headers(scope=scope)):
+            response = _error(
+                403, "a page of another site sent this; `perennial serve --allow-origin` allows one"
+            )
             response.headers["Connection"] = "close"
             await response(scope, receive, counted)
         else:

@@ -58,6 +58,7 @@ class ServingLimits:
     body_s: float = 60  # maximum time to receive a body
     response_s: float = 60  # maximum time in which a client reads a response
     drain_s: float = 20  # maximum time to answer pending requests after a signal
+    origins: frozenset[str] = frozenset()  # of other sites, whose pages may send images
 
 
 class RequestRefused(Exception):

@@ -1,5 +1,6 @@
 """`perennial serve`: the life cycle of the server, from loading the first model to the last response."""
 
+import ipaddress
 import logging
 import os
 import resource
@@ -25,6 +26,7 @@ from perennial.operations.serving.canary import Canary
 from perennial.operations.serving.canary import Candidate as CanaryCandidate
 from perennial.operations.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
 from perennial.operations.serving.conversion import Converter
+from perennial.operations.serving.origins import Origins
 from perennial.operations.serving.requests import ServingLimits
 from perennial.operations.serving.shadow import Candidate, Shadow
 from perennial.operations.serving.versions import Follower, place
@@ -90,7 +92,11 @@ class ModelServer:
             self.service.canary = Canary(plan, candidate, metrics.tried)
             self._followers.append(candidate)
         configured = uvicorn.Config(
-            app.build(self.service, lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS),
+            app.build(
+                self.service,
+                lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS,
+                Origins(allowed=limits.origins, loopback=_is_loopback(listener)),
+            ),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -166,6 +172,10 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {reason}; choose others with --host and --port"
         ) from error
     return listener
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
 def url(listener: socket.socket) -> str:
