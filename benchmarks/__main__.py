@@ -12,8 +12,9 @@ REQUESTS        of the subject serve while versions change, of each row of traff
 SEEDS           trainings of the subject fast (default 5; 0: only its race to 80 %)
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
-WINDOWS, ALIBI  of the subject drift: windows without drift of each size (default 10000), and Alibi-Detect's
+WINDOWS, ALIBI  of the subject drift: windows without drift of each size (default 1000), and Alibi-Detect's
                 windows of each drift (default 10)
+DRAWN           of the subject drift_references: windows without drift of each row (default 1000)
 PLACES          of the subject label_queues (default 200)
 YEARS           of each row of the subject years (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
@@ -27,6 +28,7 @@ import sys
 from benchmarks import (
     convert,
     drift,
+    drift_references,
     fast,
     gate,
     gpu,
@@ -66,6 +68,7 @@ SUBJECTS = {
     "years": years.measure,
     "label_queues": label_queues.measure,
     "drift": drift.measure,
+    "drift_references": drift_references.measure,
     "main_job": main_job.measure,
     "orchestration": orchestration.measure,
 }

@@ -6,10 +6,11 @@ classes that the project does not have (benchmarks/drift_pools.py), as they are,
 classes that the model does not know. False alarms are counted with the export's reference, and with
 new random references: the error of a single one is the same for all windows.
 
-Beside it are a domain classifier (logistic regression on the penultimate values of half of the window and as
-many other images; a binomial test on the other half) and Alibi-Detect's MMDDrift (200 permutations) on the same
-windows. WINDOWS (default 10000) is the number of windows without drift of each size, ALIBI (default 10) that of
-Alibi-Detect's of each drift, which take 2 s each.
+Beside it are the asymptotic threshold of before (benchmarks/drift_before.py), a domain classifier (logistic
+regression on the penultimate values of half of the window and as many other images; a binomial test on the
+other half) and Alibi-Detect's MMDDrift (200 permutations) on the same windows. WINDOWS (default 1000) is the
+number of windows without drift of each size. ALIBI (default 10) is that of each drift for Alibi-Detect, which
+takes 2 s a window.
 """
 
 import json
@@ -23,14 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import drift_pools, peers, projects, results
+from benchmarks.drift_before import Before
 from benchmarks.drift_pools import CHANGES
 from benchmarks.timing import PERENNIAL, run
 
-WINDOWS, ALIBI = int(os.environ.get("WINDOWS", "10000")), int(os.environ.get("ALIBI", "10"))
+WINDOWS, ALIBI = int(os.environ.get("WINDOWS", "1000")), int(os.environ.get("ALIBI", "10"))
 SIZES = (50, 200, 500)
 SIZE = 200  # of the windows that the others get, too
 REFERENCES, OF_REFERENCE = 100, 2000  # that are drawn at random, and the images of each
-FOUND, CLASSIFIED = 1000, 100  # windows of a drift: ours, and the domain classifier's
+FOUND, CLASSIFIED = 100, 100  # windows of a drift: ours, and the domain classifier's
 PLENTY = 2  # class that comes more often
 OWN: dict[str, Any] = {
     "dataset.name": "image_folder",
@@ -42,6 +44,7 @@ OWN: dict[str, Any] = {
     "train.augmentation.image_sizes": [20, 24, 28, 32],
 }
 Pools = dict[str, NDArray[Any]]
+Features = NDArray[np.floating]  # [N, 256]
 Draw = Callable[[np.random.Generator, int], list[tuple[str, NDArray[np.int64]]]]  # parts of a window
 
 
@@ -63,7 +66,7 @@ def compare(export: Path, pools: Pools, accuracy: float) -> None:
     """Draws windows of the pools, and writes the results."""
     from perennial.model.export import reference  # noqa: PLC0415 - only this subject needs it
 
-    own = reference.load(export)
+    own = reference.unpacked(reference.load(export).features)
     false = {str(size): _false_alarms(own, pools, size) for size in SIZES}
     for size, found in false.items():
         print(f"drift: windows of {size} without drift: {found}", flush=True)
@@ -72,6 +75,7 @@ def compare(export: Path, pools: Pools, accuracy: float) -> None:
     for name, draw in drifts.items():
         rows[name] = {
             "found": {str(size): _found(own, pools, draw, size) for size in SIZES},
+            "before": {str(size): _found(own, pools, draw, size, before=True) for size in SIZES},
             "windows until the alarm": _delay(own, pools, draw, SIZE),
             "domain classifier": _classified(pools, draw, SIZE),
             "accuracy": _accuracy(pools, draw),
@@ -129,66 +133,61 @@ def _values(pools: Pools, kind: str, parts: list[tuple[str, NDArray[np.int64]]])
     return np.concatenate([pools[f"{name}/{kind}"][which] for name, which in parts])
 
 
-def _false_alarms(own: Any, pools: Pools, size: int) -> dict[str, float]:
+def _false_alarms(own: Features, pools: Pools, size: int) -> dict[str, float]:
     """Shares of windows without drift beyond the threshold, and of windows at which an alarm lasts."""
     from perennial.operations.monitor.windows import ENOUGH, LEVEL, OF_LAST  # noqa: PLC0415
 
     features, random = pools["held out/features"], np.random.default_rng(size)
-    threshold = own.threshold(LEVEL, size)
-    beyond = [
-        own.distance(features[random.choice(len(features), size, replace=False)]) > threshold
-        for _ in range(WINDOWS)
-    ]
-    alarms = np.convolve(beyond, np.ones(OF_LAST), "valid") >= ENOUGH
-    of_each, alarms_of_each = [], []
+
+    def beyond(known: Features, of: NDArray[np.int64], count: int) -> list[bool]:
+        return [_drifted(features[random.choice(of, size, replace=False)], known) for _ in range(count)]
+
+    def alarms(drifted: list[bool]) -> float:
+        return float(np.mean(np.convolve(drifted, np.ones(OF_LAST), "valid") >= ENOUGH))
+
+    of_own = beyond(own, np.arange(len(features)), WINDOWS)
+    of_each = list[list[bool]]()
     for _ in range(REFERENCES):
         order = random.permutation(len(features))
-        found, rest = _reference(own, features[order[:OF_REFERENCE]]), order[OF_REFERENCE:]
-        threshold = found.threshold(LEVEL, size)
-        each = [
-            found.distance(features[random.choice(rest, size, replace=False)]) > threshold
-            for _ in range(WINDOWS // REFERENCES)
-        ]
-        of_each.append(float(np.mean(each)))
-        alarms_of_each.append(float(np.mean(np.convolve(each, np.ones(OF_LAST), "valid") >= ENOUGH)))
+        of_each.append(
+            beyond(features[order[:OF_REFERENCE]], order[OF_REFERENCE:], max(WINDOWS // REFERENCES, OF_LAST))
+        )
     return {
         "level": LEVEL,
-        "windows": float(np.mean(beyond)),
-        "alarms": float(np.mean(alarms)),
+        "windows": float(np.mean(of_own)),
+        "alarms": alarms(of_own),
         "windows of drawn references": float(np.mean(of_each)),
-        "alarms of drawn references": float(np.mean(alarms_of_each)),
-        "windows of the worst reference": max(of_each),
+        "alarms of drawn references": float(np.mean([alarms(each) for each in of_each])),
+        "windows of the worst reference": float(np.mean(of_each, axis=1).max()),
     }
 
 
-def _reference(own: Any, features: NDArray[np.float32]) -> Any:
-    """A reference of other images."""
+def _drifted(window: Features, known: Features) -> bool:
+    """Whether a window is beyond the threshold."""
     from perennial.model.export import reference  # noqa: PLC0415
+    from perennial.operations.monitor.windows import LEVEL  # noqa: PLC0415
 
-    values = features.astype(np.float64)
-    return reference.Reference(
-        **{
-            **own.model_dump(), "images": len(values), "mean": values.mean(axis=0).tolist(),
-            "covariance": reference.packed(np.cov(values, rowvar=False)),
-            "inflation": reference.inflation(values),
-        }
-    )  # fmt: skip
+    return reference.distance(window, known, LEVEL).p_value <= LEVEL
 
 
-def _found(own: Any, pools: Pools, draw: Draw, size: int) -> float:
-    """The share of windows with a drift that are beyond the threshold."""
+def _found(own: Features, pools: Pools, draw: Draw, size: int, *, before: bool = False) -> float:
+    """The share of windows with a drift that are beyond the threshold, or the one of before."""
+    from perennial.operations.monitor.windows import LEVEL  # noqa: PLC0415
+
+    if before:
+        random, peer = np.random.default_rng(1), Before(own, size, LEVEL)
+        windows = [_values(pools, "features", draw(random, size)) for _ in range(FOUND)]
+        return float(np.mean([peer.drifted(each) for each in windows]))
     return float(np.mean(list(_beyond(own, pools, draw, size, FOUND))))
 
 
-def _beyond(own: Any, pools: Pools, draw: Draw, size: int, count: int) -> Iterator[bool]:
-    from perennial.operations.monitor.windows import LEVEL  # noqa: PLC0415
-
-    random, threshold = np.random.default_rng(1), own.threshold(LEVEL, size)
+def _beyond(own: Features, pools: Pools, draw: Draw, size: int, count: int) -> Iterator[bool]:
+    random = np.random.default_rng(1)
     for _ in range(count):
-        yield own.distance(_values(pools, "features", draw(random, size))) > threshold
+        yield _drifted(_values(pools, "features", draw(random, size)), own)
 
 
-def _delay(own: Any, pools: Pools, draw: Draw, size: int) -> float | None:
+def _delay(own: Features, pools: Pools, draw: Draw, size: int) -> float | None:
     """Windows of a drift until the alarm, on average; None if most of 30 in a row raise none."""
     from perennial.operations.monitor.windows import ENOUGH, OF_LAST  # noqa: PLC0415
 

@@ -455,7 +455,10 @@ def _years(results: Results) -> str:
 def _drift(results: Results) -> str:
     sizes, size = sorted(results["false_alarms"], key=int), str(results["size"])
     false = _table(
-        ["without drift, of 10,000 windows with", *(f"{each} images" for each in sizes)],
+        [
+            f"without drift, of {results.get('windows', 10_000):,} windows with",
+            *(f"{each} images" for each in sizes),
+        ],
         [
             [shown, *(_percent(results["false_alarms"][each][name], 2) for each in sizes)]
             for name, shown in (

@@ -49,12 +49,8 @@ def statistics(measured: Measured) -> dict[str, np.ndarray]:
 
 def test_the_export_gives_the_features_of_the_reference(measured: Measured, statistics) -> None:
     assert statistics["features"].shape == (VALIDATION, FEATURES)
-    np.testing.assert_allclose(statistics["features"].mean(axis=0), measured.reference.mean, atol=1e-6)
-
-
-def test_the_reference_covers_the_covariance_of_the_features(measured: Measured, statistics) -> None:
-    found = reference.unpacked(measured.reference.covariance)
-    np.testing.assert_allclose(found, np.cov(statistics["features"], rowvar=False), atol=1e-7)
+    found = reference.unpacked(measured.reference.features)
+    np.testing.assert_allclose(statistics["features"], found, atol=4e-5)  # half precision
 
 
 def test_brightness_is_the_mean_of_the_pixels(measured: Measured, statistics) -> None:

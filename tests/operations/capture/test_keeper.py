@@ -119,9 +119,9 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured") / "export"
     write_export(folder, bandwidth=2.0)
     found = Reference(
-        weights_sha256="w", images=100, layer="fc3", width=1024, bandwidth=2.0, mean=[0.0] * FEATURES,
-        covariance=reference.packed(np.eye(FEATURES)), inflation=1.0,
-        classes={"cat": 100}, brightness=[100] + [0] * (BRIGHTNESS_BINS - 1),
+        weights_sha256="w", images=100, layer="fc3", width=1024, bandwidth=2.0,
+        features=reference.packed(np.zeros((100, FEATURES))), classes={"cat": 100},
+        brightness=[100] + [0] * (BRIGHTNESS_BINS - 1),
     )  # fmt: skip
     files.write_json(folder / REFERENCE, found.model_dump(mode="json"))
     return folder

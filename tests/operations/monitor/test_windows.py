@@ -29,9 +29,7 @@ def reference(images: int = 600) -> Reference:
         layer="dense",
         width=4,
         bandwidth=1.0,
-        mean=found.mean(axis=0).tolist(),
-        covariance=references.packed(np.cov(found, rowvar=False)),
-        inflation=references.inflation(found),
+        features=references.packed(found),
         classes=dict.fromkeys(CLASSES, images // 3),
         brightness=np.bincount(np.arange(images) % BRIGHTNESS_BINS, minlength=BRIGHTNESS_BINS).tolist(),
     )

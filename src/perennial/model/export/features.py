@@ -123,7 +123,7 @@ def measure(
     spec = tf.TensorSpec((None,), tf.string)
     values = _together(tf.function(measured, [spec], autograph=False), records, data, most)
     bandwidth = _bandwidth(values.penultimate)
-    features = np.asarray(random_features(tf.constant(values.penultimate), bandwidth), np.float64)
+    features = random_features(tf.constant(values.penultimate), bandwidth).numpy()
     predicted = np.bincount(values.logits.argmax(axis=1), minlength=len(description.classes)).tolist()
     bins = (values.brightness * BRIGHTNESS_BINS / 256).astype(int)
     return Reference(
@@ -132,9 +132,7 @@ def measure(
         layer=measured.layer.layer,
         width=measured.width,
         bandwidth=bandwidth,
-        mean=_rounded(features.mean(axis=0)),
-        covariance=reference.packed(np.cov(features, rowvar=False)),
-        inflation=reference.inflation(features),
+        features=reference.packed(features),
         classes=dict(zip(description.classes, predicted, strict=True)),
         brightness=np.bincount(bins, minlength=BRIGHTNESS_BINS).tolist(),
     )
@@ -167,8 +165,3 @@ def _bandwidth(values: NDArray[np.float32]) -> float:
     distances = squares[:, None] + squares - 2 * chosen @ chosen.T
     median = float(np.median(distances[np.triu_indices(len(chosen), 1)]))
     return float(f"{math.sqrt(median):.4g}") if median > 0 else 1.0
-
-
-def _rounded(values: NDArray[np.float64]) -> list[float]:
-    """Values with six digits: what differs beyond them is the order of summation."""
-    return [float(f"{value:.6g}") for value in values]

@@ -1,24 +1,21 @@
-"""The reference of an export: its random features on validation images, and how far others may be from them.
+"""The reference of an export: random features of validation images, and how a window differs from them.
 
 The squared distance between the mean features of a window and of the reference estimates the maximum mean
 discrepancy (Gretton et al. 2012, "A Kernel Two-Sample Test"). It is measured in units of how much images differ
 in each direction, down to a share of the largest (Harchaoui et al. 2008, "Testing for Homogeneity with Kernel
-Fisher Discriminant Analysis"), which finds small changes several times as often. If both are of one
-distribution, it is distributed as (1/window + 1/reference) * sum(weight_i * chi2_1). The weights of the same
-images that the units come from are too small, so they are multiplied by what other images gave.
+Fisher Discriminant Analysis"), which finds small changes several times as often. The units are those of window
+and reference together, so that any other choice of as many of these images could have been the window: if both
+are of one distribution, the window's distance is the largest of 2,000 with a probability of 1/2,000, for any
+number of images (Pitman 1937, "Significance Tests Which May be Applied to Samples From Any Populations").
 """
 
 import base64
-import math
-from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
-from scipy.special import ndtr
+from pydantic import AfterValidator, Field
 
 from perennial.base import documents, files
 from perennial.base.documents import JsonFile
@@ -27,15 +24,52 @@ from perennial.data.images import BRIGHTNESS_BINS
 from perennial.model.export_layout import REFERENCE
 
 FEATURES = 256
+LARGEST = 0.1  # of a feature; they are at most sqrt(2 / 256)
 LEAST_IMAGES = 50
 MARK_LENGTH = 16  # digits
-FOLDS = 5
 RIDGE = 0.03  # of the largest variance: what is added to all, as that of few images is not known well
-NEGLIGIBLE = 1e-6  # of the largest weight
-TRIANGLE = "<f4"
-_UPPER = np.triu_indices(FEATURES)
-STEPS = 100  # of a bisection: as many as double precision needs
+PERMUTATIONS, AT_ONCE = 1999, 200
+HALF = "<f2"  # half precision: as many bytes as the noise of a feature deserves
+OLD = "an earlier version of perennial made it; a new run exports one"
+ADVICE = "`dvc repro export` makes or restores it"
+Features = NDArray[np.floating]  # [N, FEATURES]
 Bins = Annotated[list[int], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
+
+
+def packed(features: Features) -> str:
+    """Features of images as text: base64 of float16."""
+    return base64.b64encode(np.asarray(features).astype(HALF).tobytes()).decode()
+
+
+def unpacked(text: str) -> NDArray[np.float32]:
+    """The features [N, FEATURES] in a text.
+
+    Raises:
+        ValueError: it is no base64 of whole rows, or a number is not finite or too large.
+    """
+    content = base64.b64decode(text, validate=True)
+    if len(content) % (2 * FEATURES):
+        raise ValueError(f"expected {FEATURES} numbers an image")
+    found = np.frombuffer(content, HALF).astype(np.float32).reshape(-1, FEATURES)
+    if not (np.abs(found) <= LARGEST).all():
+        raise ValueError(f"expected numbers of -{LARGEST} to {LARGEST}")
+    return found
+
+
+def _whole(text: str) -> str:
+    unpacked(text)
+    return text
+
+
+Packed = Annotated[str, AfterValidator(_whole)]
+
+
+class Distance(NamedTuple):
+    """How far a window is from the reference."""
+
+    squared: float
+    threshold: float  # that a window without drift exceeds with the probability of the level
+    p_value: float  # that a window without drift is at least as far away; at least 1/2000
 
 
 class Reference(JsonFile):
@@ -46,114 +80,45 @@ class Reference(JsonFile):
     layer: str  # whose output was measured
     width: int  # values of that layer
     bandwidth: float  # of the Gaussian kernel
-    mean: Annotated[list[float], Field(min_length=FEATURES, max_length=FEATURES)]
-    covariance: str  # of the features: its upper triangle by rows, float32, base64
-    inflation: Annotated[float, Field(gt=0)]  # distances of images that it was not fitted to, over its own
+    features: Packed
     classes: dict[str, int]  # images by predicted class
     brightness: Bins  # images by mean brightness
 
-    def distance(self, features: NDArray[np.floating]) -> float:
-        """The squared distance of a window's mean features from the reference's; features: [N, FEATURES]."""
-        difference = (features.mean(axis=0, dtype=np.float64) - self.mean) @ self._units.directions
-        return float(difference @ difference)
-
-    def p_value(self, distance: float, images: int) -> float:
-        """The probability that a window of so many images without drift is at least as far away."""
-        return tail(self._units.weights, distance / self._scale(images))
-
-    def threshold(self, level: float, images: int) -> float:
-        """The distance that a window of so many images without drift exceeds with the probability `level`."""
-        return self._scale(images) * quantile(self._units.weights, level)
-
-    def _scale(self, images: int) -> float:
-        return self.inflation * (1 / images + 1 / self.images)
-
-    @cached_property
-    def _units(self) -> "Units":
-        return units(unpacked(self.covariance))
+    def distance(self, window: Features, level: float) -> Distance:
+        """Compare a window with the reference; the same arguments give the same numbers."""
+        return distance(window, unpacked(self.features), level)
 
 
-class Units(NamedTuple):
-    """Directions in which features differ, scaled to how much."""
+def distance(window: Features, reference: Features, level: float) -> Distance:
+    """Compare the features of a window with those of a reference by a permutation test."""
+    rows = np.concatenate((np.asarray(window).astype(HALF), np.asarray(reference).astype(HALF)))
+    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    scaled = _in_units(centred)
+    scale = 1 / len(window) + 1 / len(reference)  # the difference of the means, as the sum of all rows is 0
 
-    directions: NDArray[np.float64]  # [FEATURES, FEATURES], one in each column
-    weights: list[float]  # variances in these units, positive and at most 1
+    def squared(chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+        sums = (chosen.astype(np.float32) @ scaled).astype(np.float64)
+        return np.asarray((sums**2).sum(axis=1) * scale**2)
 
-
-def units(covariance: NDArray[np.float64]) -> Units:
-    """The units of distance for a covariance [FEATURES, FEATURES]."""
-    variances, directions = np.linalg.eigh(covariance)
-    variances = np.maximum(variances, 0)
-    scale = variances + RIDGE * variances.max() + np.finfo(float).tiny
-    weights = variances / scale
-    return Units(directions / np.sqrt(scale), weights[weights > NEGLIGIBLE * weights.max()].tolist())
-
-
-def inflation(features: NDArray[np.float64]) -> float:
-    """How much further images are from the mean, in units of other images, than these units' weights say."""
-    fold, ratios = np.arange(len(features)) % FOLDS, []
-    for number in range(FOLDS):
-        others = features[fold != number]
-        found = units(np.cov(others, rowvar=False))
-        apart = (features[fold == number] - others.mean(axis=0)) @ found.directions
-        expected = sum(found.weights) * (1 + 1 / len(others))
-        ratios.append(float((apart**2).sum(axis=1).mean()) / max(expected, np.finfo(float).tiny))
-    return float(f"{max(np.mean(ratios), 1.0):.4g}")
+    random, permuted = np.random.default_rng(0), list[NDArray[np.float64]]()
+    for start in range(0, PERMUTATIONS, AT_ONCE):
+        numbers = random.random((min(AT_ONCE, PERMUTATIONS - start), len(rows)))
+        last = np.partition(numbers, len(window) - 1, axis=1)[:, len(window) - 1, None]
+        permuted.append(squared(numbers <= last))
+    others = np.sort(np.concatenate(permuted))
+    (found,) = squared(np.arange(len(rows))[None] < len(window))
+    beyond = len(others) - int(np.searchsorted(others, found))
+    exceeded = max(round(level * (PERMUTATIONS + 1)), 1)  # how many may be at least as far away, with it
+    return Distance(float(found), float(others[-exceeded]), (1 + beyond) / (PERMUTATIONS + 1))
 
 
-def packed(covariance: NDArray[np.float64]) -> str:
-    """A covariance as a reference holds it."""
-    return base64.b64encode(covariance[_UPPER].astype(TRIANGLE).tobytes()).decode()
-
-
-def unpacked(text: str) -> NDArray[np.float64]:
-    """The covariance [FEATURES, FEATURES] that a reference holds.
-
-    Raises:
-        DataError: it is damaged.
-    """
-    found = np.zeros((FEATURES, FEATURES))
-    try:
-        found[_UPPER] = np.frombuffer(base64.b64decode(text, validate=True), TRIANGLE)
-    except ValueError as error:
-        raise DataError(f"the covariance in {REFERENCE} is damaged: {error}; export the model again") from error
-    return found + np.triu(found, 1).T
-
-
-def tail(weights: Sequence[float], value: float) -> float:
-    """P(sum(weight_i * chi2_1) >= value) for positive weights.
-
-    Source: the saddlepoint approximation of Kuonen 1999, "Saddlepoint approximations for distributions of
-    quadratic forms in normal variables"; its relative error stays at a few percent far into the tail.
-    """
-    found = np.asarray(weights, np.float64)
-    found, mean = found / found.sum(), value / found.sum()
-    if mean <= 0:
-        return 1.0
-    low, high = -0.5 * len(found) / mean, 0.5 / found.max()
-    for _ in range(STEPS):  # the slope of the cumulant generating function grows from 0 to infinity
-        point = (low + high) / 2
-        slope = float((found / (1 - 2 * point * found)).sum())
-        low, high = (point, high) if slope < mean else (low, point)
-    cumulant = -0.5 * float(np.log1p(-2 * point * found).sum())
-    curvature = 2 * float(((found / (1 - 2 * point * found)) ** 2).sum())
-    w = math.copysign(math.sqrt(max(2 * (point * mean - cumulant), 0)), point)
-    v = point * math.sqrt(curvature)
-    if abs(w) < 1e-4:  # at the mean, where the formula divides by 0
-        skew = 8 * float((found**3).sum()) / (2 * float((found**2).sum())) ** 1.5
-        return float(ndtr(-skew / 6))
-    return float(ndtr(-(w + math.log(v / w) / w)))
-
-
-def quantile(weights: Sequence[float], level: float) -> float:
-    """The value that sum(weight_i * chi2_1) exceeds with the probability `level`."""
-    low, high = 0.0, sum(weights)
-    while tail(weights, high) > level:
-        high *= 2
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if tail(weights, middle) > level else (low, middle)
-    return high
+def _in_units(rows: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Rows in units of how much they differ in each direction, down to a share of the largest."""
+    covariance = np.cov(rows, rowvar=False)
+    ridge = RIDGE * np.linalg.eigvalsh(covariance)[-1] + np.finfo(float).tiny
+    root = np.linalg.cholesky(covariance + ridge * np.eye(FEATURES))
+    scaled: NDArray[np.float32] = np.linalg.solve(root, rows.T).T.astype(np.float32)
+    return scaled
 
 
 def mark(export: Path) -> str | None:
@@ -172,8 +137,10 @@ def load(export: Path) -> Reference:
     """
     file = export / REFERENCE
     if not file.exists():
-        raise DataError(f"{export} has no reference for drift: an earlier version of perennial made it")
-    advice = "`dvc repro export` makes or restores it"
-    if reason := documents.read_json(file, advice).get("missing"):
+        raise DataError(f"{export} has no reference for drift: {OLD}")
+    content = documents.read_json(file, ADVICE)
+    if reason := content.get("missing"):
         raise DataError(f"{export} has no reference for drift: {reason}")
-    return documents.read_checked(file, Reference, advice)
+    if "covariance" in content and "features" not in content:
+        raise DataError(f"{export} has an old reference for drift: {OLD}")
+    return documents.read_checked(file, Reference, ADVICE)

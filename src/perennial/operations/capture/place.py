@@ -7,7 +7,6 @@
 Whole days are removed when they are old. Other files in the place are never touched.
 """
 
-import base64
 import hashlib
 import json
 import logging
@@ -42,8 +41,6 @@ KEY = re.compile(
 )
 IN_PLACE = re.compile(r"\d{4}-\d\d-\d\d$|\.")  # names in a folder of ours
 SHA256 = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-FEATURES = "<f2"  # of statistics: half precision, as many bytes as their noise deserves
-LARGEST = 0.1  # of a random feature; they are at most sqrt(2 / 256)
 PLACES = "places.json"  # in the work folder
 TOP = 5  # classes of a record
 LINE_BYTES = 1 << 16  # of a record
@@ -56,11 +53,8 @@ def _time(text: str) -> str:
 
 
 def _features(text: str) -> str:
-    if text:
-        content = base64.b64decode(text, validate=True)
-        found = np.frombuffer(content[: len(content) // 2 * 2], FEATURES).astype(np.float32)
-        if len(found) != reference.FEATURES or not (np.abs(found) <= LARGEST).all():
-            raise ValueError(f"expected {reference.FEATURES} numbers of -{LARGEST} to {LARGEST}")
+    if text and len(reference.unpacked(text)) != 1:
+        raise ValueError("expected the features of one image")
     return text
 
 
@@ -100,7 +94,7 @@ class KeptImage:
 
     def values(self) -> NDArray[np.float32]:
         """The features as numbers; empty without statistics."""
-        return np.frombuffer(base64.b64decode(self.features), FEATURES).astype(np.float32)
+        return reference.unpacked(self.features).ravel()
 
 
 RECORD = TypeAdapter(KeptImage)
@@ -162,7 +156,7 @@ def remembered(work: Path) -> list[str]:
 
 def written(features: NDArray[np.float32]) -> str:
     """Features as a record holds them."""
-    return base64.b64encode(features.astype(FEATURES).tobytes()).decode()
+    return reference.packed(features)
 
 
 def today() -> str:

@@ -144,7 +144,7 @@ def _reference(version: Version, folder: Path) -> Path:
             revision.fetch_output(version.commit, path, export)
             if (export / REFERENCE).exists():
                 raise
-        files.write_json(found / REFERENCE, {"missing": "an earlier version of perennial made it"})
+        files.write_json(found / REFERENCE, {"missing": references.OLD})
     return found
 
 

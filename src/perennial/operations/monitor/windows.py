@@ -68,7 +68,7 @@ class Window:
 def compare(content: Content, reference: Reference) -> Window:
     """Compare a window with the reference."""
     images = len(content.features)
-    distance, threshold = reference.distance(content.features), reference.threshold(LEVEL, images)
+    found = reference.distance(content.features, LEVEL)
     counts = {name: content.classes.count(name) for name in {*reference.classes, *content.classes}}
     largest = drift.labels(counts, reference.classes)
     name = str(largest.where)
@@ -79,10 +79,10 @@ def compare(content: Content, reference: Reference) -> Window:
         start=content.start,
         end=content.end,
         images=images,
-        distance=distance,
-        threshold=threshold,
-        p_value=reference.p_value(distance, images),
-        drifted=distance > threshold,
+        distance=found.squared,
+        threshold=found.threshold,
+        p_value=found.p_value,
+        drifted=found.p_value <= LEVEL,
         label=name,
         label_share=counts[name] / images,
         label_share_before=reference.classes.get(name, 0) / reference.images,
