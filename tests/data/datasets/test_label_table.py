@@ -369,7 +369,7 @@ def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other)
         (("images/train/1.png", "images/val/2.png"), {f"labels/train/{n}.txt": BOX for n in "12"}, "YOLO"),
         (("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, "YOLO"),
         (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, "YOLO"),
-        (("JPEGImages/1.png",), {"Annotations/1.xml": "<a/>"}, "object detection"),
+        (("JPEGImages/1.png",), {"Annotations/1.xml": "<annotation><object/></annotation>"}, "Pascal VOC"),
         (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, "objects, as in COCO"),
         (PETS, {}, "begin like 2 classes, 'Cat' to 'a_dog'; move the images"),
         ([f"train/{name}" for name in PETS], {}, "begin like 2 classes"),

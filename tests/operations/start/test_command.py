@@ -88,7 +88,7 @@ def test_what_git_has_or_an_earlier_start_wrote_is_replaced(run) -> None:
 def test_a_wrong_layout_or_value_writes_nothing(run) -> None:
     before = PARAMS.read_bytes()
     assert run("--set", "train.epoch=2").exit_code == 2
-    Path("own/cat/inner").mkdir()
-    Path("own/cat/inner/1.png").write_bytes(b"")
+    Path("own/cat/test").mkdir()
+    Path("own/cat/test/1.png").write_bytes(b"")
     assert run().exit_code == 3
     assert PARAMS.read_bytes() == before

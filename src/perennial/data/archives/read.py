@@ -18,7 +18,7 @@ from isal.igzip_lib import DECOMP_GZIP, DECOMP_ZLIB, IgzipDecompressor, IsalErro
 
 from perennial.base import files
 from perennial.base.errors import DataError
-from perennial.data.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
+from perennial.data.archives.safety import IS_LFS, LFS, LIMITS, LOCAL_NAMES, ArchiveLimits, Names
 
 MAGIC = {"gzip": b"\x1f\x8b", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04"}
 BLOCK_BYTES = 512
@@ -67,6 +67,8 @@ def format_of(archive: Path) -> str:
     for name, magic in MAGIC.items():
         if start.startswith(magic):
             return name
+    if start.startswith(LFS):
+        raise DataError(f"{archive} is {IS_LFS}")
     raise DataError(
         f"{archive} is not a tar, tar.gz, tar.bz2, tar.xz or zip file: it starts with {start[:16]!r}"
     )

@@ -16,6 +16,9 @@ LEFTOVERS = {
     ".ipynb_checkpoints", ".cache", "Icon\r",
 }  # fmt: skip
 _DRIVE = re.compile(r"[A-Za-z]:")
+# A file that Git LFS has not fetched begins so.
+LFS = b"version https://git-lfs.github.com/spec/v1"
+IS_LFS = "a pointer of Git LFS instead of the file; run `git lfs pull`"
 # The comment in a pax header of a tar file made from a local folder with names that are not portable.
 LOCAL_NAMES = b"perennial: names of a local folder"
 

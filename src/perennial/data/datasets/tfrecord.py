@@ -1,7 +1,6 @@
-"""The user's own TFRecords, in the format of slim or TensorFlow Datasets; images are kept byte for byte.
+"""The user's own TFRecords, of slim or TensorFlow Datasets; images are kept byte for byte.
 
-The file name or its folder gives the split, see `own.shards`; lists or records give the classes, see
-`own.class_texts`.
+`own.shards` finds their splits, `own.class_texts` their classes.
 """
 
 import shutil

@@ -26,6 +26,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from perennial.base.choices import Transparency
+from perennial.data.archives.safety import IS_LFS, LFS
 from perennial.data.images import (
     BadImage,
     Image,
@@ -213,6 +214,8 @@ def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
     elif content.startswith(b"BM"):
         opened = BmpImageFile(io.BytesIO(content))
     else:
+        if content.startswith(LFS):
+            raise Refused(f"it is {IS_LFS}")
         raise Refused(
             f"not a JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
         )

@@ -1,4 +1,4 @@
-"""Documents beside images: their names, and what they and the images say of a folder without classes."""
+"""Documents beside images: their names, and what those of images say of a folder without classes."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,6 @@ DOCUMENTS = {
     ".py", ".rst", ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
 }  # fmt: skip
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
-ANNOTATIONS = {".txt", ".xml", ".json"}
 TABLE = "write a table such as labels.csv with the columns file and label"
 # A name that ends with a number: what is before it may be a class.
 NUMBERED = re.compile(r"(.*[^\W\d_].*?)[\W_]*\d+\)?")
@@ -21,25 +20,9 @@ def is_document(name: str) -> bool:
     return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in DOCUMENTS)
 
 
-def hints(images: Iterable[str], documents: Iterable[str]) -> list[str]:
-    """Return what names of images and documents say: objects are annotated, or names begin with classes."""
-    stems = [PurePosixPath(name).stem for name in images]
-    return [*_annotated(stems, documents), *_named_like_classes(stems)]
-
-
-def _annotated(stems: list[str], documents: Iterable[str]) -> list[str]:
-    known = set(stems)
-    found = [
-        name
-        for name in sorted(documents)
-        if (path := PurePosixPath(name)).suffix.lower() in ANNOTATIONS and path.stem in known
-    ]
-    if 2 * len(found) < len(known) or not found:
-        return []
-    text = (
-        f"{len(found)} files such as {found[0]!r} annotate single images, as for object detection (YOLO, VOC)"
-    )
-    return [f"{text}; an image needs one class: {TABLE}"]
+def hints(images: Iterable[str]) -> list[str]:
+    """Return what the names of images say, if they begin with classes."""
+    return _named_like_classes([PurePosixPath(name).stem for name in images])
 
 
 def _named_like_classes(stems: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
-from perennial.data.datasets.own import folders, label_table, side_tables
+from perennial.data.datasets.own import folders, foreign, label_table, side_tables
 from perennial.data.datasets.own.class_lists import class_name, in_order, names_of
 from perennial.data.datasets.own.documents import hints, is_document
 from perennial.data.datasets.own.folders import Item, Layout, Tree
@@ -45,6 +45,7 @@ def find(
             each other.
     """
     there = contents(members, where)
+    foreign.require_fetched(there.whole, read, where)
     if classes:
         return _of_classes(there, where, classes)
     if table is not None:
@@ -54,7 +55,7 @@ def find(
         found = class_folders(there, beside, where)
     except DataError as error:
         if len(plain := beside.plain()) != 1:
-            raise _refused(error, beside, there.whole, where) from error
+            raise _refused(error, beside, there.whole, read, where) from error
         found = _of_table(plain[0], there, read, where)
     beside.require_agreement(found, {member: name for name, member in there.tree.items()}, where)
     unused = tuple(name for name in beside.names() if found.table is None or name in found.left_out)
@@ -100,6 +101,7 @@ def class_folders(there: Contents, beside: SideTables, where: Path) -> Layout:
         DataError: they are no class folders; or their names are not like classes, and there is a table.
     """
     found = folders.of_folders(there.tree, where)
+    foreign.require_images([item.name for part in found.splits.values() for item in part], where)
     if beside.tables and all(map(CONTAINER.fullmatch, found.classes)):
         raise DataError(f"{where}: {some(found.classes)} are not named like classes")
     return found
@@ -125,14 +127,15 @@ def _of_classes(there: Contents, where: Path, classes: tuple[str, ...]) -> Layou
     return found._replace(left_out=[*found.left_out, *there.documents])
 
 
-def _refused(error: DataError, beside: SideTables, tree: Tree, where: Path) -> DataError:
+def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where: Path) -> DataError:
     """Say why nothing gives the labels, and what would."""
     files = [name for name, member in tree.items() if not member.folder]
     texts = [name for name in files if is_document(name)]
-    meant = hints(set(files).difference(texts), texts)
     if asked := beside.asked():
         return DataError(f"{where}: no class folders, and {asked}")
-    return DataError("; ".join((str(error), *beside.problems, *meant)))
+    other = foreign.described(tree, read)
+    meant = [other] if other else [*beside.problems, *hints(set(files).difference(texts))]
+    return DataError("; ".join((str(error), *meant)))
 
 
 def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:

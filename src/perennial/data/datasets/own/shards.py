@@ -14,6 +14,7 @@ from perennial.base import files
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import leftover, log_leftovers
+from perennial.data.datasets.own import foreign
 from perennial.data.datasets.own.class_lists import ABOVE, is_class_list
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ _SHARD = re.compile(
 )
 # Words after a split that say nothing about it: versions, sizes, formats.
 _IDLE = re.compile(r"v\d*|x\d+|px|shards?|parts?|data|dataset|sets?|images?|imgs?|records?|split|jpe?g|png|rgb")
-_OTHERS = {"array_record": "ArrayRecord", "riegeli": "Riegeli", "parquet": "Parquet", "arrow": "Arrow"}
+_OTHERS = (".array_record", ".riegeli", ".parquet", ".arrow")  # refused, where other files are left out
 _NUMBERED = re.compile(r"(?:.*[^0-9])?[0-9]{2,}")  # a name in the folder of a split, such as part-00000
 
 
@@ -68,9 +69,8 @@ def raw_name(name: str) -> str | None:
         DataError: it is named like TFRecords of no split, or its name and its folder are of different splits.
     """
     *above, file = name.split("/")
-    for ending, kind in _OTHERS.items():
-        if f".{ending}" in file.lower():
-            raise DataError(f"{name!r} is a file of {kind}, and not of TFRecords; write it as TFRecords")
+    if (what := foreign.container(file)) and any(ending in file.lower() for ending in _OTHERS):
+        raise DataError(f"{name!r} is no file of TFRecords, but {what}")
     if is_class_list(file):
         return ABOVE.join((*above, file))
     if not above:

@@ -19,6 +19,7 @@ from perennial.data.archives import Member
 from perennial.data.datasets.own import table_columns, table_rows
 from perennial.data.datasets.own.class_lists import is_class_list
 from perennial.data.datasets.own.folders import Layout, Tree
+from perennial.data.datasets.own.foreign import ForeignFormat
 from perennial.data.datasets.own.image_names import Images, Named, columns_of_files
 from perennial.data.datasets.own.label_table import Labels
 from perennial.data.datasets.own.names import table_split
@@ -26,7 +27,6 @@ from perennial.data.datasets.own.table_rows import Read, Rows
 
 SHOWN = 3
 AGREEMENT = 0.6  # Cohen's kappa with the class folders from which a column speaks of the same classes
-PROGRAMS = ("COCO", "Label Studio")  # whose documents are no tables, and are named
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def read_all(tree: Tree, images: Tree, content: Read) -> SideTables:
             ids = is_class_list(name.rpartition("/")[2]) and _is_class_list(rows)
             found = None if ids else of_rows(name, tree[name].name, rows, index)
         except DataError as error:
-            if not is_list or any(program in str(error) for program in PROGRAMS):
+            if not is_list or isinstance(error, ForeignFormat):
                 problems.append(str(error))
             continue
         if found:

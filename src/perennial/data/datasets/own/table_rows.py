@@ -18,6 +18,7 @@ from typing import Any
 
 from perennial.base.errors import DataError
 from perennial.data.archives import Member
+from perennial.data.datasets.own import foreign
 from perennial.data.datasets.own.class_lists import text_of
 
 TABLES = (".csv", ".tsv")
@@ -52,6 +53,8 @@ def read(name: str, member: Member, content: Read) -> Rows:
     if member.size > MOST_BYTES:
         raise DataError(f"{name} has more than {MOST_BYTES} bytes")
     text, lower = text_of(content(member), name), name.lower()
+    if lower.endswith(foreign.MANIFESTS):
+        foreign.require_table(name, text)
     if lower.endswith(".jsonl"):
         rows = _of_objects(_lines_of_json(text, name), name)
     elif lower.endswith(".json"):
@@ -113,10 +116,6 @@ def _lines_of_json(text: str, name: str) -> list[tuple[int, Any]]:
 
 def _of_json(value: Any, name: str) -> Rows:
     """Read labels by their files, or a list of objects; the number of a row is its place in the document."""
-    if isinstance(value, dict) and {"annotations", "images"} <= value.keys():
-        raise DataError(
-            f"{name} holds annotations of objects, as in COCO; write a table with a label for each image"
-        )
     if isinstance(value, dict) and isinstance(value.get("labels"), dict):
         return _of_fiftyone(value["labels"], value.get("classes"))
     if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
@@ -144,8 +143,6 @@ def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:
     for number, each in found:
         if not isinstance(each, dict):
             raise DataError(f"{name} line {number} is not an object")
-        if {"annotations", "data"} <= each.keys():
-            raise DataError(f"{name} holds tasks of Label Studio; export them as CSV or JSON-MIN")
         columns.update(dict.fromkeys(each))
         if len(columns) > MOST_COLUMNS:
             raise DataError(f"{name} has more than {MOST_COLUMNS} columns, so it is no table of labels")

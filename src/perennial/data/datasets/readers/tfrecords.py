@@ -13,6 +13,7 @@ from perennial.base import files
 from perennial.base.choices import Transparency
 from perennial.base.errors import DataError, listed
 from perennial.data import archives
+from perennial.data.archives.safety import IS_LFS, LFS
 from perennial.data.datasets.dataset import Examples
 from perennial.data.datasets.own.class_texts import MOST_TEXTS, Texts
 from perennial.data.images import BadImage, Image, accept
@@ -150,8 +151,11 @@ def plain(file: Path, scratch: Path) -> Path:
     """Return the file, or its content in `scratch` if it is compressed as TensorFlow does, with gzip or zlib.
 
     Raises:
-        DataError: the compressed file is damaged or incomplete, or expands beyond the limits of archives.
+        DataError: the file is a pointer of Git LFS, or is compressed and damaged or too large.
     """
+    with files.naming(file), file.open("rb") as stream:
+        if stream.read(len(LFS)) == LFS:
+            raise DataError(f"{file} is {IS_LFS}")
     compression = framing.compression_of(file)
     if compression is None:
         return file
