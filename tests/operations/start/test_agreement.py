@@ -269,7 +269,7 @@ def test_start_finds_a_class_without_usable_images_beside_those_that_it_samples(
     (OWN / "owl" / "11.png").write_bytes(TINY)
     started = agree(OWN)
     assert started is not None
-    assert started.images.unreadable == []
+    assert started.images.unreadable == {}
 
 
 IN_ARCHIVES = ("train/ valid/ test/", "Train/ Test/", "a folder around", "images/ and labels.csv", "documents")

@@ -16,7 +16,7 @@ def images(each: int, classes: int = 5, side: int = 400, **others: object) -> Su
     known = {
         "path": Path("own"), "archive": False, "per_class": {str(n): each for n in range(classes)},
         "per_split": {"train": each * classes}, "split_folders": False, "bytes": 1, "formats": {"JPEG": 1},
-        "unreadable": (), "sides": (side, side, side), "pixels": side * side, "gray": False, "copies": 0,
+        "unreadable": {}, "sides": (side, side, side), "pixels": side * side, "gray": False, "copies": 0,
         "hidden": 0,
     }  # fmt: skip
     return Survey(**{**known, **others})

@@ -1,6 +1,8 @@
 """What `perennial start` finds in a folder or archive, and what it refuses."""
 
+import io
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,7 @@ def test_folders_of_splits_copies_and_damage_are_seen(workspace: Path) -> None:
     Path("own/train/cat/notes.png").write_text("no image")
     found = look(Path("own"))
     assert (found.per_split, found.split_folders) == ({"train": 5, "test": 4}, True)
-    assert (found.copies, found.unreadable) == (4, ["train/cat/notes.png"])
+    assert (found.copies, list(found.unreadable)) == (4, ["train/cat/notes.png"])
 
 
 def test_formats_that_convert_rejects_are_no_images(workspace: Path) -> None:
@@ -68,7 +70,19 @@ def test_a_png_with_more_text_than_pillow_reads_is_an_image(workspace: Path) -> 
     text = PngInfo()
     text.add_text("prompt", "x" * (2 * MAX_TEXT_CHUNK), zip=True)
     Image.open(folder / "cat" / "0.png").save(folder / "cat" / "made.png", pnginfo=text)
-    assert look(folder).unreadable == []
+    assert look(folder).unreadable == {}
+
+
+def test_an_image_of_too_many_pixels_has_its_own_reason(workspace: Path) -> None:
+    folder = pictures(Path("own"), cat=4, dog=3)
+    photo = io.BytesIO()
+    Image.open(folder / "cat" / "0.png").convert("RGB").save(photo, "JPEG")
+    height, width = Image.open(photo).size[::-1]
+    size = struct.pack(">HH", height, width)
+    assert photo.getvalue().count(size) == 1
+    (folder / "cat" / "wall.jpg").write_bytes(photo.getvalue().replace(size, struct.pack(">HH", 8400, 12000)))
+    reason = "it has 12000 x 8400 pixels, expected 1 to 80000000; save it smaller"
+    assert look(folder).unreadable == {"cat/wall.jpg": reason}
 
 
 def flat(folder: Path) -> None:
@@ -89,7 +103,10 @@ UNSUPPORTED = {
     ),
     "few": (lambda folder: pictures(folder, cat=9, dog=2), "'dog' has 2; each class needs at least 3 images"),
     "nothing": (lambda folder: (folder / "cat").mkdir(parents=True), "own holds no files"),
-    "texts": (lambda folder: [pictures(folder, a=1, b=1), *text(folder)], "none of 2 sampled files"),
+    "texts": (
+        lambda folder: [pictures(folder, a=1, b=1), *text(folder)],
+        "none of 2 sampled files can be used, such as .*: not a JPEG",
+    ),
 }
 
 

@@ -56,4 +56,4 @@ def check_size(width: int, height: int) -> None:
     if max(width, height) > MOST_SIDE:
         raise Refused(f"it has {width} x {height} pixels, expected at most {MOST_SIDE} a side")
     if not 0 < width * height <= MOST_PIXELS:
-        raise Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}")
+        raise Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}; save it smaller")

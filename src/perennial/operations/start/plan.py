@@ -9,7 +9,7 @@ from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config.advice import interval
 from perennial.operations.start.machine import Machine
-from perennial.operations.start.survey import READS, Survey
+from perennial.operations.start.survey import Survey
 
 SIDES, LEAST_SIDE = 2, 512  # images are reduced to so many times the network's input, and to no less
 TINY_PX = 40  # images up to this side gain nothing from a larger network
@@ -203,7 +203,8 @@ def _damage(survey: Survey) -> Iterator[Choice]:
     """Choose how to handle files that are not images, and duplicates."""
     what = "a damaged file is"
     if tried := survey.unreadable:
-        what = f"any file that is not {READS} (seen: {len(tried):,}, such as {tried[0]}) is"
+        name, reason = next(iter(tried.items()))
+        what = f"a file that cannot be used (seen: {len(tried):,}, such as {name}: {reason}) is"
     yield Choice(
         "dataset.on_bad_image", "skip", f"{what} skipped, reported, and listed in data/records/rejected.json"
     )

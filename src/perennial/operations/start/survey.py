@@ -29,7 +29,6 @@ NOTHING = Named()
 SAMPLE = 400  # images that are read; only those that convert would encode again are decoded
 SHOWN = 5  # classes in a message
 HASHED_BYTES = 2 << 30  # larger folders are not searched for equal files
-READS = "JPEG, PNG, WebP, BMP or GIF without animation"
 EXPECTED = (
     "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
     "it if you split them yourself, or with their labels in a table such as {0}/labels.csv; nothing was written"
@@ -47,7 +46,7 @@ class Survey:
     split_folders: bool
     bytes: int
     formats: Mapping[str, int]  # of the sample: JPEG, PNG, ...
-    unreadable: Sequence[str]  # files of the sample that are not images
+    unreadable: Mapping[str, str]  # files of the sample that cannot be used, and why
     sides: tuple[int, int, int]  # smallest, median and largest shorter side, in pixels
     pixels: int  # median, of an image
     gray: bool  # all of the sample have one channel
@@ -146,12 +145,13 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
     items = [item for part in classes.splits.values() for item in part]
     counts = Counter(item.label for item in items)
     found = [item.member for item in items]
-    formats, sides, pixels, colours, unreadable = Counter[str](), [], [], set(), []
+    formats, sides, pixels, colours = Counter[str](), [], [], set()
+    unreadable: dict[str, str] = {}
     hidden = 0
     for member in _spread(found):
         image = _sampled(content := read(member))
         if isinstance(image, BadImage):
-            unreadable.append(member.name)
+            unreadable[member.name] = image.reason
             continue
         formats[accept.format_name(content)] += 1
         sides.append(min(image.height, image.width))
@@ -159,9 +159,10 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
         colours.add((shown := header(image.encoded)) is not None and shown.size[2] == 1)
         hidden += image.hidden
     if not sides:
+        name, reason = next(iter(unreadable.items()))
         raise DataError(
-            f"{path}: none of {len(unreadable)} sampled files, such as {unreadable[0]}, is a {READS}; "
-            "convert other photos, such as HEIC, to JPEG first"
+            f"{path}: none of {len(unreadable)} sampled files can be used, such as {name}: {reason}; convert "
+            "other photos, such as HEIC, to JPEG first"
         )
     total = sum(member.size for member in found)
     return Survey(
