@@ -79,7 +79,7 @@ class KeptImage:
     sha256: Digest  # of the kept file, or of the one that is not kept
     top: Top
     reason: Reason
-    probability: Annotated[float, Field(gt=0, le=1)]  # with which an image was chosen for this reason
+    probability: Annotated[float, Field(ge=1e-9, le=1)]  # with which an image was chosen for this reason
     candidate: str | None = None  # the version in the shadow, if it answered
     candidate_top: Top = ()
     reference: str = ""  # mark of what the statistics of this version compare with
@@ -203,13 +203,13 @@ def read(store: Store) -> Iterator[KeptImage]:
 
 
 def record_keys(store: Store, since: str = "") -> list[str]:
-    """The objects with records, the oldest first; with `since`, from that one on: older days are not listed."""
+    """The objects with records, by name; with `since`, only those of that day until tomorrow."""
     days = [""]
     if since:
         first, last = date.fromisoformat(since[:10]), datetime.now(UTC).date()
-        days = [f"{first + timedelta(number)}/records/" for number in range((last - first).days + 1)]
+        days = [f"{first + timedelta(number)}/records/" for number in range((last - first).days + 2)]
     listed = (_ours(store, day) for day in days)
-    return [entry.key for entry, found in chain(*listed) if not found["sha256"] and entry.key >= since]
+    return [entry.key for entry, found in chain(*listed) if not found["sha256"]]
 
 
 def images(store: Store) -> dict[str, str]:

@@ -1,20 +1,21 @@
 """Drift in the traffic that a server has kept: read in order, cut into windows, compared with the reference.
 
-What was found is kept in a file, with the place of the last record that it used, so that the next look reads
-only newer ones. A window has images that were drawn at random, each once, answered by the champion's export.
+What was found is kept in a file, with the objects whose records were used, so that the next look reads only
+others: also those that a server wrote late, or whose clock is behind. Windows follow the times of the answers.
+A window has images that were drawn at random, each once, answered by the champion's export.
 """
 
 import hashlib
 import json
 import tempfile
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from perennial.base import documents, files
 from perennial.base.config import Config
@@ -36,6 +37,7 @@ MEASURE = "perennial.operations.monitor.measure"
 LOG = "traffic.log"  # of that program, in paths.work
 AT_ONCE = 6  # windows of one look, the newest: twice as many as an alarm needs
 REMEMBERED = 30  # windows
+LATE = timedelta(days=1)  # that a server may write after the newest record, or be behind
 DIGITS = 16  # of a digest in a name
 WINDOWS = TypeAdapter(list[Window])
 
@@ -60,15 +62,18 @@ class State(JsonFile):
     """What earlier looks found."""
 
     windows: list[dict[str, Any]]
-    key: str = ""  # object of the last record that a window used
-    line: int = -1  # of that record
+    since: str = ""  # day; objects of earlier ones are not looked at again
+    used: dict[str, int] = Field(default_factory=dict)  # records that windows have used of each object, or ALL
+
+
+ALL = -1
 
 
 class Record(NamedTuple):
     """A record and its place."""
 
     key: str
-    line: int
+    number: int  # among the records of its object that fit, by time
     image: KeptImage
 
 
@@ -164,12 +169,19 @@ class _Place:
         """Add new windows to the known ones."""
         state = self._state()
         windows = WINDOWS.validate_python(state.windows)
-        chunks, waiting = self._cut(self._thinned(self._newer(state)))
+        keys = place.record_keys(self._store, state.since)
+        chunks, rest, waiting = self._cut(self._newer(keys, state.used))
         if chunks:
             windows = [*windows, *self._compared(chunks)][-REMEMBERED:]
-            last = chunks[-1][-1]
+            used = dict.fromkeys(keys, ALL) | {each.key: each.number for each in reversed(rest)}
+            last = min(date.fromisoformat(chunks[-1][-1].image.day), datetime.now(UTC).date())
+            first = (last - LATE).isoformat()
+            known = State(
+                windows=WINDOWS.dump_python(windows, mode="json"),
+                since=first,
+                used={key: number for key, number in used.items() if key >= first},
+            )
             files.make_folder(self._file.parent)
-            known = State(windows=WINDOWS.dump_python(windows, mode="json"), key=last.key, line=last.line)
             files.write_json(self._file, known.model_dump(mode="json"))
         since = Alarm.after(windows).since
         return replace(
@@ -183,45 +195,47 @@ class _Place:
         except DataError:
             return State(windows=[])
 
-    def _newer(self, state: State) -> list[Record]:
-        """The records after the last window; of many, the newest ones."""
-        found = deque[Record]()
-        for key in reversed(place.record_keys(self._store, state.key)):
+    def _newer(self, keys: Sequence[str], used: Mapping[str, int]) -> list[Record]:
+        """The records that no window has used, in the order of the answers; of many, the newest objects'."""
+        found = list[Record]()
+        for key in reversed(keys):
+            first = used.get(key, 0)
+            if first == ALL:
+                continue
             try:
                 records = place.records(self._store, key, self._damaged)
             except Missing:  # removed meanwhile
                 continue
-            for line, image in reversed(list(enumerate(records))):
-                if (key, line) > (state.key, state.line) and self._fits(image):
-                    found.appendleft(Record(key, line, image))
+            fitting = sorted(filter(self._fits, records), key=lambda image: image.time)
+            found += [Record(key, number, image) for number, image in enumerate(fitting) if number >= first]
             if len(found) >= AT_ONCE * self._size:
                 break
-        return list(found)
+        return sorted(found, key=lambda each: (each.image.time, each.key, each.number))
 
     def _fits(self, image: KeptImage) -> bool:
         return image.reason == "random" and image.reference == self._mark and bool(image.top)
 
-    def _thinned(self, records: Sequence[Record]) -> Iterator[Record]:
-        """As many of those that were kept with a larger share as if all had the smallest one."""
+    def _thinned(self, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
+        """As many of those that were kept with a larger share as if all had the smallest one, and where."""
         least = min((each.image.probability for each in records), default=1.0)
-        for each in records:
-            drawn = hashlib.sha256(f"{each.key}:{each.line}".encode()).digest()
+        for at, each in enumerate(records):
+            drawn = hashlib.sha256(f"{each.key}:{each.number}".encode()).digest()
             if int.from_bytes(drawn[:6]) < least / each.image.probability * 2**48:
-                yield each
+                yield at, each
 
-    def _cut(self, records: Iterable[Record]) -> tuple[list[list[Record]], int]:
-        """Cut records into whole windows of different images; also returns how many images are left."""
-        windows, names = list[list[Record]](), set[str]()
+    def _cut(self, records: Sequence[Record]) -> tuple[list[list[Record]], Sequence[Record], int]:
+        """Cut records into whole windows of different images, and return the rest, and how many wait in it."""
+        windows, names, end = list[list[Record]](), set[str](), 0
         open_: list[Record] = []
-        for each in records:
+        for number, each in self._thinned(records):
             if each.image.sha256 in names:
                 continue
             names.add(each.image.sha256)
             open_.append(each)
             if len(open_) == self._size:
                 windows.append(open_)
-                open_, names = [], set()
-        return windows[-AT_ONCE:], len(open_)
+                open_, names, end = [], set(), number + 1
+        return windows[-AT_ONCE:], records[end:], len(open_)
 
     def _compared(self, windows: Sequence[Sequence[Record]]) -> list[Window]:
         """Compare windows with the reference; images are fetched and measured together, in one process."""
