@@ -185,6 +185,7 @@ def test_other_trees_are_refused_by_name(packed, names, message):
         (("cat/2024/May/1.png", "cat/2024/June/1.png", "dog/2024/May/1.png"), ("cat", "dog")),
         (("cat/1.png", "cat/blurry/2.png", "dog/1.png", "dog/blurry/1.png", "dog/dark/1.png"), ("cat", "dog")),
         (("cat/raw/1.png", "dog/raw/1.png"), ("cat", "dog")),
+        (("cat/DCIM/100CANON/1.png", "dog/DCIM/100CANON/1.png"), ("cat", "dog")),
         (("cat/images/1.png", "cat/batch 1/1.png", "dog/images/2.png"), ("cat", "dog")),
         (("data/train/cat/a/b/c/1.png", "data/train/dog/1.png", "data/test/dog/x/1.png"), ("cat", "dog")),
         ((*TWO, "rose/red/"), ("rose", "tulip")),

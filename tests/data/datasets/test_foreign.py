@@ -55,17 +55,35 @@ FOREIGN = {
     "LFS table": (IMAGES | {"labels.csv": POINTER}, "'labels.csv': a pointer of Git LFS"),
     "parquet": (
         {f"data/{split}-00000-of-00001.parquet": b"PAR1" for split in ("train", "test")} | {"README.md": b"#"},
-        "2 in all, are Parquet, as of Hugging Face; save the images as files",
+        "2 in all, are in the format Parquet, as of Hugging Face; save the images as files",
     ),
-    "parquet in folders": ({"en/0000.parquet": b"PAR1", "de/0000.parquet": b"PAR1"}, "are Parquet"),
-    "arrow": ({"train/data-00000-of-00001.arrow": b"x", "train/state.json": b"{}"}, "is Arrow, as of Hugging"),
-    "tars": ({"000000.tar": SHARD, "000001.tar": SHARD}, "2 in all, are tar, as of WebDataset; unpack them"),
-    "tars of splits": ({f"{each}/0.tar": SHARD for each in ("train", "val")}, "are tar, as of WebDataset"),
+    "parquet in folders": (
+        {"en/0000.parquet": b"PAR1", "de/0000.parquet": b"PAR1"},
+        "are in the format Parquet",
+    ),
+    "arrow": (
+        {"train/data-00000-of-00001.arrow": b"x", "train/state.json": b"{}"},
+        "is in the format Arrow, as of Hugging",
+    ),
+    "tars": (
+        {"000000.tar": SHARD, "000001.tar": SHARD},
+        "2 in all, are in the format tar, as of WebDataset; unpack them",
+    ),
+    "tars of splits": (
+        {f"{each}/0.tar": SHARD for each in ("train", "val")},
+        "are in the format tar, as of WebDataset",
+    ),
     "an unpacked tar": ({"0.jpg": IMAGE, "0.cls": b"0", "1.jpg": IMAGE, "1.cls": b"1"}, "as of WebDataset"),
-    "NumPy": ({"images.npy": b"x", "labels.npy": b"x"}, "2 in all, are NumPy"),
-    "HDF5": ({"train.h5": b"x", "test.h5": b"x"}, "are HDF5"),
-    "IDX": ({"train-images-idx3-ubyte.gz": b"x"}, "is IDX, as of MNIST; set dataset.name to mnist"),
-    "Vertex AI": (IMAGES | {"import.jsonl": VERTEX}, "'import.jsonl' is an import file of Vertex AI; write"),
+    "NumPy": ({"images.npy": b"x", "labels.npy": b"x"}, "2 in all, are in the format NumPy"),
+    "HDF5": ({"train.h5": b"x", "test.h5": b"x"}, "are in the format HDF5"),
+    "IDX": (
+        {"train-images-idx3-ubyte.gz": b"x"},
+        "is in the format IDX, as of MNIST; set dataset.name to mnist",
+    ),
+    "Vertex AI": (
+        IMAGES | {"import.jsonl": VERTEX},
+        "'import.jsonl' holds an import manifest of Vertex AI; write",
+    ),
     "Ground Truth": (IMAGES | {"output.manifest": TRUTH}, "an output manifest of SageMaker Ground Truth"),
     "Ground Truth, renamed": (IMAGES | {"output.jsonl": TRUTH}, "an output manifest of SageMaker Ground Truth"),
     "COCO": (IMAGES | {"annotations.json": document(COCO)}, "annotations of objects, as in COCO"),
@@ -75,15 +93,15 @@ FOREIGN = {
     ),
     "Label Studio": (IMAGES | {"export.json": document(STUDIO)}, "tasks of Label Studio; export them as CSV"),
     "VGG Image Annotator": (IMAGES | {"via.json": document(VIA)}, "as of VGG Image Annotator"),
-    "CVAT": (IMAGES | {"annotations.xml": CVAT}, "'annotations.xml' is annotations of CVAT"),
-    "YOLO": (IMAGES | {f"{n}.txt": BOX for n in range(4)}, "4 in all, are boxes of objects, as in YOLO"),
+    "CVAT": (IMAGES | {"annotations.xml": CVAT}, "'annotations.xml' holds annotations of CVAT"),
+    "YOLO": (IMAGES | {f"{n}.txt": BOX for n in range(4)}, "4 in all, hold boxes of objects, as in YOLO"),
     "YOLO beside": (
         {f"images/train/{n}.jpg": IMAGE for n in range(3)} | {f"labels/train/{n}.txt": BOX for n in range(3)},
         "as in YOLO",
     ),
     "Pascal VOC": (
         {f"JPEGImages/{n}.jpg": IMAGE for n in range(3)} | {f"Annotations/{n}.xml": VOC for n in range(3)},
-        "3 in all, are annotations of objects, as in Pascal VOC",
+        "3 in all, hold annotations of objects, as in Pascal VOC",
     ),
     "LabelMe": (
         IMAGES | {f"{n}.json": document({"shapes": [], "imagePath": "x"}) for n in range(4)},
@@ -110,6 +128,34 @@ def test_a_format_that_is_not_read_is_refused_by_its_name(tmp_path, files, messa
     (tmp_path / "raw").mkdir()
     with pytest.raises(DataError, match=message):
         image_folder.collect(folder, tmp_path / "raw")
+
+
+MORE = {
+    "archives": ({"cat.zip": b"PK", "dog.zip": b"PK"}, "2 in all, are in the format zip; unpack them"),
+    "archives in folders": ({"cat/a.zip": b"PK", "dog/b.zip": b"PK"}, "are in the format zip; unpack them"),
+    "pickles": ({"train.pkl": b"x", "test.pkl": b"x"}, "are in the format pickle"),
+    "Supervisely": (
+        {"img/1.jpg": IMAGE, "ann/1.jpg.json": document({"size": 1, "objects": []})},
+        "Supervisely",
+    ),
+    "CreateML": (IMAGES | {"a.json": document([{"image": "0.jpg", "annotations": []}])}, "of CreateML"),
+    "Labelbox": (IMAGES | {"a.ndjson": document({"data_row": {}, "projects": {}})}, "an export of Labelbox"),
+    "a document for each image": (
+        IMAGES | {f"{n}.json": document({"tags": [n, "x"]}) for n in range(4)},
+        "4 documents such as '0.json' are each of a single image",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "message"), MORE.values(), ids=MORE)
+def test_further_formats_are_refused_by_their_names(tmp_path, files, message):
+    test_a_format_that_is_not_read_is_refused_by_its_name(tmp_path, files, message)
+
+
+def test_a_file_of_another_format_beside_images_is_not_blamed(tmp_path):
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(DataError, match=r"files outside of class folders: '0\.jpg'"):
+        image_folder.collect(written(tmp_path / "own", IMAGES | {"features.npz": b"x"}), tmp_path / "raw")
 
 
 BESIDE = {

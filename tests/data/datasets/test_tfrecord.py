@@ -350,7 +350,8 @@ def test_two_words_for_one_split_are_refused(tmp_path, names):
 
 def test_files_of_other_formats_are_refused_by_name(tmp_path):
     with pytest.raises(
-        DataError, match=r"'a-train\.array_record-00000-of-00001' is no file of TFRecords, but ArrayRecord"
+        DataError,
+        match=r"'a-train\.array_record-00000-of-00001' is no file of TFRecords, but in the format ArrayRecord",
     ):
         raw_files(["a-train.array_record-00000-of-00001"], tmp_path)
 

@@ -201,15 +201,16 @@ def _check_nested(tree: Tree, where: str) -> None:
         raise DataError(f"{where}: split folders inside a class folder: {some(wrong)}; {EXPECTED_SPLITS}")
     if wrong := [name for name in tops if ANY_IMAGES.fullmatch(name) or meant_split([name])]:
         raise DataError(f"{where}: folders inside {some(wrong)}, not a name of a class{meant_split(wrong)}")
-    holders: dict[str, set[str]] = {}  # of folders that may be classes
+    levels: dict[int, dict[str, set[str]]] = {}  # by depth, folders that may be classes, each with its holders
     for top, *between in inside.values():
-        for name in map(str.casefold, between):
+        for depth, name in enumerate(map(str.casefold, between)):
             if name != top.casefold() and not (_DIVIDES.fullmatch(name) or ANY_IMAGES.fullmatch(name)):
-                holders.setdefault(name, set()).add(top)
-    shared = {name for name, above in holders.items() if len(above) > 1 < len(holders)}
+                levels.setdefault(depth, {}).setdefault(name, set()).add(top)
+    holders = set().union(*levels.values())
+    shared = {name for level in levels.values() for name, above in level.items() if len(above) > 1 < len(level)}
     if tops <= {folders[0] for name, folders in inside.items() if name not in nested}:
         shared = set()  # each class has images of its own beside the folders
-    shared |= holders.keys() & {name.casefold() for name in _folders(tree)}
+    shared |= holders & {name.casefold() for name in _folders(tree)}
     if holders and (shared or all(map(_DIVIDES.fullmatch, _folders(tree)))):
         raise DataError(
             f"{where}: {some(tops)} may be the classes, or folders in them, {some(shared or holders)}; put the "

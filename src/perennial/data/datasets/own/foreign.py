@@ -15,7 +15,7 @@ from typing import Any
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.archives.safety import IS_LFS, LFS
-from perennial.data.datasets.own.documents import TABLE
+from perennial.data.datasets.own.documents import TABLE, is_document
 
 Files = Mapping[str, Member]
 Read = Callable[[Member], bytes]
@@ -28,6 +28,7 @@ ONE_CLASS = f"an image needs one class: {TABLE}"
 FOLDERS = "save the images as files, in a folder for each class"
 RECORDS = "write it as TFRecords, and set dataset.name to tfrecord"
 LINES = "write its lines as a CSV file with the columns file and label"
+UNPACK = "unpack them"
 IDX = "set dataset.name to mnist, and dataset.base_url to their folder"
 # By the end of the name, in lower case and without the number of a shard.
 CONTAINERS = {
@@ -36,10 +37,13 @@ CONTAINERS = {
     ".hdf5": ("HDF5", FOLDERS), ".npz": ("NumPy", FOLDERS), ".npy": ("NumPy", FOLDERS),
     ".mdb": ("LMDB", FOLDERS), ".beton": ("FFCV", FOLDERS), ".rec": ("RecordIO, as of MXNet", FOLDERS),
     "-ubyte": ("IDX, as of MNIST", IDX), "-ubyte.gz": ("IDX, as of MNIST", IDX),
-    ".tar": ("tar, as of WebDataset", f"unpack them; {FOLDERS}"), ".zip": ("zip", "unpack them"),
+    ".mat": ("MATLAB", FOLDERS), ".pkl": ("pickle", FOLDERS), ".pickle": ("pickle", FOLDERS),
+    ".lance": ("Lance", FOLDERS), ".tar": ("tar, as of WebDataset", f"unpack them; {FOLDERS}"),
+    ".tgz": ("tar", UNPACK), ".tar.gz": ("tar", UNPACK), ".zip": ("zip", UNPACK), ".7z": ("7z", UNPACK),
+    ".rar": ("rar", UNPACK),
 }  # fmt: skip
 MANIFESTS = (".json", ".jsonl")
-TEXTS = {".json", ".jsonl", ".manifest", ".txt", ".xml"}
+TEXTS = {".json", ".jsonl", ".ndjson", ".manifest", ".txt", ".xml"}
 TFDS = {"dataset_info.json", "features.json"}
 _BOX = re.compile(r"\d+(?:\s+-?\d*\.?\d+(?:e-?\d+)?){4,}")
 _XML = (
@@ -51,12 +55,14 @@ _XML = (
 )
 # By the keys of a JSON object, of a line, or of the first of a list.
 _KEYS = (
-    ({"imageGcsUri"}, "an import file of Vertex AI", LINES),
+    ({"imageGcsUri"}, "an import manifest of Vertex AI", LINES),
     ({"source-ref"}, "an output manifest of SageMaker Ground Truth", LINES),
     ({"annotations", "images"}, "annotations of objects, as in COCO", ONE_CLASS),
     ({"annotations", "data"}, "tasks of Label Studio", "export them as CSV or JSON-MIN"),
     ({"annotations", "image"}, "annotations of objects, as of CreateML", ONE_CLASS),
     ({"shapes", "imagePath"}, "annotations of objects, as of LabelMe", ONE_CLASS),
+    ({"objects", "size"}, "annotations of objects, as of Supervisely", ONE_CLASS),
+    ({"data_row", "projects"}, "an export of Labelbox", LINES),
     ({"regions", "filename"}, "annotations of objects, as of VGG Image Annotator", ONE_CLASS),
 )
 
@@ -76,14 +82,19 @@ def require_images(names: Sequence[str], where: Path) -> None:
     """Check that files of classes are not, by their names, files that hold images."""
     held = {name: what for name in names if (what := container(name))}
     if 2 * len(held) > len(names):
-        raise DataError(f"{where}: {_counted(held, names)}")
+        raise DataError(f"{where}: {_counted(held, names, 'is', 'are')}")
 
 
 def container(name: str) -> str | None:
     """Say what a file is by its name if it holds images in a format that is not read, and what to do."""
     lower = re.sub(r"[-_.]\d+-of-\d+", "", name.lower())
     return next(
-        (f"{kind}; {remedy}" for end, (kind, remedy) in CONTAINERS.items() if lower.endswith(end)), None
+        (
+            f"in the format {kind}; {remedy}"
+            for end, (kind, remedy) in CONTAINERS.items()
+            if lower.endswith(end)
+        ),
+        None,
     )
 
 
@@ -94,7 +105,7 @@ def require_table(name: str, text: str) -> None:
         ForeignFormat: it is.
     """
     if what := _document(name, text):
-        raise ForeignFormat(f"{name!r} is {what}")
+        raise ForeignFormat(f"{name!r} holds {what}")
 
 
 def _document(name: str, text: str) -> str | None:
@@ -115,8 +126,9 @@ def described(files: Files, read: Read) -> str | None:
     names = [name for name, each in files.items() if not each.folder]
     if len(TFDS.intersection(PurePosixPath(name).name for name in names)) == len(TFDS):
         return "the folder is of TensorFlow Datasets; set dataset.name to tfrecord"
-    if held := {name: what for name in names if (what := container(name))}:
-        return _counted(held, list(held))
+    held = {name: what for name in names if (what := container(name))}
+    if held and len(held) >= sum(not is_document(name) for name in names if name not in held):
+        return _counted(held, list(held), "is", "are")
     if tagged := [name for name in names if name.endswith(".cls")]:
         return f"{len(tagged)} files such as {tagged[0]!r} give classes, as of WebDataset; {FOLDERS}"
     texts = [name for name in names if PurePosixPath(name).suffix.lower() in TEXTS]
@@ -125,17 +137,22 @@ def described(files: Files, read: Read) -> str | None:
         name: _document(name, read(files[name]).decode("utf-8-sig", "replace").strip()) for name in readable
     }
     found = {name: what for name, what in kinds.items() if what}
-    return _counted(found, texts) if found else None
+    if found:
+        return _counted(found, texts, "holds", "hold")
+    images = {PurePosixPath(name).stem for name in names if name not in texts}
+    beside = [name for name in texts if PurePosixPath(name).name.split(".")[0] in images]
+    if beside and 2 * len(beside) >= len(images):
+        return f"{len(beside)} documents such as {beside[0]!r} are each of a single image; {ONE_CLASS}"
+    return None
 
 
-def _counted(found: Mapping[str, str], of: Sequence[str]) -> str:
+def _counted(found: Mapping[str, str], of: Sequence[str], verb: str, plural: str) -> str:
     """Name the first file of the most frequent kind, and the number of files that end like it."""
     kinds = list(found.values())
     kind = max(dict.fromkeys(kinds), key=kinds.count)
     first = next(name for name, what in found.items() if what == kind)
     count = sum(PurePosixPath(name).suffix == PurePosixPath(first).suffix for name in of)
-    verb = "is" if count == 1 else "and others like it, {count} in all, are"
-    return f"{first!r} {verb.format(count=count)} {kind}"
+    return f"{first!r} {verb if count == 1 else f'and others like it, {count} in all, {plural}'} {kind}"
 
 
 def _keys(text: str) -> set[str]:

@@ -133,9 +133,9 @@ def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where
     texts = [name for name in files if is_document(name)]
     if asked := beside.asked():
         return DataError(f"{where}: no class folders, and {asked}")
-    other = foreign.described(tree, read)
-    meant = [other] if other else [*beside.problems, *hints(set(files).difference(texts))]
-    return DataError("; ".join((str(error), *meant)))
+    if other := foreign.described(tree, read):
+        return DataError(f"{where}: {other}")
+    return DataError("; ".join((str(error), *beside.problems, *hints(set(files).difference(texts)))))
 
 
 def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:
