@@ -1,21 +1,26 @@
 """A candidate beside the served version: compared, bounded, stopped, and never in the way of an answer."""
 
 import json
+import os
 import re
 import shutil
+import signal
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from operations.serving.served import MODEL, b64, expected, publish, serving
 from support.checkout import wait_until
 from support.raw import encoded, picture
 
+from perennial.base.runtime import parallel
 from perennial.base.storage.local import LocalStore
 from perennial.model.inference.inputs import from_values
 from perennial.operations.capture import place
 from perennial.operations.capture.keeper import CaptureLimits
+from perennial.operations.capture.waiting import Answered
 from perennial.operations.serving import shadow, versions
 from perennial.operations.serving.server import Traffic
 from perennial.operations.serving.shadow import Candidate, Comparison
@@ -72,11 +77,14 @@ def test_a_candidate_that_does_not_load_is_stopped_and_answers_go_on(world, tmp_
     shutil.copytree(world.folder, broken)
     (broken / "saved_model.pb").write_bytes(b"no model")
     with shadowing(world, broken) as (_, client):
-        for _ in range(2):
+
+        def stopped() -> bool:
             ask(client, *IMAGES)
-        wait_until(lambda: client.get("shadow").json()["stopped"] is not None)
+            return client.get("shadow").json()["stopped"] is not None
+
+        wait_until(stopped)
         found = client.get("shadow").json()
-        assert re.fullmatch(r"[5-8] of [5-8] images failed", found["stopped"])
+        assert found["stopped"] == "5 failures beside 0 answers"
         assert found["failure"]
         ask(client, *IMAGES)
 
@@ -121,6 +129,26 @@ def test_a_loaded_candidate_stays_while_its_place_is_away(world, tmp_path, monke
     assert shadow.classify(state, list(from_values(IMAGES))).version == before.version
 
 
+def killed(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
+    counted = list[str]()
+    mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), counted.append)
+    mine._worker = parallel.Worker(killed, {})
+    batch = [
+        Answered(0.0, "1", classifier, image, np.ones(2, np.float32), "disagreement", 1.0)
+        for image in from_values(IMAGES * 2)
+    ]
+    mine._use([])  # while it loads
+    mine._use(batch)
+    assert (mine.comparison.errors, mine.comparison.stopped, counted) == (1, "", ["error"] * 8)
+    for _ in range(shadow.ERRORS - 1):
+        mine._use(batch)
+    assert mine.comparison.stopped == "5 failures beside 0 answers"
+
+
 def test_without_a_candidate_the_page_says_how_to_name_one(client) -> None:
     answer = client.get("shadow")
     assert answer.status_code == 404
@@ -155,7 +183,7 @@ def compared(*pairs: tuple[str, str, int], errors: int = 0, seconds: float = 0.0
         (compared(("cat", "cat", 199)), ""),  # too few
         (compared(("cat", "cat", 300)), ""),  # the traffic has one class
         (compared(("cat", "cat", 150), ("dog", "dog", 50)), ""),
-        (compared(("cat", "cat", 10), errors=5), "5 of 15 images failed"),
+        (compared(("cat", "cat", 10), errors=5), "5 failures beside 10 answers"),
         (compared(("cat", "cat", 150), ("dog", "dog", 1000), errors=5), ""),
         (
             compared(("cat", "cat", 100), ("dog", "dog", 100), seconds=0.2),

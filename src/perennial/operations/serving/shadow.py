@@ -71,7 +71,7 @@ class Comparison:
         default_factory=Counter
     )  # class of the served model, of the candidate
     confidence: tuple[float, float] = (0.0, 0.0)  # sums of the highest probabilities
-    errors: int = 0
+    errors: int = 0  # refused images, and calls that failed: a crash is one, however many images it took
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED))  # of the candidate, an image
     stopped: str = ""  # the reason
 
@@ -94,7 +94,7 @@ class Comparison:
     def reason_to_stop(self, max_ms: float | None) -> str:
         """Why the candidate must not be promoted; empty without a reason, which is no reason to promote it."""
         if failing(self.errors, self.images + self.errors):
-            return f"{self.errors} of {self.images + self.errors} images failed"
+            return f"{self.errors} failures beside {self.images} answers"
         if self.images < JUDGED:
             return ""
         (name, most), served = self._most(1), self._most(0)[1]
@@ -247,7 +247,7 @@ class Shadow:
         for _ in range(images):
             self._count("error")
         with self._lock:
-            self.comparison.errors += images
+            self.comparison.errors += images > 0
             self._judge()
 
     def _compare(self, batch: Sequence[Answered], found: Answers) -> None:
