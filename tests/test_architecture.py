@@ -38,7 +38,6 @@ WINGS = (
 PUBLIC = ("components.py", "config.py", "datasets.py", "errors.py")
 # They keep a process of their own beside them and talk to it, or it lasts as long as they do.
 OWN_PROCESSES = {
-    "base/project/dvc",
     "base/runtime/child",
     "base/runtime/ray_agent",
     "base/runtime/ray_driver",
@@ -46,15 +45,12 @@ OWN_PROCESSES = {
     "base/runtime/repro",
     "base/runtime/workers",
     "operations/rehearsal/programs",
-    "operations/run_setup/environment",
     "operations/sinks/sender",
     "operations/tune/server",
     "operations/upgrade/other_version",
     "orchestration/provisioning/worker",
     "orchestration/server/temporary",
     "orchestration/work/commands",
-    "orchestration/work/dvc",
-    "reproduce/rebuild/workspace",
 }
 WITHOUT_TENSORFLOW = (
     *(f"stages/{name}" for name, stage in STAGES.items() if not stage.tensorflow),

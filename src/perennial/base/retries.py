@@ -18,6 +18,7 @@ STORE_TRIES_INSIDE = 2  # of one request, by the client
 STORE_TRIES = 10  # of one call without progress
 STORE_UNREACHABLE_TRIES = 6  # enough to outlast a restart of the server
 STORE_CONNECT_TRIES = 2  # a connect timeout has already waited
+STORE_SILENT_TRIES = 3  # each has waited for a byte
 STORE_PAUSE_S, STORE_PAUSE_MAX_S = 0.2, 10.0  # doubled at every try
 
 # Downloads: tries of each mirror; one that received a part does not count.

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,8 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from perennial.base import documents, files
+from perennial.base import documents, files, limits, programs
 from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.programs import Finished
 from perennial.base.project.remedies import remedy
 
 LINES = 3  # of a message
@@ -28,7 +28,6 @@ S3_CHECKSUMS = {
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
-TRIAL_S = 60
 BROKEN_LOCKS = "Unable to read RWLock-file"
 # A line below every unexpected error, and what gcsfs says of a bucket whose description it may not read.
 NOISE = re.compile(r"https://dvc\.org/support|falling back to GCSFileSystem")
@@ -47,7 +46,7 @@ def run(
     *arguments: str,
     folder: Path | None = None,
     variables: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
+    limit_s: float = limits.DVC_S,
 ) -> str:
     """Run a DVC command, by default in the working directory, and return its output; not with `--quiet`.
 
@@ -57,26 +56,23 @@ def run(
         DvcError: it failed, with the last lines of its message, or did not end in time.
     """
 
-    def call() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "dvc", *arguments], env=variables or environment(), cwd=folder,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-            timeout=timeout_s,
-        )  # fmt: skip
+    def call() -> Finished:
+        command = [sys.executable, "-m", "dvc", *arguments]
+        return programs.run(command, cwd=folder, env=variables or environment(), limit_s=limit_s)
 
     try:
         done = call()
-        if done.returncode and BROKEN_LOCKS in done.stderr:
+        if done.code and BROKEN_LOCKS in done.errors:
             _remove_broken_locks(folder or root())
             done = call()
-    except subprocess.TimeoutExpired:
-        raise DvcError(f"`dvc {arguments[0]}` did not end within {timeout_s:g} s") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip() and not NOISE.search(line)]
-        message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.returncode}"
+    except programs.TimedOut as error:
+        raise DvcError(f"`dvc {arguments[0]}`: {error}") from None
+    if done.code:
+        lines = [line for line in done.errors.splitlines() if line.strip() and not NOISE.search(line)]
+        message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.code}"
         hint = remedy("\n".join(lines))
         raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}")
-    return done.stdout
+    return done.output
 
 
 def _remove_broken_locks(folder: Path) -> None:
@@ -145,12 +141,12 @@ def variables_to_push(name: str) -> dict[str, str]:
         )
         once = {**os.environ, "DVC_NO_ANALYTICS": "1", "AWS_MAX_ATTEMPTS": "1"}
         try:
-            run("push", folder=folder, variables=once, timeout_s=TRIAL_S)
+            run("push", folder=folder, variables=once, limit_s=limits.DVC_TRIAL_S)
         except DvcError:
             needed = {key: value for key, value in S3_CHECKSUMS.items() if os.environ.get(key) != value}
             if not needed:
                 raise
-            run("push", folder=folder, variables={**once, **needed}, timeout_s=TRIAL_S)
+            run("push", folder=folder, variables={**once, **needed}, limit_s=limits.DVC_TRIAL_S)
             return needed
     return {}
 

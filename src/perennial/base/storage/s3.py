@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from perennial.base import retries
+from perennial.base import limits, retries
 from perennial.base.errors import ConfigError
 from perennial.base.project.dvc import S3_CHECKSUMS
 from perennial.base.storage import Entry, bucket
@@ -195,8 +195,8 @@ def _client(options: Mapping[str, str]) -> tuple[Any, frozenset[str]]:
 
     settings: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": retries.STORE_TRIES_INSIDE},
-        "connect_timeout": CONNECT_S,
-        "read_timeout": bucket.STALL_S,
+        "connect_timeout": limits.scaled(CONNECT_S),
+        "read_timeout": limits.scaled(bucket.STALL_S),
         "max_pool_connections": CONNECTIONS,
     }
     # All servers support Content-MD5, which `put` sends.

@@ -70,6 +70,9 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
         waited = isinstance(error, boto.ConnectTimeoutError)
         tries = retries.STORE_CONNECT_TRIES if waited else retries.STORE_UNREACHABLE_TRIES
         return Temporary(f"{where}: the server cannot be reached: {reason}; {S3.endpoint_hint}", tries=tries)
+    if isinstance(error, boto.ReadTimeoutError):
+        silent = f"{where}: the server accepts the connection and does not answer: {reason}; {S3.endpoint_hint}"
+        return Temporary(silent, tries=retries.STORE_SILENT_TRIES)
     broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
     if isinstance(error, (*broken, ResponseParserError, HTTPError)):
         return Temporary(f"{where}: the connection was interrupted: {reason}")

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from perennial.base import limits
 from perennial.base.errors import ConfigError, redacted
 from perennial.base.retries import PREFECT_PAUSES_S
 from perennial.operations.prefect_api import answers, settings
@@ -134,7 +135,7 @@ class PrefectServer:
             return
         version = None
         try:
-            version = self._request("GET", "admin/version", None, FIRST_S)
+            version = self._request("GET", "admin/version", None, limits.scaled(FIRST_S))
         except ServerRefused as error:  # of an old server or a proxy: the request itself will say more
             if error.status in answers.REFUSED:
                 raise

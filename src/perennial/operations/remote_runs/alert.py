@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.operations.prefect_api.server import PrefectServer
 
@@ -43,14 +44,15 @@ def send_alert(server: PrefectServer, text: str) -> int:
 
 def _outcome(server: PrefectServer, automation: str, before: Collection[str]) -> Mapping[str, Any]:
     """The server's record of this webhook call: a new one, whatever the clocks show."""
-    deadline = time.monotonic() + WAIT_S
+    limit_s = limits.scaled(WAIT_S)
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if new := [each for each in _calls(server, automation) if each["id"] not in before]:
             payload: dict[str, Any] = new[0]["payload"]
             return payload
         time.sleep(POLL_S)
     raise PerennialError(
-        f"the server has not recorded within {WAIT_S:.0f} s what became of the alert; look at its automation "
+        f"the server has not recorded within {limit_s:.0f} s what became of the alert; look at its automation "
         f"`{AUTOMATION}`"
     )
 

@@ -5,13 +5,13 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base import limits, programs
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.layout import Project
 from perennial.base.runtime import locks
 from perennial.base.runtime.environment import pinned_versions
@@ -132,10 +132,6 @@ def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
 
 
 def _run(command: Sequence[str], lock: int) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-        pass_fds=[lock],
-    )  # fmt: skip
-    if done.returncode:
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise PerennialError(redacted(" ".join(lines[-LINES:])) or f"{command[0]}: exit code {done.returncode}")
+    done = programs.run(command, limit_s=limits.INSTALL_S, lock=lock)
+    if done.code:
+        raise PerennialError(done.last_lines(LINES))

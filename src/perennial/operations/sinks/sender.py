@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from perennial.base import config as configuration
+from perennial.base import limits
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable
 from perennial.base.runtime import child
@@ -108,11 +109,12 @@ def _started(what: str, params: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
-    """What the process printed; None if it took too long, and was killed."""
+    """What the process printed; None if it took too long, and was killed with all that it started."""
     try:
-        return process.communicate(timeout=limit_s)[0]
+        return process.communicate(timeout=limits.scaled(limit_s))[0]
     except BaseException as error:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
             return None

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base import limits, programs
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests, layout
 from perennial.base.project.layout import Project
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
@@ -54,11 +55,10 @@ def _install(package: str, folder: str) -> None:
         commands.append([sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *wanted])
     message = "" if commands else "neither uv nor pip is installed"
     for command in commands:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if not done.returncode:
+        done = programs.run(command, limit_s=limits.INSTALL_S)
+        if not done.code:
             return
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        message = redacted(" ".join(lines[-LINES:]))
+        message = done.last_lines(LINES)
     raise PerennialError(
         f"{package} cannot be installed: {message}; nothing was changed: check the version and the index"
     )

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sqlite3
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,8 @@ from prefect.runtime import flow_run
 
 from perennial.base import failures
 from perennial.base.errors import Failure
+from perennial.base.project import dvc
+from perennial.base.project.dvc import DvcError
 from perennial.base.runtime import repro
 from perennial.base.runtime.process import is_alive
 from perennial.orchestration.work.failures import ExitCode, InputsChanged, NotStarted, StageFailed
@@ -132,11 +133,13 @@ def restore(*stages: str) -> None:
         StageFailed: neither has them.
     """
     for how in ("checkout", "pull"):
-        command = [sys.executable, "-m", "dvc", how, *stages]  # `--quiet` would hide why it failed
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-        if not done.returncode:
+        try:
+            dvc.run(how, *stages, variables=environment())
+        except DvcError as error:
+            message = str(error)
+        else:
             return
-    raise StageFailed(f"dvc {how}", 1, done.stderr.strip())
+    raise StageFailed(f"dvc {how}", 1, message)
 
 
 def parameter(section: str, key: str) -> Any:

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perennial.base import documents, files
+from perennial.base import documents, files, limits, programs
 from perennial.base.errors import PerennialError, redacted
 from perennial.base.project import code_digests, dvc, layout
 from perennial.base.project.git import Repository
@@ -194,8 +193,8 @@ def _other_code(checkout: Path) -> Iterator[str]:
 
 def _packages(python: Path) -> dict[str, str]:
     command = [str(python), "-c", PRINT_PACKAGES]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PerennialError(f"{python} does not run: {done.stderr.strip()[-200:]}; nothing was rebuilt")
-    found: dict[str, str] = json.loads(done.stdout)
+    done = programs.run(command, limit_s=limits.LOCAL_S)
+    if done.code:
+        raise PerennialError(f"{python} does not run: {done.last_lines()}; nothing was rebuilt")
+    found: dict[str, str] = json.loads(done.output)
     return found
