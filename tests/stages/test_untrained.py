@@ -164,9 +164,13 @@ def test_the_averages_of_our_own_checkpoints_are_start_weights(run) -> None:
             "train.max_steps must be above 0 for train.warm_start.path null, got 0",
         ),
         ({"train.warm_start.exclude": ["logits"]}, "train.max_steps is 0, but logits would stay random"),
+        (
+            {"preprocessing.image_size": 28},
+            "fc3/kernel .576, 1024. for .3136, 1024.; train.max_steps 0 needs all",
+        ),
         ({"model.name": "cifarnet"}, "has none of this model's weights; it has the layers LeNet"),
     ],
-    ids=["no start weights", "random head", "another network"],
+    ids=["no start weights", "random head", "another size", "another network"],
 )
 def test_a_model_that_would_be_random_is_refused(run, values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -119,8 +119,10 @@ def _log_start(config: Config, start: StartWeights, spec: ImageSpec, *, resumes:
 
 
 def _input(config: Config, data: Manifest, spec: ImageSpec) -> Input:
-    folders, label_map = config.paths, LabelMap.of(config.model)
-    return Input(folders.records, data, spec, config.train, work=folders.work, label_map=label_map)
+    folders, label_map, chosen = config.paths, LabelMap.of(config.model), config.train
+    if chosen.max_steps == 0:
+        chosen = chosen.model_copy(update={"cache": "none"})  # nothing is decoded that no step takes
+    return Input(folders.records, data, spec, chosen, work=folders.work, label_map=label_map)
 
 
 def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Uploader | None:

@@ -1,5 +1,6 @@
 """Checkpoints that the replaced programs wrote with TensorFlow 1, as start weights."""
 
+import contextlib
 import json
 import logging
 from pathlib import Path
@@ -160,6 +161,25 @@ def test_a_checkpoint_of_averages_alone_is_read(model, tmp_path: Path) -> None:
     average = {f"{name}/{AVERAGE}": np.ones(kernel.shape, np.float32)}
     begun(model, write(tmp_path / "model.ckpt", model, leave_out=kernel.path, **average))
     assert np.all(kernel.numpy() == 1)
+
+
+def test_without_training_only_an_auxiliary_classifier_may_be_missing(build, tmp_path: Path) -> None:
+    model = build("inception_v4", (75, 75, 3))
+    prefix, auxiliary = tmp_path / "model.ckpt", model.get_layer("aux_logits").kernel.path
+    config = {"path": str(prefix), "averages": "auto", "exclude": [], "ignore_missing": False}
+    for path, complete in ((auxiliary, True), ("logits/kernel", False)):
+        weights, averages = original_checkpoint.read(write(prefix, model, leave_out=path))
+        start = StartWeights(imagenet=None, weights=weights, sha256="", averages=averages.keys(), original=True)
+        refused = pytest.raises(ConfigError, match=r"lacks logits/kernel; train\.max_steps 0 needs all")
+        with contextlib.nullcontext() if complete else refused:
+            warm_start.begin(model, start, WarmStartConfig.model_validate(config), complete=True)
+
+
+def test_weights_that_are_not_finite_are_refused(model, tmp_path: Path) -> None:
+    mean = {f"{NORM}/moving_mean": np.full(64, np.nan, np.float32)}
+    path = model.get_layer("Conv2d_1a_7x7.BatchNorm").moving_mean.path
+    with pytest.raises(DataError, match=r"holds NaN or infinity in Conv2d_1a_7x7\.BatchNorm/moving_mean"):
+        begun(model, write(tmp_path / "model.ckpt", model, leave_out=path, **mean))
 
 
 def test_the_state_of_any_optimizer_is_left_out(model, tmp_path: Path, caplog) -> None:

@@ -108,7 +108,7 @@ def without_averages(values):
     return {name: value for name, value in values.items() if not name.startswith("averages/")}
 
 
-def test_averages_named_like_weights_replace_these(copied, capsys):
+def test_averages_replace_the_weights_of_their_names(copied, capsys):
     copied.change(4, lambda values: {**without_averages(values), "weights/logits/bias": BIAS})
     plain = copied.watch(capsys)["results"]
     copied.change(4, lambda values: {**values, "weights/logits/bias": -BIAS, "averages/logits/bias": BIAS})
@@ -116,9 +116,9 @@ def test_averages_named_like_weights_replace_these(copied, capsys):
     assert averaged[-1] == {**plain[1], "sha256": averaged[-1]["sha256"]}
 
 
-def test_unnamed_averages_of_some_weights_are_refused(copied, capsys):
+def test_averages_of_other_weights_are_refused(copied, capsys):
     copied.change(2, lambda values: {**without_averages(values), "averages/Variable": BIAS})
-    with pytest.raises(DataError, match="averages of 1 of 8 weights"):
+    with pytest.raises(DataError, match="1 not expected: weights/Variable"):
         copied.watch(capsys)
 
 

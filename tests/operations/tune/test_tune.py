@@ -178,6 +178,13 @@ def test_data_without_validation_examples_are_refused(pipeline):
         check(Path("params.yaml"), RATES)
 
 
+def test_parameters_that_train_nothing_are_refused(pipeline):
+    values = {"train.epochs": None, "train.max_steps": 0, "train.warm_start.path": "models/weights"}
+    change_params(Path("params.yaml"), values)
+    with pytest.raises(ConfigError, match=r"train\.max_steps is 0"):
+        check(Path("params.yaml"), RATES)
+
+
 def test_training_in_several_processes_is_refused(pipeline):
     change_params(Path("params.yaml"), {"compute.workers": 2})
     with pytest.raises(ConfigError, match=r"compute\.workers is 2"):

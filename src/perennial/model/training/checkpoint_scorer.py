@@ -118,17 +118,9 @@ def _description(taken: Snapshot) -> Description:
 
 def _restore(model: keras.Model, taken: Snapshot) -> None:
     """Restore the weights of a checkpoint, then replace those that have an average by it."""
-    weights = {name: value for name, value in taken.values.items() if name.startswith("weights/")}
-    Snapshot(step=taken.step, facts={}, values=weights).restore({"weights": model.weights})
-    averages, trainable = taken.group("averages"), model.trainable_weights
-    targets = {weight.path: weight for weight in model.weights}
-    if not averages.keys() <= targets.keys():
-        # Unnamed averages are numbered in weight order; the first has no number.
-        if len(averages) != len(trainable):
-            raise DataError(
-                f"the checkpoint has averages of {len(averages)} of {len(trainable)} weights and does not name "
-                "which; it was not scored"
-            )
-        targets = {name: trainable[int(name.partition("#")[2] or 1) - 1] for name in averages}
-    for name, value in averages.items():
-        targets[name].assign(value)
+    values = {
+        f"weights/{name}": value
+        for group in ("weights", "averages")
+        for name, value in taken.group(group).items()
+    }
+    Snapshot(step=taken.step, facts={}, values=values).restore({"weights": model.weights})

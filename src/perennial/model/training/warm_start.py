@@ -103,6 +103,7 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, c
     Raises:
         ConfigError: a pattern in `exclude` matches nothing, weights are missing and `ignore_missing` is off,
             weights have another shape, or none fits; or moving averages that `averages` demands are missing.
+        DataError: a weight is NaN or infinite.
     """
     if start.imagenet is not None:
         imagenet.load(model, start.imagenet)
@@ -114,14 +115,16 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, c
         averaged = {path for path, name in original_checkpoint.variables(model).items() if name in averaged}
     refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
     expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
+    if complete:
+        expected = [each for each in expected if each.path in given or not each.path.startswith(AUX_LOGITS)]
     found = [weight for weight in expected if weight.path in given]
-    _refuse_misfits(expected, found, given, config, _layers(sorted(start.weights)))
+    _refuse_misfits(expected, found, given, config, _layers(sorted(start.weights)), complete=complete)
     taken = {weight.path for weight in found}
     random = _layers(weight.path for weight in model.weights if weight.path not in taken)
     if complete and (left := [name for name in random if not name.startswith(AUX_LOGITS)]):
         raise ConfigError(
-            f"train.max_steps is 0, but {_shown(left)} would stay random: train.warm_start takes no weights of "
-            f"them from {config.path}; train at least one step, or start from a model that has them"
+            f"train.max_steps is 0, but {_shown(left)} would stay random: train.warm_start leaves them out; "
+            "set exclude: [] and ignore_missing: false, or train at least one step"
         )
     averages = _averages([weight.path for weight in found if weight.trainable], averaged & taken, config)
     for weight in found:
@@ -187,7 +190,10 @@ def _refuse_misfits(
     weights: Weights,
     config: WarmStartConfig,
     layers: Sequence[str],
+    *,
+    complete: bool,
 ) -> None:
+    untrained = "train.max_steps 0 needs all: check the classes, preprocessing.image_size and grayscale"
     if not expected:
         raise ConfigError(
             f"train.warm_start.exclude {config.exclude} leaves no weight to take from {config.path}"
@@ -195,19 +201,27 @@ def _refuse_misfits(
     if not found:
         raise ConfigError(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
-            f"{_shown(layers)}, expected {_shown(_layers(each.path for each in expected))}"
+            f"{_shown(layers) or 'none'}, expected {_shown(_layers(each.path for each in expected))}"
         )
     if (missing := [each.path for each in expected if each.path not in weights]) and not config.ignore_missing:
+        new = (
+            "to start them new set train.warm_start.ignore_missing: true, or add "
+            f"{_layers(missing)} to train.warm_start.exclude"
+        )
         raise ConfigError(
-            f"train.warm_start: {config.path} lacks {_shown(missing)}; to start them new set "
-            f"train.warm_start.ignore_missing: true, or add {_layers(missing)} to train.warm_start.exclude"
+            f"train.warm_start: {config.path} lacks {_shown(missing)}; {untrained if complete else new}"
         )
     if other := [each for each in found if tuple(each.shape) != weights[each.path].shape]:
         shapes = [f"{each.path} {list(weights[each.path].shape)} for {list(each.shape)}" for each in other]
+        new = f"to start them new add {_layers(each.path for each in other)} to train.warm_start.exclude"
         raise ConfigError(
-            f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; to start them "
-            f"new add {_layers(each.path for each in other)} to train.warm_start.exclude"
+            f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; "
+            f"{untrained if complete else new}"
         )
+    if bad := [
+        each.path for each in found if not np.isfinite(np.asarray(weights[each.path], np.float32)).all()
+    ]:
+        raise DataError(f"train.warm_start: {config.path} holds NaN or infinity in {_shown(bad)}")
 
 
 def _layers(paths: Iterable[str]) -> list[str]:

@@ -178,6 +178,11 @@ def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
     """
     config, values = configuration.load_with_values(params)
     dimensions = space.parse(texts or space.default(config), values)
+    if config.train.max_steps == 0:
+        raise ConfigError(
+            "perennial tune compares settings of trainings, and train.max_steps is 0; nothing was started: "
+            "set it above 0"
+        )
     if config.compute.workers > 1:
         raise ConfigError(
             f"compute.workers is {config.compute.workers}, but each trial is one process; nothing was started: "
