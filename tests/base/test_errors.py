@@ -17,6 +17,9 @@ HIDDEN = [
     "https://ada:p%40planted@host/x",
     r"https:\/\/ada:planted@host\/x",
     r'{"url": "https:\/\/ada:a \"planted@host\/x"}',
+    "https:/ada:planted@host/x",
+    "s3:/planted@bucket/x",
+    "https:/host/x?sig=planted",
     "https://host/x?X-Amz-Signature=planted&a=b",
     "https://host/x?a=b&token=planted",
     "https://host/x#access_token=planted",
@@ -38,6 +41,8 @@ SHOWN = [
     "git@github.com:ada/x.git is not found",
     "see https://host/page#section",
     "max_tokens is 5",
+    "PATH=/usr/bin:/home/ada@host/bin is set",
+    "cannot push to ada@host:/srv/x.git; ask bob@host",
     "https://host/x: 404, and https://other/y: 500; ada@host knows",
     "the token has expired",
 ]

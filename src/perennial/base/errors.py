@@ -12,14 +12,15 @@ if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # its terminal was closed
 
 # Set where a supervisor starts whatever ends with 75 again, which must not go on with other values by itself.
 STARTED_AGAIN = "PERENNIAL_STARTED_AGAIN_AFTER_75"
-# What `redacted` removes, and what it leaves. A URL may be escaped, as in JSON.
+# What `redacted` removes, and what it leaves. A URL may be escaped, as in JSON, or lack a slash, as a path.
+_BEGIN = r"(:\\?/\\?/|(?<=\bhttps):/|(?<=\bhttp):/|(?<=\bs3):/|(?<=\bgs):/|(?<=\bazure):/|(?<=\bssh):/)"
 SECRETS = (
     # A password may hold a slash.
-    (re.compile(r"(:\\?/\\?/)[^\s'\"]*@"), r"\1***@"),
+    (re.compile(rf"{_BEGIN}[^\s'\"]*@"), r"\1***@"),
     # And spaces, quotes and line breaks. A port is no password.
-    (re.compile(r"(:\\?/\\?/)[^\s/:@'\"\[]*:(?!\d+(?:[^\w@]|$))(?:(?!:\\?/\\?/)[^@])*@", re.DOTALL), r"\1***@"),
+    (re.compile(rf"{_BEGIN}[^\s/:@'\"\[]*:(?!\d+(?:[^\w@]|$))(?:(?!:\\?/\\?/)[^@])*@", re.DOTALL), r"\1***@"),
     (re.compile(r"(:\\?/\\?/\*\*\*@)(?:(?!:\\?/\\?/)[^\n/])*@"), r"\1"),
-    (re.compile(r"(:\\?/\\?/[^\s?#'\"]*)(?:\?|#(?=[^\s'\"]*=))[^\s'\"]*"), r"\1?***"),
+    (re.compile(rf"({_BEGIN}[^\s?#'\"]*)(?:\?|#(?=[^\s'\"]*=))[^\s'\"]*"), r"\1?***"),
     (
         re.compile(
             r"((?:authorization|cookie|x-amz-security-token|x-[\w-]*(?:key|token)|private-token)"

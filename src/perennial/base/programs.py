@@ -250,7 +250,7 @@ class _Reader:
         new = bytes(output[self._passed : end])
         self._passed = max(end, self._passed)
         for line in _text(new, "replace").splitlines():
-            to(line)
+            to(redacted(line))
 
 
 def _end(process: subprocess.Popen[bytes], read: _Reader, grace_s: float) -> None:

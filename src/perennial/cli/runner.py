@@ -18,9 +18,9 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial.base import config, failures, files
+from perennial.base import config, failures, files, logs
 from perennial.base.config import Config
-from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
+from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed, redacted
 from perennial.base.project import code_digests, components, outputs, source_code
 from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
@@ -191,12 +191,8 @@ def _set_up_output(command: str) -> None:
             stream.reconfigure(errors="backslashreplace")
     # Lines of a stage carry the time, unless a flow adds its own.
     timed = command in STAGES and process.STARTED_BY not in os.environ
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.WARNING,
-        format=f"{'%(asctime)s ' if timed else ''}{command}: %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )
+    form = f"{'%(asctime)s ' if timed else ''}{command}: %(message)s"
+    logs.to_stderr(form, logging.WARNING, dates="%Y-%m-%d %H:%M:%S")
     logging.getLogger("perennial").setLevel(logging.INFO)
 
 
@@ -382,13 +378,14 @@ def output(document: object, text: str | Iterable[str], *, as_json: bool) -> Non
 
 
 def _message(error: Exception) -> str:
+    """What is wrong, without secrets."""
     if isinstance(error, PerennialError):
-        return str(error)
+        return redacted(str(error))
     if isinstance(error, OSError):
         named = [str(each) for each in (error.filename, error.filename2) if each is not None]
         where = f"{' -> '.join(named)}: " if named else ""
-        return (
+        return redacted(
             f"{where}{error.strerror or error}; the file or folder that it would replace is unchanged; "
             "free space or grant access, then run this again"
         )
-    return f"{type(error).__name__}: {error}"
+    return redacted(f"{type(error).__name__}: {error}")

@@ -1,9 +1,12 @@
 """Trainings in the store of a real client of MLflow and in files of W&B; what happens if neither can be had."""
 
+import base64
 import logging
 import os
 import shutil
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from support import finished
@@ -120,3 +123,31 @@ def test_results_of_no_run_are_not_sent(params, store):
     shutil.rmtree(configuration.load(params).paths.metrics.parent)
     (sent,) = sender.send(params)
     assert (store.exists(), "does not exist" in str(sent.problem)) == (False, True)
+
+
+def test_the_password_in_the_address_of_a_server_reaches_it_and_nothing_else(params, monkeypatch):
+    asked: list[str] = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.send_error(403, f"no access by {self.headers['Host']}")
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://bob:plan%2Fted@127.0.0.1:{server.server_port}")
+    (sent,) = sender.send(params)
+    server.shutdown()
+    server.server_close()
+    assert set(asked) == {f"Basic {base64.b64encode(b'bob:plan/ted').decode()}"}
+    assert sent.problem
+    folder = params.parent
+    text = sent.problem + "".join(
+        file.read_text(errors="ignore") for file in folder.rglob("*") if file.is_file()
+    )
+    assert [each for each in ("plan%2Fted", "plan/ted") if each in text] == []

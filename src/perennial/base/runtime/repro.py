@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents
+from perennial.base.errors import redacted
 from perennial.base.project import dvc, layout
 from perennial.base.project.layout import Project
 from perennial.base.runtime import child
@@ -93,7 +94,7 @@ def run(
         text=True, errors="replace", start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            for line in map(str.strip, process.stdout or ()):
+            for line in (redacted(each.strip()) for each in process.stdout or ()):
                 ended.ran.update(RUNNING.findall(line))
                 ended.restored.update(RESTORED.findall(line))
                 if line:
@@ -116,7 +117,7 @@ def _stop(process: subprocess.Popen[str], to: Callable[[str], None], grace_s: fl
         # DVC ends at once. The pipe stays open until the last process that DVC started has ended.
         try:
             output, _ = process.communicate(timeout=grace_s)
-            for line in output.splitlines():
+            for line in redacted(output).splitlines():
                 to(line)
         except subprocess.TimeoutExpired:
             text = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"

@@ -124,6 +124,7 @@ def open_place(url: str) -> Store:
     Raises:
         ConfigError: the folder cannot be written, git would track it, or the URL names no store.
     """
+    store = open_store(url)
     if not is_bucket(url):
         folder = Path(url)
         try:
@@ -135,7 +136,7 @@ def open_place(url: str) -> Store:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"{folder} cannot be written by this user; name another place")
         keep_out_of_git(folder, ours=all(IN_PLACE.match(each.name) for each in folder.iterdir()))
-    return open_store(url)
+    return store
 
 
 def remember(work: Path, url: str) -> None:

@@ -1,5 +1,6 @@
 """A test alert: the server calls the webhook that `perennial deploy` saved, and records what became of it."""
 
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
 ALERT = "This is a test. Alerts of perennial arrive here."
 POLL_S = 1.0
 WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
+ADDRESS = re.compile(r"(https?://[^/\s'\"]*)/[^\s'\"]+")  # of a webhook, whose path is its password
 REFUSED = 400  # status codes from here on
 INSTALL = "`PERENNIAL_NOTIFY_URL=https://... perennial deploy` installs alerts"
 
@@ -36,9 +38,11 @@ def send_alert(server: PrefectServer, text: str) -> int:
     done = _outcome(server, installed["id"], before)
     status = done.get("status_code")
     if status is None:
-        raise PerennialError(f"the server could not call the webhook: {done.get('reason')}; {INSTALL}")
+        reason = ADDRESS.sub(r"\1/***", str(done.get("reason")))
+        raise PerennialError(f"the server could not call the webhook: {reason}; {INSTALL}")
     if status >= REFUSED:
-        raise PerennialError(f"the webhook answered {status}: {done.get('response_body')}; {INSTALL}")
+        answer = ADDRESS.sub(r"\1/***", str(done.get("response_body")))
+        raise PerennialError(f"the webhook answered {status}: {answer}; {INSTALL}")
     return int(status)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
@@ -27,6 +28,18 @@ MODEL = "model"  # folder of artifacts
 Each = TypeVar("Each")
 
 
+def _credentials(address: str) -> dict[str, str]:
+    """User and password of an address, in the variables that MLflow has for them: it prints addresses."""
+    found = urlsplit(address)
+    given = {"MLFLOW_TRACKING_USERNAME": found.username, "MLFLOW_TRACKING_PASSWORD": found.password}
+    return {name: unquote(value) for name, value in given.items() if value is not None}
+
+
+def _without_credentials(address: str) -> str:
+    found = urlsplit(address)
+    return found._replace(netloc=found.netloc.rpartition("@")[2]).geturl() if "@" in found.netloc else address
+
+
 def opened(_: Config) -> "MlflowSink":
     """The server of MLFLOW_TRACKING_URI."""
     return MlflowSink()
@@ -43,8 +56,9 @@ class MlflowSink:
         """
         if not os.environ.get(ADDRESS):
             raise ConfigError(f"{ADDRESS} is not set; set it to the address of your MLflow server")
-        for name, value in BOUNDS.items():
+        for name, value in (*_credentials(os.environ[ADDRESS]).items(), *BOUNDS.items()):
             os.environ.setdefault(name, value)
+        os.environ[ADDRESS] = _without_credentials(os.environ[ADDRESS])
         self._client = MlflowClient()
 
     def send(self, content: Content, status: str) -> str:

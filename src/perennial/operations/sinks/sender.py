@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from perennial.base import config as configuration
-from perennial.base import limits
+from perennial.base import limits, logs
 from perennial.base.config import Config
-from perennial.base.errors import PerennialError, printable
+from perennial.base.errors import PerennialError, printable, redacted
 from perennial.base.runtime import child
 from perennial.model.training.history import FINISHED
 from perennial.operations.sinks import content
@@ -132,7 +132,7 @@ class _Soft:
         for name in self._config.logging.sinks:
             try:
                 place = self._sink(name).send(found, status)
-                self.sent[name] = Sent(name, place, None)
+                self.sent[name] = Sent(name, redacted(place), None)
             except Exception as error:  # noqa: BLE001 - of any package
                 self._failed(name, error)
 
@@ -149,7 +149,7 @@ class _Soft:
 
     def _failed(self, name: str, error: Exception) -> None:
         log.warning("%s failed", name, exc_info=not isinstance(error, PerennialError))
-        text = printable(" ".join(str(error).split()))[:SHOWN]
+        text = printable(redacted(" ".join(str(error).split())))[:SHOWN]
         self.sent[name] = Sent(name, None, text or type(error).__name__)
 
     def _sink(self, name: str) -> Sink:
@@ -176,7 +176,7 @@ def _follow(config: Config, sinks: _Soft, ended: threading.Event, began: float) 
 
 
 def _main(what: str, params: Path, began: float) -> None:
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    logs.to_stderr("%(asctime)s %(name)s: %(message)s", logging.WARNING)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config, ended = configuration.load(params), threading.Event()
 
@@ -197,7 +197,7 @@ def _main(what: str, params: Path, began: float) -> None:
             sinks.send(content.of_results(config), "FINISHED")
         sinks.close()
     except PerennialError as error:
-        sinks.sent = {name: Sent(name, None, str(error)) for name in config.logging.sinks}
+        sinks.sent = {name: Sent(name, None, redacted(str(error))) for name in config.logging.sinks}
     with suppress(OSError):  # its reader may be gone
         os.write(answer, json.dumps([asdict(each) for each in sinks.sent.values()]).encode() + b"\n")
 

@@ -7,7 +7,6 @@ After an evaluation it waits for an answer, whether to stop: no work is lost bet
 import importlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -15,7 +14,7 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import Any
 
-from perennial.base import documents, files
+from perennial.base import documents, files, logs
 from perennial.base.config import Config
 from perennial.base.errors import InputsChanged, Interrupted, PerennialError, exit_code
 from perennial.base.project import source_code
@@ -111,7 +110,7 @@ def _print_to(file: Path) -> None:
     with file.open("ab") as stream:
         for number in (1, 2):
             os.dup2(stream.fileno(), number)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s", force=True)
+    logs.to_stderr("%(asctime)s %(message)s", logging.WARNING, force=True)
     logging.getLogger("perennial").setLevel(logging.INFO)
 
 

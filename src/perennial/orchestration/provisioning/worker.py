@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
 
+from perennial.base import logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.runtime.process import children
 from perennial.operations.prefect_api import fitness
@@ -82,7 +83,7 @@ def main(project: Path) -> None:
     )
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool
-    logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
+    logs.to_stderr("perennial worker: %(message)s", logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each request
     os.environ["PREFECT_API_URL"] = _server(pools)
     os.chdir(project)  # Prefect also loads the flow in the worker, when a run is dead

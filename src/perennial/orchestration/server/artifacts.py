@@ -7,12 +7,13 @@ import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 
+from perennial.base.errors import redacted
 from perennial.orchestration.server.runs import await_server
 
 
 def write_text(text: str, key: str, description: str) -> None:
     """Write an artifact of Markdown, or log that it is missing."""
-    _tried(key, lambda: create_markdown_artifact(text, key=key, description=description))
+    _tried(key, lambda: create_markdown_artifact(redacted(text), key=key, description=description))
 
 
 def write_image(address: str, key: str, description: str) -> None:

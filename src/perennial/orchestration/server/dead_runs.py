@@ -20,6 +20,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.schemas.automations import EventTrigger
 from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
+from perennial.base import logs
 from perennial.base.retries import RESTARTS
 from perennial.operations.remote_runs.status import KIND
 from perennial.operations.run_setup.flow_run import GIVEN_UP, restarts
@@ -49,7 +50,7 @@ log = logging.getLogger("perennial.orchestration")
 
 def main() -> None:
     """Check the runs of some pools every half minute, until this process is terminated."""
-    logging.basicConfig(format="perennial worker: %(message)s", level=logging.WARNING)
+    logs.to_stderr("perennial worker: %(message)s", logging.WARNING)
     silent: Silent = {}
     while True:
         time.sleep(PERIOD_S)

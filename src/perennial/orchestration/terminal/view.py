@@ -15,6 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from perennial.base import logs
 from perennial.orchestration.steps.progress import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
@@ -117,7 +118,7 @@ def live_view(stages: Sequence[str], work: Path) -> Iterator[Path | None]:
     work.mkdir(parents=True, exist_ok=True)
     file = work / LOG
     lines = logging.FileHandler(file, mode="w", encoding="utf-8", errors="backslashreplace")
-    lines.setFormatter(logging.Formatter(LINE_FORMAT, defaults={"task_name": "retrain"}))
+    lines.setFormatter(logs.Lines(LINE_FORMAT, defaults={"task_name": "retrain"}))
     view = View(console, stages, work / "progress.json")
     for handler in printing:  # including lines after the block, while the process ends
         root.removeHandler(handler)

@@ -88,7 +88,7 @@ class Workspace:
         ended = repro.run(
             self.python, *arguments, folder=self.folder, variables=self._environment(),
             work=self.folder / str(self.values().get("paths", {}).get("work", ".work")),
-            to=lambda line: log.info("%s", redacted(line)),
+            to=lambda line: log.info("%s", line),
         )  # fmt: skip
         if ended.failure:
             raise DvcFailed(str(ended.failure.get("message")))

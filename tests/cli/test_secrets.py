@@ -1,0 +1,58 @@
+"""No command shows or writes the password in an address that it gets, from an argument or the environment."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pipelines import IDENTITY
+from typer.testing import CliRunner
+
+from perennial.base import logs, programs
+from perennial.cli import app
+
+HTTP, S3 = "https://bob:planted@127.0.0.1:1/x", "s3://AKIA:planted@bucket/x"
+SIGNED = "https://127.0.0.1:1/x.zip?X-Amz-Signature=planted"
+COMMANDS = [
+    *(("fetch", url, "--to", "here") for url in (HTTP, S3, SIGNED)),
+    *(("verify", url) for url in (HTTP, S3, SIGNED)),
+    *(("label", url) for url in (HTTP, S3, SIGNED)),
+    *(("start", url) for url in (HTTP, S3, SIGNED)),
+    *(("publish", "--to", url) for url in (HTTP, S3, SIGNED)),
+    *(("forget", "params.yaml", "--because", "asked", "--kept", url) for url in (HTTP, S3, SIGNED)),
+    *(("config", "--set", f"dataset.url={url}") for url in (HTTP, S3, SIGNED)),
+    *(("new", "shop", "--data", url) for url in (HTTP, S3, SIGNED)),
+    ("versions", "--fetch"),
+    ("evaluate", "--split", "test", "--model", S3),
+    ("status",),
+    ("run", "nightly"),
+]
+
+
+def written() -> str:
+    """All that is in the folder, but for git's own settings."""
+    files = [file for file in Path().rglob("*") if file.is_file() and ".git" not in file.parts]
+    return "".join(f"{file} {file.read_bytes()!r}" for file in files)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_password_in_an_address_is_neither_shown_nor_written(workspace, monkeypatch, command):
+    monkeypatch.setenv("PREFECT_API_URL", "http://bob:planted@127.0.0.1:1/api")
+    for each in (
+        ["init", "-q"],
+        ["add", "."],
+        [*IDENTITY, "commit", "-qm", "x"],
+        ["remote", "add", "origin", HTTP],
+    ):
+        subprocess.run(["git", *each], check=True)
+    done = CliRunner().invoke(app, list(command))
+    assert "planted" not in done.output
+    assert "planted" not in written()
+
+
+def test_log_lines_and_lines_of_other_programs_have_no_password(capfd):
+    said: list[str] = []
+    programs.run([sys.executable, "-c", f"print('see {HTTP}')"], limit_s=60, to=said.append)
+    record = logging.LogRecord("x", logging.INFO, "", 0, "at %s", (S3,), None)
+    assert (said, logs.Lines().format(record)) == (["see https://***@127.0.0.1:1/x"], "at s3://***@bucket/x")
