@@ -29,7 +29,7 @@ from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.export import features, formats, model_card, parity, saved_model
 from perennial.model.export.encodings import Takes
 from perennial.model.export.parity import FormatReport, Job
-from perennial.model.export.reference import Reference
+from perennial.model.export.reference import Reference, limits
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Abstention, Confidence, Description
 
@@ -198,6 +198,8 @@ def _reference(config: Config, model: keras.Model, description: Description, dat
         log.info("no reference for drift: %s", found)
     else:
         log.info("measured %d validation images for drift in %.1f s", found.images, time.monotonic() - started)
+        if few := limits(found.images, len(found.classes)):
+            log.info("%s", few)
     return found
 
 

@@ -53,6 +53,20 @@ def test_the_stated_precision_is_the_exact_interval_also_of_few_images() -> None
     assert "precise to about +/- 41 points" in reason
 
 
+@pytest.mark.parametrize(
+    ("each", "said"),
+    [
+        (24, "; drift in traffic needs 50 validation images"),
+        (200, "; below 50 a class, only large drifts in traffic are found"),
+        (600, ""),
+    ],
+)
+def test_too_few_images_to_watch_traffic_are_said_when_the_project_is_made(each: int, said: str) -> None:
+    chosen = plan.choose(images(each), LAPTOP, "own", pretrained=False)
+    reason = next(each.reason for each in chosen if each.key == "dataset.validation_fraction")
+    assert reason.partition("best epoch with")[2] == said
+
+
 def test_few_images_train_the_head_and_many_all_of_the_network() -> None:
     few, many = values(images(24)), values(images(2000))
     assert (few["train.trainable"], few["dataset.test_fraction"], few["train.epochs"]) == (["logits"], 0.2, 30)

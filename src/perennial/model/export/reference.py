@@ -25,7 +25,7 @@ from perennial.model.export_layout import REFERENCE
 
 FEATURES = 256
 LARGEST = 0.1  # of a feature; they are at most sqrt(2 / 256)
-LEAST_IMAGES = 50
+LEAST_IMAGES, EACH = 50, 50  # images, and of a class: below, only large drifts are found
 MARK_LENGTH = 16  # digits
 RIDGE = 0.03  # of the largest variance: what is added to all, as that of few images is not known well
 PERMUTATIONS, AT_ONCE = 1999, 200
@@ -34,6 +34,13 @@ OLD = "an earlier version of perennial made it; a new run exports one"
 ADVICE = "`dvc repro export` makes or restores it"
 Features = NDArray[np.floating]  # [N, FEATURES]
 Bins = Annotated[list[int], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
+
+
+def limits(images: int, classes: int) -> str:
+    """What so many validation images cannot tell of drift; empty if they are enough."""
+    if images < LEAST_IMAGES:
+        return f"drift in traffic needs {LEAST_IMAGES} validation images"
+    return f"below {EACH} a class, only large drifts in traffic are found" if images < EACH * classes else ""
 
 
 def packed(features: Features) -> str:

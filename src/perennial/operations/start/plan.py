@@ -8,6 +8,7 @@ from typing import Any
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config.advice import interval
+from perennial.model.export.reference import limits
 from perennial.operations.start.machine import Machine
 from perennial.operations.start.survey import Survey
 
@@ -69,7 +70,7 @@ def choose(
         ),
         Choice("dataset.path", path, _where(survey, path)),
         *_table(survey),
-        *_splits(split),
+        *_splits(split, len(survey.per_class)),
         *_damage(survey),
         *_size(survey, image_size or net.size),
         *_pixels(survey, net, features=_keeps_features(net, machine, train)),
@@ -182,12 +183,14 @@ def splits(survey: Survey) -> Splits:
     )
 
 
-def _splits(split: Splits) -> Iterator[Choice]:
+def _splits(split: Splits, classes: int) -> Iterator[Choice]:
     if split.test_fraction is not None:
         why = f"{split.test:,} images for test: {_precision(split.test)}"
         yield Choice("dataset.test_fraction", split.test_fraction, why)
     if split.validation_fraction is not None:
         why = f"{split.validation:,} images to choose the best epoch with"
+        few = limits(split.validation, classes)
+        why += f"; {few}" if few else ""
         yield Choice("dataset.validation_fraction", split.validation_fraction, why)
 
 
