@@ -118,3 +118,43 @@ def test_a_shallow_clone_removes_no_object(world, tmp_path, monkeypatch):
     rows = world.gc(yes=True, days=0)
     assert (made <= before, world.held(world.cache)) == (True, before)
     assert "git fetch --unshallow" in rows["cache"].kept
+
+
+def test_a_tag_of_a_tag_keeps_its_data(world):
+    tagged = world.commit("first")
+    git("tag", "-am", "a tag", "one")
+    git("tag", "-am", "a tag of a tag", "two", "one")
+    git("tag", "-d", "one")
+    git("checkout", "-q", "--orphan", "other")
+    world.commit("second")
+    git("branch", "-D", "main")
+    world.gc(yes=True)
+    assert tagged <= world.held(world.cache)
+
+
+def test_a_commit_whose_date_cannot_be_read_keeps_its_data(world):
+    world.commit("first")
+    made = world.make("without a date")
+    git("add", "dvc.lock")
+    text = f"tree {git('write-tree')}\nparent {git('rev-parse', 'HEAD')}\n"
+    text += "author A <a@b> not-a-date\ncommitter A <a@b> not-a-date\n\nmessage\n"
+    command = ["git", "hash-object", "-t", "commit", "-w", "--stdin", "--literally"]
+    name = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout.strip()
+    git("update-ref", "refs/heads/main", name)
+    git("reset", "-q", "--hard")
+    world.commit("last")
+    world.gc(yes=True)
+    assert made <= world.held(world.cache)
+
+
+def test_a_clock_that_was_ahead_keeps_its_own_commit_and_no_later_ones(world):
+    world.commit("first")
+    made = world.make("ahead")
+    git("add", "dvc.lock")
+    git("commit", "-qm", "ahead", date=f"@{int(time.time()) + 40 * DAY_S} +0000")
+    plain = world.commit("plain")
+    world.commit("last")
+    git("reflog", "expire", "--expire=now", "--all")
+    world.gc(yes=True)
+    held = world.held(world.cache)
+    assert (made <= held, plain & held) == (True, set())

@@ -13,6 +13,7 @@ import pytest
 from support.checkout import processes_under, wait_until
 from support.tasks import write_pipeline
 
+from perennial.base.errors import Failure
 from perennial.base.runtime import locks, process, repro
 from perennial.orchestration.work.dvc import reproduce
 from perennial.orchestration.work.failures import InputsChanged, NotStarted, StageFailed
@@ -33,6 +34,13 @@ print("working", flush=True)
 time.sleep(1000)
 """
 DEAF = SAVING.replace("save)", "signal.SIG_IGN)")
+SAYING = """
+import json, pathlib
+pathlib.Path(".work").mkdir()
+failure = {"code": 1, "message": "message", "kind": "network"}
+pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
+raise SystemExit(1)
+"""
 MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
 
 
@@ -122,6 +130,23 @@ def test_a_stage_without_a_message_has_that_of_dvc(write: Write) -> None:
     error = failed()
     assert error.exit_code == 3
     assert error.message.startswith("ERROR: failed to reproduce 'train'")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("{}['x']", Failure.BUG),
+        ("import os; os.kill(os.getpid(), 9)", Failure.INTERRUPTED),
+        ("raise SystemExit(4)", Failure.REFUSED),
+        (SAYING, Failure.NETWORK),
+    ],
+    ids=["bug", "signal", "refused", "said"],
+)
+def test_a_failure_has_the_kind_that_the_stage_wrote_or_its_code_stands_for(
+    write: Write, code: str, kind: Failure
+) -> None:
+    write(code)
+    assert failed().kind is kind
 
 
 def test_a_missing_dependency_is_reported_before_anything_is_removed(write: Write) -> None:

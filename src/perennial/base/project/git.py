@@ -20,6 +20,7 @@ from perennial.base.files import GIT_VARIABLES
 NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 LINES = 3  # of git's message, and before it those of ssh or of the server
+PEELED = {"commit", "tag"}  # what references name, or what annotated tags are of
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
 # `-c`: a hook, or a program that watches files, could change or delay what is recorded.
 COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
@@ -75,7 +76,9 @@ class Repository:
         """The commits of all references, or of those below these patterns."""
         form = "%(objecttype) %(objectname) %(*objecttype) %(*objectname)"
         rows = map(str.split, self.run("for-each-ref", f"--format={form}", *patterns).splitlines())
-        return [row[-1] for row in rows if row[-2] == "commit"]
+        # A tag of a tag is followed to its commit by `commit_of`, in older versions of git only by that.
+        found = (self.commit_of(row[-1]) if row[-2] == "tag" else row[-1] for row in rows if row[-2] in PEELED)
+        return list(filter(None, found))
 
     def branch(self) -> str | None:
         """The checked-out branch; None where HEAD is detached."""

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from httpx import HTTPError
 from prefect import get_client, get_run_logger, runtime
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
@@ -105,9 +106,12 @@ def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
     ours = of_checkout(Path.cwd(), str(seen["pipeline"]))
     whose = f"{normal(ours.repository)} {ours.folder} {ours.pipeline}"
     name = f"perennial-drift-{hashlib.sha256(whose.encode()).hexdigest()[:DIGITS]}"
-    if Variable.get(name) != key:
-        alert("drift", "\n".join(seen["traffic"]["words"]))
-        Variable.set(name, key, overwrite=True)
+    try:
+        if Variable.get(name) != key:
+            alert("drift", "\n".join(seen["traffic"]["words"]))
+            Variable.set(name, key, overwrite=True)
+    except HTTPError as error:  # the next check sends it
+        get_run_logger().warning("the server did not take the alert of drift: %s", error)
 
 
 def require_all_seen(seen: Mapping[str, Any]) -> None:
