@@ -209,8 +209,13 @@ REFUSED = {
     "array of the standard library": (lambda file: array.array("B", CONTENT), "of the type array.array"),
     "closed file": (closed, "photo.png: it cannot be read: .*closed file"),
     "read to its end": (at_end, "image 0: it is empty"),
-    "address": (lambda file: "https://host/a.jpg", "it is an address; fetch it, and pass the bytes"),
-    "data address": (lambda file: "data:image/png;base64,iVBO", "it is an address"),
+    "address": (lambda file: "https://host/a.jpg", r"^https://host/a\.jpg\.\.\.: it is no path but an address"),
+    "data address": (
+        lambda file: "data:image/png;base64,iVBO",
+        "it is no path but an address or content; pass the bytes",
+    ),
+    "base64": (lambda file: "iVBORw0K" * 1000, "^(iVBORw0K){5}\\.\\.\\.: it is no path"),
+    "tensor": (lambda file: tf.constant(CONTENT), "the images are of the type tensorflow.*Tensor; expected"),
     "array of 0 to 1": (lambda file: COLOURS / 255, "float64 .*expected uint8"),
 }
 

@@ -140,7 +140,7 @@ BODIES = {
     "no JSON": (b"{", 400, "the body is not JSON"),
     "nothing": (b"", 400, "the body is not JSON"),
     "half an image": (JPEG[:-9], 400, "the body: it is incomplete"),
-    "other file": (b"II*\0\xff\xff\xff\xff", 415, "it is neither JSON nor a JPEG, PNG, WebP, BMP or GIF file"),
+    "other file": (b"II*\0\xff\xff\xff\xff", 415, "it is neither JSON in UTF-8 nor a JPEG, PNG, WebP"),
     "deep": (b"[" * 40_000, 400, "the body is not JSON"),
     "many numbers": (b"[" + b"0," * 60_000 + b"0]", 413, "more than 50000 JSON values"),
     "no object": ([], 400, "the body is an empty list, expected an object"),

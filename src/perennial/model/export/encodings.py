@@ -20,15 +20,16 @@ ALPHA = (b"\x04", b"\x06")  # colour types
 CMYK = 4  # components
 # A TIFF block whose first directory, sorted by tag, has an orientation from 2 to 8. `\C` is a byte (RE2).
 _LITTLE = (
-    r"II\*\x00\x08\x00{3}\C{2}(?:(?:\C\x00|[\x00-\x11]\x01)\C{10})*\x12\x01\x03\x00\x01\x00{3}[\x02-\x08]\C*"
+    r"II\*\x00\x08\x00{3}\C{2}(?:(?:\C\x00|[\x00-\x11]\x01)\C{10})*"
+    r"\x12\x01[\x03\x04]\x00\x01\x00{3}[\x02-\x08]\C*"
 )
 _BIG = (
     r"MM\x00\*\x00{3}\x08\C{2}(?:(?:\x00\C|\x01[\x00-\x11])\C{10})*"
-    r"\x01\x12\x00\x03\x00{3}\x01\x00[\x02-\x08]\C*"
+    r"\x01\x12\x00(?:\x03\x00{3}\x01\x00|\x04\x00{3}\x01\x00{3})[\x02-\x08]\C*"
 )
 # In a JPEG as the first segment, or behind that of JFIF; in a PNG as a chunk.
 ROTATED = rf"(?:\C{{6}}|\C{{6}}JFIF\C{{14}})Exif\x00\x00(?:{_LITTLE}|{_BIG})|\CPNG\C*eXIf(?:{_LITTLE}|{_BIG})"
-KEYED = r"\CPNG\C*tRNS\C*IDAT\C*"
+KEYED, ANIMATED = r"\CPNG\C*tRNS\C*IDAT\C*", r"\CPNG\C*acTL\C*IDAT\C*"
 
 
 class Takes(NamedTuple):
@@ -57,6 +58,8 @@ def checked(image: tf.Tensor, channels: int, takes: Takes) -> tf.Tensor:
     if not takes.different:
         upright = ~tf.strings.regex_full_match(head, ROTATED)
         checks.append(_require(upright, "image is rotated by its EXIF orientation; turn it upright first"))
+        still = ~tf.strings.regex_full_match(head, ANIMATED)
+        checks.append(_require(still, "image is an animation"))
         components = tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(image)[2], lambda: 0)
         checks.append(_require(components != CMYK, "image is a JPEG in CMYK; convert it to RGB"))
         if channels == 1:

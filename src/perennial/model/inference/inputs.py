@@ -40,6 +40,7 @@ TAKES = (
     "a path, the bytes of a file, a file opened with 'rb', a Pillow image or a NumPy array of pixels, or a "
     "list of these"
 )
+MOST_CHARACTERS, SHOWN = 4096, 40  # of a path on Linux; of a text in a message
 ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|data:)", re.IGNORECASE)
 # Warning filters are global to the process, and an image that is passed twice is loaded once.
 _pillow = threading.RLock()
@@ -139,9 +140,13 @@ def from_values(images: ImageInput | Iterable[ImageInput]) -> Iterator[ImageSour
         images = [images]
     elif _is_file(images):
         images = [cast(IO[bytes], images)]
-    elif isinstance(images, Mapping | Set | array.array) or not isinstance(images, Iterable):
-        raise DataError(f"the images are {_type(images)}; expected {TAKES}")
-    for index, image in enumerate(images):
+    try:
+        if isinstance(images, Mapping | Set | array.array):
+            raise TypeError  # noqa: TRY301 - what they yield is no list of images
+        found = iter(images)
+    except TypeError as error:
+        raise DataError(f"the images are {_type(images)}; expected {TAKES}") from error
+    for index, image in enumerate(found):
         yield _from_value(image, f"image {index}")
 
 
@@ -152,9 +157,9 @@ def from_record(name: str, encoded: bytes) -> ImageSource:
 
 def _from_value(image: object, name: str) -> ImageSource:
     match image:
-        case str() if ADDRESS.match(image):
-            reason = UnusableImage("it is an address; fetch it, and pass the bytes")
-            return ImageSource(image, partial(_fail, reason))
+        case str() if ADDRESS.match(image) or len(image) > MOST_CHARACTERS:
+            reason = UnusableImage("it is no path but an address or content; pass the bytes")
+            return ImageSource(f"{image[:SHOWN]}...", partial(_fail, reason))
         case str() | os.PathLike():
             return _file(Path(image))
         case bytes() | bytearray() | memoryview():

@@ -114,7 +114,8 @@ def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
             body.decode()
             raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
         raise RequestRefused(
-            415, f"the body starts with {body[:8]!r}: it is neither JSON nor a JPEG, PNG, WebP, BMP or GIF file"
+            415,
+            f"the body starts with {body[:8]!r}: it is neither JSON in UTF-8 nor a JPEG, PNG, WebP, BMP or GIF",
         ) from None
     if not isinstance(document, dict):
         raise RequestRefused(
