@@ -138,13 +138,22 @@ def test_the_averages_or_the_weights_of_the_checkpoint_are_chosen(run, caplog) -
     np.testing.assert_array_equal(averages.weights["conv1/kernel"], average)
 
 
-def test_a_checkpoint_of_slim_is_trained_further(run) -> None:
-    before = run()
-    few = {"train.max_steps": 2, "train.learning_rate": 1e-5}
-    after = run(**few, **{"train.warm_start.exclude": ["logits*"]})
-    assert len(after.steps) == 2
-    moved = np.abs(after.weights["conv1/kernel"] - before.weights["conv1/kernel"]).max()
-    assert 0 < moved < 0.01
+def test_a_checkpoint_is_trained_further_as_its_program_does(run) -> None:
+    files = sorted(Path("own/train").rglob("*.png"))
+    images, labels = np.stack([preprocessed(file) for file in files]), np.repeat(np.arange(CLASSES), 4)
+    prefix, rate = Path("slim/model.ckpt-3"), 0.001
+    expected = original_programs.trained_further("lenet", prefix, images, labels, CLASSES, rate=rate)
+    values = {"model.dropout": 0.0, "train.optimizer": "sgd", "train.learning_rate": rate}
+    one = {"train.max_steps": 1, "train.batch_size": len(files), "train.warm_start.averages": "weights"}
+    found = run(**values, **one).weights
+    for path, name in {
+        "conv1/kernel": "conv1/weights",
+        "fc3/bias": "fc3/biases",
+        "logits/kernel": "fc4/weights",
+    }.items():
+        np.testing.assert_allclose(found[path], expected[f"LeNet/{name}"], atol=1e-6)
+    before = tf.train.load_checkpoint(str(prefix)).get_tensor("LeNet/fc4/weights")
+    assert np.abs(found["logits/kernel"] - before).max() > 1e-4
 
 
 def test_the_averages_of_our_own_checkpoints_are_start_weights(run) -> None:

@@ -101,6 +101,26 @@ def train(name: str, folder: Path, images: NDArray[np.float32], classes: int) ->
         return Path(v1.train.Saver().save(session, str(folder / "model.ckpt"), step))
 
 
+def trained_further(
+    name: str,
+    prefix: Path,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    classes: int,
+    *,
+    rate: float,
+) -> dict[str, NDArray[np.float32]]:
+    """The variables after one step of gradient descent from the weights of a checkpoint."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(1)
+        shown = v1.placeholder(tf.float32, (None, *images.shape[1:]))
+        loss = v1.losses.sparse_softmax_cross_entropy(labels, NETWORKS[name](shown, classes))
+        update = v1.train.GradientDescentOptimizer(rate).minimize(loss)
+        v1.train.Saver().restore(session, str(prefix))
+        session.run(update, {shown: images})
+        return {each.op.name: session.run(each) for each in v1.trainable_variables()}
+
+
 def probabilities(
     name: str, prefix: Path, images: NDArray[np.float32], classes: int, *, averages: bool
 ) -> NDArray[np.float32]:

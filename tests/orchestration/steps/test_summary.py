@@ -73,6 +73,8 @@ def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
         "epoch 3 of 30, accuracy 0.9123, 01:30 left, 5,123 examples/s",
     )
     assert progress(place | dict.fromkeys(known)) == (9.2, "epoch 3 of 30")
+    none = dict.fromkeys(("epoch", "epochs", "step", "steps"), 0)
+    assert progress(none | dict.fromkeys(known)) == (100.0, "epoch 0 of 0")
 
 
 @pytest.mark.parametrize(

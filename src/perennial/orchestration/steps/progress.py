@@ -67,7 +67,8 @@ def progress(training: Mapping[str, Any]) -> tuple[float, str]:
         shown.append(f"{left.removeprefix('0:')} left")
     if (speed := training["examples_per_second"]) is not None:  # last: a narrow terminal cuts it off
         shown.append(f"{speed:,.0f} examples/s")
-    return round(100 * training["step"] / training["steps"], 1), ", ".join(shown)
+    steps = training["steps"]  # 0 with train.max_steps 0
+    return round(100 * training["step"] / steps, 1) if steps else 100.0, ", ".join(shown)
 
 
 def _changed(file: Path) -> int:
