@@ -131,7 +131,7 @@ docs: install-dev
 
 # Hostile input, a minute for each reader.
 fuzz: install-dev
-	@$(RUN) .venv/bin/python -m pytest --timeout 0 tests/fuzz --hypothesis-profile=fuzz
+	@$(RUN) PERENNIAL_FUZZED_TABLES=1000 .venv/bin/python -m pytest --timeout 0 tests/fuzz --hypothesis-profile=fuzz
 
 # Edit parameters and code 50 times during a run, kill a training 200 times, kill a save or fail it at every file
 # operation, and lose workers; then evaluate every split size, batch size and number of devices.

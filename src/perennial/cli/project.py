@@ -103,7 +103,7 @@ def _start(  # noqa: PLR0913 - each option is one
         named = module.Named(
             table=_below(table, folder), file=file_column, label=label_column or (), split=split_column
         )
-        accept = _accepted if not yes and not as_json and sys.stdin.isatty() else lambda _: True
+        accept = _accepted if not yes and not as_json and _in_terminal() else lambda _: True
         done = module.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done), as_json=as_json)
 
@@ -116,6 +116,10 @@ def _below(table: str | None, folder: Path) -> str | None:
         return Path(table).resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
         return table
+
+
+def _in_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _accepted(found: "Survey") -> bool:

@@ -436,7 +436,11 @@ def test_numbers_are_classes_in_their_order_and_a_list_that_is_named_names_them(
     rows = [("1.png", "10"), ("2.png", "2"), ("3.png", "2")]
     names = "".join(f"{number}:class {number}\n" for number in range(11))
     contents = {"labels.csv": table(rows=rows), "classes.txt": names}
-    assert read(IMAGES, contents).classes == ("2", "10")
+    with pytest.raises(
+        DataError, match=r'(?s)are numbers, and \'classes.txt\' names .*"classes": "classes.txt"'
+    ):
+        read(IMAGES, contents)
+    assert read(IMAGES, contents, **PLAIN).classes == ("2", "10")
     assert read(IMAGES, contents, **PLAIN, classes="classes.txt").classes == ("class 2", "class 10")
 
 

@@ -20,7 +20,7 @@ def _texts(value: Any) -> Any:
 
 
 Name = Annotated[str, Field(min_length=1)]
-Column = Name | Count  # its name, or its number from 1 in a table without a header
+Column = str | Count  # its name, or its number from 1 in a table without a header
 Words = Annotated[dict[str, Split], Field(min_length=1)]  # the split that each value means
 
 
@@ -31,7 +31,7 @@ class TableConfig(Section):
         Name | Annotated[dict[Split, Name], Field(min_length=1)]
     )  # below dataset.path; or a table for each split
     file: Column | None = None
-    label: Column | list[Name] | None = None  # null: the class folders; a list: columns of 0 and 1
+    label: Column | list[str] | None = None  # null: the class folders; a list: columns of 0 and 1
     split: Annotated[
         Column | Annotated[dict[str, Words], Field(min_length=1, max_length=1)] | None, BeforeValidator(_texts)
     ] = None  # null: that of the folders, or perennial splits

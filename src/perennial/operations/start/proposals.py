@@ -6,7 +6,7 @@ use what params.yaml says.
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from perennial.base.choices import SPLIT_WORDS, Split, split_named
+from perennial.base.choices import Split
 from perennial.base.config.data import DatasetConfig
 from perennial.base.config.table import TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
@@ -31,8 +31,6 @@ LABEL = {
     "labelname", "classname", "categoryname", "label", "class", "category", "labels", "classlabel", "target",
     "species", "breed", "diagnosis", "choice", "tag", "tags", "labelid", "classid", "categoryid",
 }  # fmt: skip
-FLAG = re.compile(rf"(?:is|in)?({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image)?")
-YES, NO = {"1", "true", "yes"}, {"0", "false", "no"}
 SHOWN = 4
 
 
@@ -97,7 +95,7 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
     if not tables:
         names = listed(map(repr, beside.names()), SHOWN) or "none"
         raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {names}")
-    readings = [_tried(find, table) for table in _readings(tables, there, read, named)]
+    readings = [_tried(find, table) for table in _readings(tables, there, beside, read, named)]
     kinds = _different([each for each in readings if each.found is not None])
     if len(kinds) == 1 and not _has_rival(kinds[0], readings):
         table, found, _ = kinds[0]
@@ -125,7 +123,7 @@ def _different(readings: Sequence[Reading]) -> list[Reading]:
     """The readings that give images other classes or splits than those before."""
     kinds: list[Reading] = []
     for each in readings:
-        if all(not _same(_meant(each), _meant(other)) for other in kinds):
+        if all(_meant(each) != _meant(other) for other in kinds):
             kinds.append(each)
     return kinds
 
@@ -135,10 +133,6 @@ def _meant(reading: Reading) -> dict[str, tuple[str, Split]]:
     assert found is not None
     items = ((item, split) for split, part in found.splits.items() for item in part)
     return {item.member.name: (found.classes[item.label], split) for item, split in items}
-
-
-def _same(one: Mapping[str, tuple[str, Split]], other: Mapping[str, tuple[str, Split]]) -> bool:
-    return one == other
 
 
 def _has_rival(chosen: Reading, readings: Sequence[Reading]) -> bool:
@@ -165,7 +159,9 @@ def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> Da
     )
 
 
-def _readings(tables: Sequence[SideTable], there: Contents, read: Read, named: Named) -> Iterator[TableConfig]:
+def _readings(
+    tables: Sequence[SideTable], there: Contents, beside: SideTables, read: Read, named: Named
+) -> Iterator[TableConfig]:
     """All values of dataset.table that the content of tables allows."""
     parts = _by_split(tables) if named.table is None else {}
     for table in tables:
@@ -182,7 +178,7 @@ def _readings(tables: Sequence[SideTable], there: Contents, read: Read, named: N
                 if columns["label"] is None or isinstance(columns["label"], list)
                 else table.values(table.columns.index(columns["label"]))
             )
-            columns["classes"] = _class_list(labels, there, tables, read)
+            columns["classes"] = _class_list(labels, there.class_lists(beside), read)
             try:
                 yield TableConfig(path=path, **columns)
             except ValidationError as error:
@@ -205,8 +201,8 @@ def _by_split(tables: Sequence[SideTable]) -> dict[Split, SideTable]:
 def _columns(table: SideTable, named: Named) -> Iterator[dict[str, Any]]:
     """The columns of files, labels and splits that a table may have."""
     for file in _file_columns(table, named):
-        for split, number in _split_columns(table, file, named):
-            for label in _label_columns(table, {file, number, *table.files}, named):
+        for split, number in _split_columns(table, named):
+            for label in _label_columns(table, {file, number, *table.files, *table.splits()}, named):
                 yield {"file": table.columns[file], "label": label, "split": split}
 
 
@@ -235,34 +231,15 @@ def _file_columns(table: SideTable, named: Named) -> list[int]:
     return found
 
 
-def _split_columns(table: SideTable, file: int, named: Named) -> list[tuple[Any, int | None]]:
-    """The values of dataset.table.split, each with its column."""
+def _split_columns(table: SideTable, named: Named) -> list[tuple[Any, int | None]]:
+    """The values of dataset.table.split that differ, each with its column."""
     if named.split == "":
         return [(None, None)]
     found = table.splits() if named.split is None else [_number(table, "--split-column", named.split)]
-    different: list[tuple[Any, int | None]] = []
+    different: dict[tuple[Split | None, ...], int] = {}
     for column in found:
-        values = [split_named(value) for value in table.values(column)]
-        if all(values != [split_named(value) for value in table.values(other or 0)] for _, other in different):
-            different.append((table.columns[column], column))
-    flags = [column for column in range(len(table.columns)) if column != file and _flag(table, column)]
-    if named.split is None:
-        different += [(_flag(table, column), column) for column in flags]
-    elif found[0] in flags:
-        different = [(_flag(table, found[0]), found[0])]
-    return different or [(None, None)]
-
-
-def _flag(table: SideTable, column: int) -> dict[str, dict[str, Split]] | None:
-    """The splits that a column of yes and no means, by its name."""
-    name = str(table.columns[column])
-    meant = FLAG.fullmatch(re.sub(r"[^a-z]", "", name.casefold()))
-    values = sorted(set(table.values(column)))
-    if meant is None or not {value.casefold() for value in values} <= YES | NO:
-        return None
-    split = SPLIT_WORDS[meant[1]]
-    other: Split = "test" if split == "train" else "train"
-    return {name: {value: split if value.casefold() in YES else other for value in values}}
+        different.setdefault(tuple(table.split_values(column)), column)
+    return [(table.split_option(column), column) for column in different.values()] or [(None, None)]
 
 
 def _label_columns(table: SideTable, used: set[int | None], named: Named) -> list[Any]:
@@ -275,19 +252,23 @@ def _label_columns(table: SideTable, used: set[int | None], named: Named) -> lis
     left = [column for column in range(len(table.columns)) if column not in used]
     if "label" in table.columns and table.columns.index("label") in left:
         return ["label"]
-    bits = [column for column in left if table.header and all(map(table_rows.is_bit, table.values(column)))]
+    bits = [column for column in left if all(map(table_rows.is_bit, table.values(column)))]
     found = [column for column in left if len(left) == 1 or _holds_labels(table.values(column))]
     keys = {column: re.sub(r"[^a-z0-9]", "", str(table.columns[column]).casefold()) for column in left}
     if known := [column for column in found if keys[column] in LABEL]:
         return [table.columns[column] for column in _partitions(table, known)]
-    ones = [sum(float(table.values(column)[row]) for column in bits) for row in range(len(table.body))]
+    ones = {sum(float(table.values(column)[row]) for column in bits) for row in range(len(table.body))}
     hot: list[Any] = []
-    if len(bits) > 1 and (set(ones) == {1} or set(bits) == set(left)):
-        hot, found = (
-            [[str(table.columns[column]) for column in bits]],
-            [each for each in found if each not in bits],
-        )
+    if len(bits) > 1 and (ones == {1} or set(bits) == set(left)):
+        hot = [[str(table.columns[column]) for column in bits]] if table.header else []
+        found = [each for each in found if each not in bits]
     return hot + [table.columns[column] for column in _partitions(table, found)]
+
+
+def _cells(table: SideTable, column: int) -> list[str]:
+    """The values of a column, empty where they say that there is no label."""
+    empty = {"", *label_table.UNLABELLED}
+    return ["" if value.casefold() in empty else value for value in table.values(column)]
 
 
 def _holds_labels(values: Sequence[str]) -> bool:
@@ -298,16 +279,24 @@ def _holds_labels(values: Sequence[str]) -> bool:
 
 
 def _partitions(table: SideTable, columns: Sequence[int]) -> list[int]:
-    """Of columns that divide the rows equally, such as ids and names, one, if possible with names."""
+    """Leave out columns of ids that divide the rows as one of names does, and columns that repeat another."""
+    cells = {column: _cells(table, column) for column in columns}
+    names = [column for column in columns if not all(value.isdecimal() for value in cells[column] if value)]
     found: list[int] = []
-    for column in sorted(columns, key=lambda each: all(map(str.isdecimal, table.values(each)))):
-        pairs = [list(zip(table.values(column), table.values(other), strict=True)) for other in found]
-        if all(not len(set(pair)) == len({a for a, _ in pair}) == len({b for _, b in pair}) for pair in pairs):
+    for column in [*names, *(each for each in columns if each not in names)]:
+        for other in found:
+            pairs = len(set(zip(cells[column], cells[other], strict=True)))
+            is_id = column not in names and other in names
+            if cells[column] == cells[other] or (
+                is_id and pairs == len(set(cells[column])) == len(set(cells[other]))
+            ):
+                break
+        else:
             found.append(column)
     return sorted(found)
 
 
-def _class_list(labels: Sequence[str], there: Contents, tables: Sequence[SideTable], read: Read) -> str | None:
+def _class_list(labels: Sequence[str], lists: Sequence[Member], read: Read) -> str | None:
     """The list that names labels that are numbers.
 
     Raises:
@@ -316,12 +305,6 @@ def _class_list(labels: Sequence[str], there: Contents, tables: Sequence[SideTab
     ids = {label for label in labels if label.casefold() not in {"", *label_table.UNLABELLED}}
     if not ids or not all(label.isascii() and label.isdecimal() for label in ids):
         return None
-    paths = {table.path for table in tables}
-    lists = [
-        each
-        for name, each in sorted(there.whole.items())
-        if class_lists.is_class_list(name.rpartition("/")[2]) and each.name not in paths and not each.folder
-    ]
     numbers = sorted(map(int, ids))
     names = [class_lists.names_of(read(each), Path(each.name), numbers) for each in lists]
     for each, found in zip(lists, names, strict=True):

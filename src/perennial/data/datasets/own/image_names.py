@@ -17,7 +17,8 @@ from perennial.base.choices import Split, split_named
 from perennial.data.archives import Member
 from perennial.data.archives.safety import folded
 
-LEAST = 0.5  # share of the rows that name an image in a column of files
+LEAST = 0.5  # share of the values that name an image in a column of files
+MOST_ROWS = 4  # of an image
 Files = list[list[str]]  # for each value the images that it may mean: one, if it is clear
 
 
@@ -120,6 +121,8 @@ def columns_of_files(rows: Sequence[tuple[int, Sequence[str]]], table: str, imag
     for column in range(width):
         values = [row[column] if column < len(row) else "" for _, row in rows]
         named = images.named(values, table)
-        if named.clear > LEAST * len(values):
+        different = {files[0] for files in named.files if len(files) == 1}
+        # Labels may be names of a few images, each in many rows.
+        if len(different) > LEAST * len(set(values)) and len(different) * MOST_ROWS > named.clear:
             found[column] = named
     return found

@@ -22,7 +22,7 @@ from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
 from perennial.data.datasets.own import folders, foreign, label_table, side_tables
-from perennial.data.datasets.own.class_lists import class_name, in_order, names_of
+from perennial.data.datasets.own.class_lists import class_name, in_order, is_class_list, names_of
 from perennial.data.datasets.own.documents import hints, is_document
 from perennial.data.datasets.own.folders import Item, Layout, Tree
 from perennial.data.datasets.own.label_table import Labelled, Labels
@@ -57,6 +57,12 @@ def find(
         if len(plain := beside.plain()) != 1:
             raise _refused(error, beside, there.whole, read, where) from error
         found = _of_table(plain[0], there, read, where)
+        if (lists := there.class_lists(beside)) and all(map(str.isdecimal, found.classes)):
+            named = side_tables.block(plain[0].block | {"classes": lists[0].name})
+            raise DataError(
+                f"{where}: the labels are numbers, and {lists[0].name!r} names classes; to use it, set in "
+                f"params.yaml:\n  {named}\nElse move it away."
+            ) from error
     beside.require_agreement(found, {member: name for name, member in there.tree.items()}, where)
     unused = tuple(name for name in beside.names() if found.table is None or name in found.left_out)
     left = {*found.left_out, *there.documents}.difference(unused)
@@ -78,6 +84,12 @@ class Contents(NamedTuple):
     def side_tables(self, read: Read) -> SideTables:
         """The possible tables of labels."""
         return side_tables.read_all(self.whole, self.images, read)
+
+    def class_lists(self, beside: SideTables) -> list[Member]:
+        """The lists of classes that are no tables."""
+        tables = {each.name for each in beside.tables}
+        names = (name for name in sorted(self.whole.keys() - tables) if is_class_list(name.rpartition("/")[2]))
+        return [self.whole[name] for name in names if not self.whole[name].folder]
 
 
 def contents(members: Iterable[Member], where: Path) -> Contents:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial.base.choices import split_named
+from perennial.base.choices import Split, split_named
 from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
@@ -62,8 +62,23 @@ class SideTable:
 
     def splits(self) -> list[int]:
         """The columns that look like splits."""
-        rows = self.rows if self.header else [(0, [""] * len(self.rows[0][1])), *self.rows]
-        return [column for column in table_columns.split_columns(rows) if column not in self.files]
+        names = [name if isinstance(name, str) else "" for name in self.columns]
+        return [
+            column
+            for column, name in enumerate(names)
+            if column not in self.files and table_columns.looks_like_split(name, self.values(column))
+        ]
+
+    def split_option(self, column: int) -> Any:
+        """The value of dataset.table.split for a column."""
+        name = self.columns[column]
+        meant = table_columns.flag(str(name), self.values(column)) if self.header else {}
+        return {name: meant} if meant else name
+
+    def split_values(self, column: int) -> list[Split | None]:
+        """The splits in a column."""
+        meant = table_columns.flag(str(self.columns[column]), self.values(column)) if self.header else {}
+        return [meant.get(value) or split_named(value) for value in self.values(column)]
 
 
 def of_rows(name: str, path: str, rows: Rows, images: Images) -> SideTable | None:
@@ -239,11 +254,11 @@ def _require_splits(table: SideTable, found: Layout, names: Mapping[Member, str]
     used = {names[item.member]: split for split, part in found.splits.items() for item in part}
     named, by_name = next(iter(table.files.values())), table_split(table.name)
     for column in [*table.splits(), *([None] if by_name else [])]:
-        splits = [by_name] * len(table.body) if column is None else list(map(split_named, table.values(column)))
+        splits = [by_name] * len(table.body) if column is None else table.split_values(column)
         files = [each[0] if len(each) == 1 else "" for each in named.files]
         if all(used.get(file, split) == split for file, split in zip(files, splits, strict=True)):
             continue
-        proposed = asked_table(table) | {"split": None if column is None else table.columns[column]}
+        proposed = asked_table(table) | {"split": None if column is None else table.split_option(column)}
         if found.table is None:
             proposed["label"] = None
         if column is None:
@@ -265,7 +280,7 @@ def asked_table(table: SideTable) -> dict[str, Any]:
         "path": table.path,
         "file": "FILE" if file is None else table.columns[file],
         "label": "label" if "label" in table.columns else label,
-        "split": table.columns[splits[0]] if len(splits) == 1 else None,
+        "split": table.split_option(splits[0]) if len(splits) == 1 else None,
     }
 
 

@@ -1,6 +1,7 @@
 """The columns of a table as dataset.table names them: which are files, labels and splits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
@@ -8,7 +9,10 @@ from perennial.base.config.table import Column, TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own.table_rows import Rows
 
-SHOWN = 20
+SHOWN, MOST_SPLITS = 20, 5
+SPLITS = {"split", "subset", "partition", "phase", "usage", "mluse", "datasplit", "traintest", "trainvaltest"}
+FLAG = re.compile(rf"(?:is|in)?({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image|data)?")
+YES, NO = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +103,31 @@ def plain(name: str, rows: Rows) -> TableConfig:
     return TableConfig(path=name, file="file", label="label", split=split)
 
 
-def split_columns(rows: Rows) -> Iterator[int]:
-    """The columns below a header in which most values are words for splits; further ones may be, too."""
-    for column in range(len(rows[0][1])):
-        values = [row[column].strip() for _, row in rows[1:] if column < len(row)]
-        words = sum(split_named(value) is not None for value in values)
-        if values and words * 2 > len(values):
-            yield column
+def looks_like_split(name: str, values: Sequence[str]) -> bool:
+    """Whether most values of a column are words for splits, or its name says that it holds splits."""
+    words = sum(split_named(value) is not None for value in values)
+    if words * 2 > len(values):
+        return True
+    few = 1 < len(set(values)) <= MOST_SPLITS
+    return few and (_key(name) in SPLITS or (FLAG.fullmatch(_key(name)) is not None and _is_flag(values)))
+
+
+def flag(name: str, values: Sequence[str]) -> dict[str, Split]:
+    """The split that each value of a column of yes and no means, by its name; nothing for other columns."""
+    meant = FLAG.fullmatch(_key(name))
+    if meant is None or _key(name) == "valid" or not _is_flag(values):  # `valid` may be said of the row
+        return {}
+    split = SPLIT_WORDS[meant[1]]
+    other: Split = "test" if split == "train" else "train"
+    return {value: split if value.casefold() in YES else other for value in sorted(set(values))}
+
+
+def _is_flag(values: Sequence[str]) -> bool:
+    return {value.casefold() for value in values} <= YES | NO
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.casefold())
 
 
 def words() -> str:

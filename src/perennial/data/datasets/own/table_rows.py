@@ -79,7 +79,7 @@ def _bounded(rows: Iterable[tuple[int, list[str]]], name: str) -> Rows:
 
 
 def _of_csv(text: str, name: str) -> Rows:
-    text = re.sub(r"\Asep=.\r?\n", "", text)  # a line of Excel
+    text = re.sub(r"\Asep=.(?:\r\n|\n|\r)", "", text)  # a line of Excel
     first = next((line for line in io.StringIO(text, newline=None) if line.strip()), "")
     first = re.sub(r'"[^"]*"', "", first)
     delimiter = "\t" if name.lower().endswith(".tsv") else max(DELIMITERS, key=first.count)

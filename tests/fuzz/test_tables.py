@@ -1,0 +1,62 @@
+"""Random tables are read as their owners mean them, or refused: never otherwise without a word."""
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from fuzz import table_worlds
+from fuzz.table_worlds import World
+
+from perennial.base.config.table import TableConfig
+from perennial.base.errors import DataError
+from perennial.data import archives
+from perennial.data.archives import Member
+from perennial.data.datasets.own import layout
+from perennial.data.datasets.own.folders import Layout
+from perennial.operations.start import proposals
+from perennial.operations.start.proposals import Named
+
+SEEDS = int(os.environ.get("PERENNIAL_FUZZED_TABLES", "60"))
+LEAST = 0.6  # share of the meaningful tables that are read without help
+
+
+def as_found(found: Layout) -> dict[str, tuple[str, str]]:
+    return {
+        item.member.name: (found.classes[item.label], split)
+        for split, part in found.splits.items()
+        for item in part
+    }
+
+
+def outcome(world: World, folder: Path) -> str:
+    """`read`, `refused` or `wrong`."""
+    world.write(folder, table_worlds.picture)
+
+    def read(member: Member) -> bytes:
+        return (folder / member.name).read_bytes()
+
+    try:
+        table, found, _ = proposals.choose(archives.folder_contents(folder), read, folder, Named())
+    except DataError:
+        return "refused"
+    staged, _ = layout.of_folder(folder, None if table is None else TableConfig(**table.block))
+    assert as_found(staged) == as_found(found)  # the stages do what start says
+    if world.truth is not None and table_worlds.meant(as_found(found), world.truth):
+        return "read"
+    return "wrong"
+
+
+def test_no_random_table_is_read_otherwise_than_its_owner_means(tmp_path: Path) -> None:
+    counts = Counter[tuple[bool, str]]()
+    wrong = []
+    for seed in range(SEEDS):
+        world = table_worlds.world(seed)
+        result = outcome(world, tmp_path / str(seed))
+        counts[world.meaningful, result] += 1
+        if result == "wrong":
+            wrong.append((seed, world.kind))
+        shutil.rmtree(tmp_path / str(seed))
+    meaningful = counts[True, "read"] + counts[True, "refused"]
+    assert wrong == []
+    assert counts[True, "read"] >= LEAST * meaningful, dict(counts)
