@@ -160,6 +160,7 @@ DAMAGED = {
     "reason": {"reason": "because"},
     "time": {"time": "yesterday"},
     "day that is none": {"time": "2026-02-30T02:00:00.000+00:00"},
+    "year 1": {"time": "0001-01-01T00:00:00.000+00:00"},
     "another zone": {"time": "2026-11-27T02:00:00.000+01:00"},
     "short features": {"features": "AAAA", "brightness": 1.0},
     "features that are not finite": {"features": written([np.nan] * 256), "brightness": 1.0},

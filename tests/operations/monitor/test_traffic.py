@@ -212,6 +212,13 @@ def test_a_server_whose_clock_is_ahead_does_not_hide_the_others(kept: Kept) -> N
     assert len(kept.seen().windows) == 2
 
 
+def test_a_server_whose_clock_is_years_behind_does_not_stop_the_monitor(kept: Kept) -> None:
+    written(kept, "000100", datetime(2001, 1, 1, tzinfo=UTC), SIZE)
+    assert len(kept.seen().windows) == 1
+    written(kept, "120000", MIDNIGHT - timedelta(hours=12), SIZE)
+    assert len(kept.seen().windows) == 2
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_every_record_is_used_once_however_servers_and_looks_take_turns(kept: Kept, seed: int) -> None:
     random, total = np.random.default_rng(seed), 0

@@ -44,6 +44,7 @@ SHA256 = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 PLACES = "places.json"  # in the work folder
 TOP = 5  # classes of a record
 LINE_BYTES = 1 << 16  # of a record
+LISTED = 60  # days, one by one
 log = logging.getLogger(__name__)
 
 
@@ -62,7 +63,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 # The most probable classes, at most TOP, with their probabilities.
 Top = Annotated[tuple[tuple[str, Share], ...], Field(max_length=TOP)]
 # ISO 8601, UTC, with milliseconds: as text in the order of time.
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00$"), AfterValidator(_time)]
+Time = Annotated[str, Field(pattern=r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00$"), AfterValidator(_time)]
 # Why an image was kept: drawn from all, or from those in which the candidate in the shadow disagreed.
 Reason = Literal["random", "disagreement"]
 
@@ -208,9 +209,11 @@ def record_keys(store: Store, since: str = "") -> list[str]:
     days = [""]
     if since:
         first, last = date.fromisoformat(since[:10]), datetime.now(UTC).date()
-        days = [f"{first + timedelta(number)}/records/" for number in range((last - first).days + 2)]
+        count = (last - first).days + 2
+        if count <= LISTED:  # else one clock is far behind
+            days = [f"{first + timedelta(number)}/records/" for number in range(count)]
     listed = (_ours(store, day) for day in days)
-    return [entry.key for entry, found in chain(*listed) if not found["sha256"]]
+    return [entry.key for entry, found in chain(*listed) if not found["sha256"] and entry.key >= since]
 
 
 def images(store: Store) -> dict[str, str]:
