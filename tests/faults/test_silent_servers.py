@@ -48,7 +48,9 @@ CASES = {
         "the Prefect server does not answer at http://127.0.0.1",
         variables={"PREFECT_API_URL": "http://{address}/api"},
     ),
-    "DVC over HTTP": Case(DVC, "did not end within 10.8 s", factor=0.0005, remote="http://{address}/dvc"),
+    "DVC over HTTP": Case(
+        DVC, "dvc pull did not end within 10.8 s", factor=0.0005, remote="http://{address}/dvc"
+    ),
     "DVC over S3": Case(
         DVC,
         "did not end within 10.8 s",

@@ -8,12 +8,14 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psutil
 import pytest
 from support import finished
 from support.parameters import change_params
+from support.silent import silent_server
 
 from perennial.base import config as configuration
-from perennial.base import files
+from perennial.base import files, limits
 from perennial.base.errors import PerennialError
 from perennial.model.training.history import FINGERPRINT, FOLDER
 from perennial.operations.sinks import sender
@@ -101,6 +103,14 @@ def test_a_sink_that_never_answers_does_not_hold_a_training(params, monkeypatch,
     assert [message.partition(";")[0] for message in caplog.messages] == [
         "mlflow has not got everything: it took more than 0.1 s"
     ]
+
+
+def test_results_that_a_server_never_takes_are_given_up_after_the_limit(params, monkeypatch):
+    monkeypatch.setenv(limits.FACTOR, "0.005")
+    with silent_server() as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{silent.address}")
+        (sent,) = sender.send(params)
+    assert (sent.problem, psutil.Process().children()) == ("it took more than 3 s", [])
 
 
 def test_an_error_of_the_training_goes_on(params, store):

@@ -66,7 +66,7 @@ def run(
             _remove_broken_locks(folder or root())
             done = call()
     except programs.TimedOut as error:
-        raise DvcError(f"`dvc {arguments[0]}`: {error}") from None
+        raise DvcError(str(programs.TimedOut(f"dvc {arguments[0]}", error.limit_s, error.said))) from None
     if done.code:
         lines = [line for line in done.errors.splitlines() if line.strip() and not NOISE.search(line)]
         message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.code}"

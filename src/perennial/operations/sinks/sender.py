@@ -70,7 +70,8 @@ def following(params: Path) -> Iterator[None]:
 def send(params: Path) -> list[Sent]:
     """Send the results of this checkout to all sinks, within ten minutes."""
     with _started("send", params) as process:
-        return _answer(_output(process, RESULTS_S), params, RESULTS_S)
+        limit_s = limits.scaled(RESULTS_S)
+        return _answer(_output(process, limit_s), params, limit_s)
 
 
 def problems(sent: list[Sent]) -> Iterator[str]:
@@ -111,7 +112,7 @@ def _started(what: str, params: Path) -> Iterator[subprocess.Popen[bytes]]:
 def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
     """What the process printed; None if it took too long, and was killed with all that it started."""
     try:
-        return process.communicate(timeout=limits.scaled(limit_s))[0]
+        return process.communicate(timeout=limit_s)[0]
     except BaseException as error:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

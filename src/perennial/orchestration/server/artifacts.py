@@ -6,9 +6,13 @@ from typing import Any
 import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
+from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, temporary_settings
 
 from perennial.base.errors import redacted
 from perennial.orchestration.server.runs import await_server
+
+TIMEOUT_S = 60.0
+_missing: list[str] = []  # of this process
 
 
 def write_text(text: str, key: str, description: str) -> None:
@@ -22,13 +26,18 @@ def write_image(address: str, key: str, description: str) -> None:
 
 
 def _tried(key: str, create: Callable[[], Any]) -> None:
-    """Create an artifact, with the retries of Prefect's client, and again once the server is back."""
+    """Create an artifact, with the retries of Prefect's client; wait once for a server that is away."""
     log = get_run_logger()
     try:
-        try:
-            create()
-        except httpx.TransportError:
-            await_server(log)
-            create()
+        with temporary_settings({PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_S}):
+            try:
+                create()
+            except httpx.TransportError:
+                if _missing:
+                    raise
+                await_server(log)
+                create()
     except httpx.HTTPError as error:
-        log.warning("artifact missing: %s: %s", key, " ".join(str(error).split()))
+        _missing.append(key)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        log.warning("artifact missing: %s: %s", key, reason)

@@ -12,7 +12,9 @@ from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+from perennial.orchestration.server.runs import TIMEOUT_S
 from perennial.orchestration.work.dvc import work_folder
 
 PROGRESS_S = 3.0  # between two looks at the file of a training
@@ -41,13 +43,16 @@ def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
         last = over.wait(PROGRESS_S)
         if (changed := _changed(file)) == shown:
             continue
+        # Nobody waits for this one: the next look shows more.
+        limits = {PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_S, PREFECT_CLIENT_MAX_RETRIES: 0}
         try:
             percent, text = progress(json.loads(file.read_text(encoding="utf-8")))
-            if artifact is None:
-                created = create_progress_artifact(percent, key="training", description=text)
-                artifact = UUID(str(created))
-            else:
-                update_progress_artifact(artifact, percent, description=text)
+            with temporary_settings(limits):
+                if artifact is None:
+                    created = create_progress_artifact(percent, key="training", description=text)
+                    artifact = UUID(str(created))
+                else:
+                    update_progress_artifact(artifact, percent, description=text)
         except Exception as error:  # noqa: BLE001 - the server is down; training continues
             logging.getLogger(__name__).debug("the progress is not shown: %s", error)
         else:
