@@ -10,10 +10,10 @@ from perennial.data.datasets.own import class_lists
 def classes(tmp_path):
     """The classes in lists of these names and contents."""
 
-    def of(lists, used=(0, 1, 2)):
+    def of(lists, used=(0, 1, 2), **options):
         for name, content in lists.items():
             (tmp_path / name).write_bytes(content)
-        return class_lists.read_all([tmp_path / name for name in sorted(lists)], used)
+        return class_lists.read_all([tmp_path / name for name in sorted(lists)], used, **options)
 
     return of
 
@@ -112,3 +112,12 @@ def test_a_list_says_which_class_label_0_is(classes, lists, used, expected):
 def test_a_list_without_ids_for_labels_from_1_may_be_shifted_and_is_refused(classes, name, content):
     with pytest.raises(DataError, match=r"'cat' may be label 0 or 1; write ids, as in 0:cat, or background"):
         classes({name: content}, used=[1, 2])
+
+
+def test_new_records_that_happen_to_lack_label_0_leave_a_list_as_it_was(classes):
+    assert classes({"labels.txt": NAMES}, used=[1, 2], whole=False) == ("cat", "dog", "owl")
+
+
+@pytest.mark.parametrize("name", ["train/labels.txt", "a/b/pets_label_map.pbtxt", "train--classes.txt"])
+def test_a_list_is_one_in_any_folder(name):
+    assert class_lists.is_class_list(name)

@@ -14,7 +14,7 @@ from perennial.data import archives
 from perennial.data.archives import Member, leftover
 from perennial.data.archives.write import ARCHIVES
 from perennial.data.datasets import tfrecord
-from perennial.data.datasets.own import class_lists, documents, layout, shards, table_rows
+from perennial.data.datasets.own import class_lists, class_texts, documents, layout, shards, table_rows
 from perennial.data.datasets.readers import tfrecords
 from perennial.data.images import BadImage
 
@@ -74,7 +74,7 @@ def _label(name: str) -> str:
 
 def is_table(name: str) -> bool:
     """Whether a file of a source may be a table of labels, or a list of the classes in one."""
-    return table_rows.is_table(name) or class_lists.is_class_list(PurePosixPath(name).name)
+    return table_rows.is_table(name) or class_lists.is_class_list(name)
 
 
 def labels_of(
@@ -114,8 +114,10 @@ def _of_tfrecords(found: Iterable[Named], scratch: Path) -> Iterator[LabelledIma
         elif (target := shards.raw_name(name)) is not None:
             (link := scratch / target).symlink_to(file.resolve())
             (links if shards.is_shard(target) else lists).append(link)
-    examples = [tfrecords.examples([tfrecords.plain(link, scratch / "plain")]) for link in links]
-    classes = class_lists.read_all(lists, tfrecords.used_labels(examples)) if examples else ()
+    texts: class_texts.Texts = {}
+    examples = [tfrecords.examples([tfrecords.plain(link, scratch / "plain")], texts) for link in links]
+    used = tfrecords.used_labels(examples) if examples else []
+    classes = class_texts.classes(lists, texts, used, whole=False) if examples else ()
     for shard, each in zip(links, examples, strict=True):
         for number, image in enumerate(each.images(range(len(each.labels)))):
             content = b"" if isinstance(image, BadImage) else image.encoded

@@ -51,8 +51,8 @@ message_type { name: "LabelMap"
 
 
 def is_class_list(name: str) -> bool:
-    """Whether a file name is that of a list of classes."""
-    return _FILE.fullmatch(name.lower().rpartition(ABOVE)[2]) is not None
+    """Whether a file name, perhaps below folders, is that of a list of classes."""
+    return _FILE.fullmatch(re.split(rf"/|{ABOVE}", name.lower())[-1]) is not None
 
 
 def class_name(text: str) -> str:
@@ -98,7 +98,7 @@ def lines_of(content: bytes, where: object) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def read_all(lists: Sequence[Path], used: Sequence[int]) -> tuple[str, ...]:
+def read_all(lists: Sequence[Path], used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
     """Read the classes from lists, which must agree; without a list, the used labels name themselves.
 
     Raises:
@@ -106,17 +106,18 @@ def read_all(lists: Sequence[Path], used: Sequence[int]) -> tuple[str, ...]:
     """
     if not lists:
         return tuple(str(label) for label in range(max(used, default=-1) + 1))
-    first, *others = ((file, read(file, used)) for file in lists)
+    first, *others = ((file, read(file, used, whole=whole)) for file in lists)
     for file, names in others:
         if names != first[1]:
             raise DataError(f"{file} lists other classes than {first[0].name}; remove the wrong one")
     return first[1]
 
 
-def read(file: Path, used: Sequence[int]) -> tuple[str, ...]:
+def read(file: Path, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
     """Read the classes in the order of their ids; `used`: the labels that examples have.
 
-    If the ids start at 1 and no example has label 0, class 0 is `background`.
+    If the ids start at 1 and no example has label 0, class 0 is `background`. A list without ids must fit in
+    one way, unless the examples are not the whole data.
 
     Raises:
         DataError: the list has gaps, duplicates or lines without an id, or ends before the highest label.
@@ -126,16 +127,16 @@ def read(file: Path, used: Sequence[int]) -> tuple[str, ...]:
             content = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    return names_of(content, file, used)
+    return names_of(content, file, used, whole=whole)
 
 
-def names_of(content: bytes, file: Path, used: Sequence[int]) -> tuple[str, ...]:
+def names_of(content: bytes, file: Path, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
     """Return the classes in the content of a list, as `read` does."""
     if len(content) > MOST_BYTES:
         raise DataError(f"{file} has more than {MOST_BYTES} bytes, so it is no list of classes")
     found = _parsed(content, file)
     names = found if isinstance(found, tuple) else _by_id(found, file, used)
-    without_ids = isinstance(found, tuple) and not file.name.lower().endswith(TFDS)
+    without_ids = whole and isinstance(found, tuple) and not file.name.lower().endswith(TFDS)
     names = tuple(map(class_name, names))
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]

@@ -16,15 +16,17 @@ SHOWN = 3
 LIST = "correct the records, or write the classes to labels.txt, as in 0:cat"
 
 
-def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int]) -> tuple[str, ...]:
+def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
     """Return the classes of records with these texts and labels, and log where they are from.
+
+    `whole`: whether these are all records of the data, so that they may settle how a list is meant.
 
     Raises:
         DataError: lists or texts contradict each other, or a list does not fit the labels.
     """
     if not lists:
         return _of_texts(texts, used)
-    found = class_lists.read_all(lists, used)
+    found = class_lists.read_all(lists, used, whole=whole)
     _check(found, texts, " and ".join(file.name for file in lists))
     return found
 
