@@ -102,6 +102,14 @@ def test_a_training_without_steps_says_so_evaluates_once_and_repeats_itself(run)
     assert again.record == first.record
 
 
+def test_a_training_without_steps_replaces_no_checkpoints(run) -> None:
+    trained = run(**{"train.max_steps": 1})
+    run()
+    assert trained.checkpoint(1)
+    run(**{"train.max_steps": 2})
+    assert not trained.folder.exists()
+
+
 @pytest.mark.parametrize(
     "values",
     [

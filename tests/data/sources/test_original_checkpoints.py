@@ -94,7 +94,7 @@ def test_a_state_that_names_a_missing_checkpoint_is_refused(workspace, copied, s
         ("inception_v3.pb", "is a graph for inference; set the checkpoint"),
         ("model.ckpt-7.meta", "is a part of a checkpoint that lacks model.ckpt-7.index beside it"),
         ("notes.txt", "is neither a folder nor a checkpoint of TensorFlow 1; set a model folder"),
-        ("missing.ckpt", "is neither a folder nor a checkpoint of TensorFlow 1"),
+        ("missing.ckpt", "does not exist; set a model folder"),
     ],
 )
 def test_another_kind_of_file_is_refused_by_its_kind(workspace, copied, name, message):

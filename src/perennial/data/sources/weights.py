@@ -217,6 +217,7 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
     if checkpoints := sorted(filter(_order, path.iterdir()), key=_order)[-CHECKPOINTS:]:
         return {f"{each.name}/{name}": file for each in checkpoints for name, file in _under(each)}
     if prefix := _newest_original(path):
+        log.info("%s: %s means its checkpoint %s", option, path, prefix.name)
         return _original(prefix)
     if not (contents := dict(_under(path))):
         raise ConfigError(f"{option}: {path} holds no weights; {KINDS}")
@@ -242,7 +243,8 @@ def _original(path: Path) -> dict[str, Path]:
         raise ConfigError(f"{WARM_START}: {path} is a part of a checkpoint that lacks {index.name} beside it")
     if path.is_file() and ".ckpt" in path.name:
         return {SLIM_CHECKPOINT: path}
-    raise ConfigError(f"{WARM_START}: {path} is neither a folder nor a checkpoint of TensorFlow 1; {KINDS}")
+    what = "is neither a folder nor a checkpoint of TensorFlow 1" if path.exists() else "does not exist"
+    raise ConfigError(f"{WARM_START}: {path} {what}; {KINDS}")
 
 
 def _newest_original(folder: Path) -> Path | None:

@@ -126,9 +126,11 @@ def finish(folder: Path, *, weights_sha256: str, started_from: str | None) -> No
     """Mark a training as finished, with its weights and their origin; remove older finished ones.
 
     Otherwise each retraining on new data would add a folder. Unfinished trainings stay because they can resume;
-    the training whose weights this one started from stays, too.
+    the training whose weights this one started from stays, too, and all stay if this one made no steps.
     """
     files.write_json(folder / FINISHED, {"weights_sha256": weights_sha256, "versions": versions()})
+    if not checkpoints.steps(folder):
+        return
     source = Path(started_from).resolve() if started_from else None
     for other in sorted(folder.parent.iterdir()):
         used = source is not None and source.is_relative_to(other.resolve())
