@@ -1,5 +1,6 @@
 """Labels on their way: answers on the disk, other programs, and the branch."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -52,6 +53,18 @@ def test_a_place_with_statistics_alone_has_nothing_to_label(answers, tmp_path):
     place.put_records(store, "2026-11-27", "020000-ab-n1", [known])
     with pytest.raises(ConfigError, match="statistics holds statistics and no images, so there is nothing"):
         answers.draw("statistics", count=4, seed=0, bits=2)
+
+
+def test_a_record_that_names_another_file_is_never_shown(answers, tmp_path, caplog):
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    record = {
+        "sha256": "../../../secret", "time": "2026-11-27T02:00:00.000+00:00", "model": "m", "version": "1",
+        "top": [["cat", 0.5]], "reason": "random", "probability": 1,
+    }  # fmt: skip
+    LocalStore(tmp_path / "kept").put("2026-11-27/records/000000-x.jsonl", json.dumps(record).encode())
+    queue = answers.draw("kept", count=100, seed=0, bits=2)
+    assert {each.sha256 for each in queue.images} <= {hashlib.sha256(each).hexdigest() for each in IMAGES}
+    assert "1 damaged records are left out" in caplog.text
 
 
 def test_a_queue_goes_on_until_all_its_images_have_a_label(answers, queue):
@@ -229,7 +242,7 @@ def test_branches_of_two_people_are_merged_without_a_conflict(project, answers, 
     for name, images in (("labels-1", queue.images[:2]), ("labels-2", queue.images[1:])):
         of_one = Answers(tmp_path / "work" / name)
         for each in images:
-            of_one.add(each, "cat", name)
+            of_one.add(each, "cat", f"{name}\r\nof two lines")
             shutil.copy(answers.image(each.sha256), of_one.images)
         branch.make(project, of_one, name, push=False)
     for name in ("labels-1", "labels-2"):
@@ -238,6 +251,7 @@ def test_branches_of_two_people_are_merged_without_a_conflict(project, answers, 
     assert {name: each.class_ for name, each in found.items()} == dict.fromkeys(
         (each.sha256 for each in queue.images), "cat"
     )
+    assert {each.who.partition("\r\n")[2] for each in found.values()} == {"of two lines"}
 
 
 def test_a_branch_is_pushed(project, answers, queue, tmp_path):
