@@ -28,6 +28,7 @@ def with_segment(content: bytes, added: bytes) -> bytes:
 
 JPEG, ADOBE = saved(PHOTO, "JPEG"), saved(PHOTO, "JPEG", keep_rgb=True)
 PNG = saved(PHOTO, "PNG")
+GREY = saved(PHOTO.convert("L"), "JPEG")
 CODES = bytes([0] * 7 + [len(SECRET)] + [0] * 8)  # how many of each length, 1 to 16
 IDAT = dict(chunks_of(PNG))[b"IDAT"]
 STUFFED = {
@@ -44,6 +45,7 @@ STUFFED = {
     "table that no component has": with_segment(JPEG, segment(0xDB, b"\3" + (SECRET * 3)[:64])),
     "codes that no component has": with_segment(JPEG, segment(0xC4, b"\3" + CODES + SECRET)),
     "bytes between segments": with_segment(JPEG, SECRET),
+    "fill bytes before the end": JPEG[:-2] + b"\xff" * 99 + JPEG[-2:] + SECRET,
     "after the end": JPEG + SECRET,
     "a video after the end": JPEG + b"\0\0\0\x18ftypmp42" + SECRET + JPEG,
     "PNG text": png_of([*chunks_of(PNG)[:1], (b"tEXt", b"Author\0" + SECRET), *chunks_of(PNG)[1:]]),
@@ -64,6 +66,13 @@ def test_nothing_but_pixels_is_left_of_a_file(place: str) -> None:
     written = accept.without_metadata(found.encoded)
     assert SECRET[:6] not in written
     np.testing.assert_array_equal(array(decoded(written)), array(decoded(found.encoded)))
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("content", [JPEG, GREY], ids=["colours", "grey"])
+def test_a_file_with_bytes_between_its_pixels_and_its_end_is_not_kept(content: bytes, count: int) -> None:
+    with pytest.raises(Refused, match="bytes follow its pixels"):
+        accept.without_metadata(content[:-2] + SECRET * count + content[-2:])
 
 
 def test_what_was_written_again_stays_as_it_is() -> None:

@@ -5,7 +5,9 @@ Source: ITU T.81, annex B; JFIF 1.02; Adobe Technical Note 5116.
 
 from collections.abc import Iterator
 
-from perennial.data.images import Refused, jpeg
+import numpy as np
+
+from perennial.data.images import Refused, decode, jpeg
 from perennial.data.images.jpeg import Segment
 
 QUANTIZATION, HUFFMAN, RESTARTS = 0xDB, 0xC4, 0xDD
@@ -15,16 +17,18 @@ TABLES = 16  # that a class and a number name, in a byte
 COMPONENTS_AT = 6  # in the body of a frame
 JFIF = b"\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0"  # without thumbnail; a decoder reads no resolution
 ADOBE = b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0"  # the colour transform follows, a byte
+END = bytes((jpeg.MARK, jpeg.END))
+FEWEST = 16  # bytes behind the pixels that are noticed
 TRANSFORM_AT = 11  # in the body of such a segment
 
 
 def rewritten(content: bytes) -> bytes:
     """The same pixels without EXIF, XMP, comments, thumbnails, unused tables, and bytes after the image's end.
 
-    The scans are copied as they are.
+    The scans are copied.
 
     Raises:
-        Refused: it is damaged, or of a kind that TensorFlow does not decode.
+        Refused: it is damaged, of a kind that TensorFlow does not decode, or bytes follow its pixels.
     """
     found = jpeg.read(content)
     if not found.trained_on:
@@ -45,8 +49,26 @@ def rewritten(content: bytes) -> bytes:
             pieces.append(_exactly(content, segment, 2))
         elif marker == jpeg.SCAN:
             pieces += tables.of_scan(body)
-            pieces.append(content[segment.start : segment.stop])
-    return b"".join((jpeg.START[:2], *said.values(), *pieces, bytes((jpeg.MARK, jpeg.END))))
+            pieces.append(content[segment.start : segment.stop].rstrip(b"\xff"))  # fill bytes
+    written = b"".join((jpeg.START[:2], *said.values(), *pieces, END))
+    if found.whole:
+        _refuse_more(written)
+    return written
+
+
+def _refuse_more(written: bytes) -> None:
+    """Refuse a file with bytes behind the pixels in its only scan, which decoders skip.
+
+    A decoder that lacks data fails, so nearly all files are decoded only down to their coefficients.
+    """
+    shorter = written[: -FEWEST - len(END)] + END
+    try:
+        decode.check_coefficients(shorter, jpeg.read(shorter))
+        less, all_pixels = (decode.array(decode.decoded(each)) for each in (shorter, written))
+    except (Refused, *decode.PILLOW_ERRORS):
+        return
+    if np.array_equal(less, all_pixels):
+        raise Refused("it is damaged: bytes follow its pixels")
 
 
 def _exactly(content: bytes, segment: Segment, length: int) -> bytes:
