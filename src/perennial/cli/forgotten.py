@@ -1,5 +1,6 @@
 """What `perennial forget` says of the images that it found."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ def document(found: Any, images: Sequence[Path]) -> dict[str, Any]:
     """The JSON document."""
     removed = {**found.kept, found.work: found.answers, LABELS: found.labels}
     records = Counter[Any]()
-    for (_, each), count in found.records.items():
+    for (_, each), count in (found.records or {}).items():
         records[each] += count
     there = {**removed, "records": records, "git": Counter(each.found for each in found.committed)}
     return {
@@ -47,6 +48,22 @@ def lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
     """The lines for a person: what was removed, then what only the owner can decide."""
     for number in sorted(found.unreadable):
         yield f"{images[number]}: not a format that is read here; only its bytes were searched, so name a JPEG"
+    yield from _of_places(found)
+    yield from _of_records(found.records)
+    for number in set(range(len(images))) - found.images():
+        yield f"{images[number]}: found nowhere here; `perennial seen` searches earlier versions"
+    new = f"added {len(found.added)} digests of {len(images)} image{'s'[: len(images) != 1]}"
+    yield f"{FILE}: {new}; it has {len(found.excluded.digests)} in all"
+    if found.labels:
+        yield f"commit it: perennial pin source && git add {LABELS} {FILE.parent} && git commit"
+    elif found.added:
+        yield f"commit it: git add {FILE} && git commit"
+    yield from _of_git(found.committed)
+    if others := _other_pipelines():
+        yield f"other pipelines have exclusions of their own; run it there, too: {listed(others, SHOWN)}"
+
+
+def _of_places(found: Any) -> Iterator[str]:
     for place, counter in found.kept.items():
         yield f"{place}: removed {_counted(counter, 'kept image')}"
     if not found.kept and not found.failed:
@@ -55,17 +72,6 @@ def lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
         yield f"{found.work}: removed {_counted(found.answers, 'image')} and what was answered"
     if found.labels:
         yield f"{LABELS}: removed {_counted(found.labels, 'labelled image')} and the rows"
-    if found.records:
-        yield from _of_records(found.records)
-    for number in set(range(len(images))) - found.images():
-        yield f"{images[number]}: found nowhere here; `perennial seen` searches earlier versions"
-    new = f"added {len(found.added)} digests of {len(images)} image{'s'[: len(images) != 1]}"
-    yield f"{FILE}: {new}; it has {len(found.excluded.digests)} in all"
-    if found.labels or found.added:
-        yield f"commit it: git add {f'{LABELS} ' if found.labels else ''}{FILE} && git commit"
-    yield from _of_git(found.committed)
-    if others := _other_pipelines():
-        yield f"other pipelines have exclusions of their own; run it there, too: {listed(others, SHOWN)}"
 
 
 def _counted(counter: Mapping[Any, int], noun: str) -> str:
@@ -77,12 +83,17 @@ def _counted(counter: Mapping[Any, int], noun: str) -> str:
     return f"{count} {noun}{'s'[: count != 1]}{more}"
 
 
-def _of_records(records: Mapping[Any, int]) -> Iterator[str]:
+def _of_records(records: Mapping[Any, int] | None) -> Iterator[str]:
+    if records is None:
+        yield "records: this checkout has none to search; later ones leave out what is excluded"
+    if not records:
+        return
     splits: dict[str, Counter[Any]] = {}
     for (split, each), count in records.items():
         splits.setdefault(split, Counter())[each] += count
     yield f"records: {', '.join(f'{_counted(own, NOUN)} of {split}' for split, own in splits.items())}"
-    yield "`perennial run` makes records, raw data and reports again without it, and trains without it"
+    yield "`perennial run` makes raw data, records and their page again without it, and trains without it"
+    yield "report.html may show it until `perennial report` makes it again"
     yield (
         "your own files, earlier versions, and DVC's cache and remote keep it; `perennial gc` removes what no "
         "version needs"
@@ -91,10 +102,12 @@ def _of_records(records: Mapping[Any, int]) -> Iterator[str]:
 
 def _of_git(committed: Sequence[Any]) -> Iterator[str]:
     for each in committed:
-        where = f" now in {listed(each.references, SHOWN)}" if each.references else ""
-        yield f"git's history has {each.path}{f';{where}' if where else ''}"
+        now = f", now in {listed(each.references, SHOWN)}" if each.references else ""
+        yield f"git's history has {each.path}{now}"
     if committed:
-        paths = " ".join(f"--path {each.path}" for each in committed)
+        paths = " ".join(
+            f"--path {shlex.quote(path)}" for path in dict.fromkeys(each.path for each in committed)
+        )
         yield f"you decide: git filter-repo --invert-paths {paths} rewrites it; then every clone is made again"
 
 

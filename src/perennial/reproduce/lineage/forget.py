@@ -36,7 +36,7 @@ class Forgotten:
     kept: dict[str, Counter[Found]] = field(default_factory=dict)  # removed from each place
     answers: Counter[Found] = field(default_factory=Counter)  # removed from the work folder
     labels: Counter[Found] = field(default_factory=Counter)  # removed from the project's labels
-    records: Counter[tuple[Split, Found]] = field(default_factory=Counter)  # of this checkout
+    records: Counter[tuple[Split, Found]] | None = None  # of this checkout; None: it has none
     committed: list[Committed] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)  # places that were not searched, with the reason
 
@@ -45,7 +45,9 @@ class Forgotten:
         counters = (*self.kept.values(), self.answers, self.labels)
         removed = {each.image for counter in counters for each in counter}
         return (
-            removed | {each.image for _, each in self.records} | {each.found.image for each in self.committed}
+            removed
+            | {each.image for _, each in self.records or ()}
+            | {each.found.image for each in self.committed}
         )
 
 

@@ -17,16 +17,17 @@ from perennial.operations.capture.wanted import TURNED, Found, Wanted
 BITS = 16  # of 64 in which the hashes of two encodings of an image may differ; its pixels decide
 
 
-def find(paths: PathsConfig, wanted: Wanted) -> Counter[tuple[Split, Found]]:
+def find(paths: PathsConfig, wanted: Wanted) -> Counter[tuple[Split, Found]] | None:
     """Count the records of each split; their digests are known to `wanted` from then on.
 
-    An image that is known only by its digest is also looked for as its record shows it.
+    An image that is known only by its digest is also looked for as its record shows it. None: this checkout has
+    no validated records.
     """
     try:
         index = image_index.read(paths.index / image_index.FILE)
         records = Records(paths.records, paths.index)
     except DataError:
-        return Counter()
+        return None
     found = Counter[tuple[Split, Found]]()
     digests = [each.tobytes().hex() for each in index["sha256"]]
     for number in (number for number, digest in enumerate(digests) if wanted.lacks_pixels(digest)):
