@@ -2,6 +2,7 @@
 
 import errno
 import http.client
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -40,9 +41,10 @@ def test_what_a_client_raises_about_its_connection_is_of_the_network(client):
     with pytest.raises(Exception) as raised:  # noqa: PT011 - each client has a class of its own
         CALLS[client]()
     assert failures.kind(raised.value) is Failure.NETWORK
-    wrapped = RuntimeError("of another package")
-    wrapped.__cause__ = raised.value
-    assert failures.kind(wrapped) is Failure.NETWORK
+    for how in ("__cause__", "__context__"):  # as Keras raises a plain exception while it handles one
+        wrapped = Exception("of another package")
+        setattr(wrapped, how, raised.value)
+        assert failures.kind(wrapped) is Failure.NETWORK
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,8 @@ def test_what_a_client_raises_about_its_connection_is_of_the_network(client):
         (OSError(errno.EIO, "x"), Failure.DISK),
         (OSError(errno.EHOSTUNREACH, "x"), Failure.NETWORK),
         (TimeoutError(), Failure.NETWORK),
+        (ssl.SSLEOFError(8, "EOF occurred in violation of protocol"), Failure.NETWORK),
+        (ssl.SSLCertVerificationError(1, "certificate verify failed"), Failure.REFUSED),
         (PerennialError("x"), Failure.OUTSIDE),
         (ConfigError("x"), Failure.REFUSED),
         (Interrupted("x"), Failure.INTERRUPTED),
