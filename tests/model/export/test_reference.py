@@ -69,7 +69,7 @@ def test_a_window_that_moved_is_beyond_the_threshold() -> None:
     random = np.random.default_rng(0)
     found = of(drawn(random, 1000)).distance(drawn(random, 200, shift=0.7), 0.001)
     assert found.squared > found.threshold
-    assert found.p_value == 1 / 2000  # the least that so many permutations can say
+    assert found.p_value == 1 / 10_000  # the least that so many permutations can say
 
 
 def test_the_same_window_gives_the_same_numbers() -> None:

@@ -5,7 +5,7 @@ discrepancy (Gretton et al. 2012, "A Kernel Two-Sample Test"). It is measured in
 in each direction, down to a share of the largest (Harchaoui et al. 2008, "Testing for Homogeneity with Kernel
 Fisher Discriminant Analysis"), which finds small changes several times as often. The units are those of window
 and reference together, so that any other choice of as many of these images could have been the window: if both
-are of one distribution, the window's distance is the largest of 2,000 with a probability of 1/2,000, for any
+are of one distribution, the window's distance is the largest of 10,000 with a probability of 1/10,000, for any
 number of images (Pitman 1937, "Significance Tests Which May be Applied to Samples From Any Populations").
 """
 
@@ -28,7 +28,8 @@ LARGEST = 0.1  # of a feature; they are at most sqrt(2 / 256)
 LEAST_IMAGES, EACH = 50, 50  # images, and of a class: below, only large drifts are found
 MARK_LENGTH = 16  # digits
 RIDGE = 0.03  # of the largest variance: what is added to all, as that of few images is not known well
-PERMUTATIONS, AT_ONCE = 1999, 200
+PERMUTATIONS, AT_ONCE = 9999, 200
+LEAST_PERMUTATIONS = 1999  # for the threshold; more only where they can still say drift
 HALF = "<f2"  # half precision: as many bytes as the noise of a feature deserves
 OLD = "an earlier version of perennial made it; a new run exports one"
 ADVICE = "`dvc repro export` makes or restores it"
@@ -76,7 +77,7 @@ class Distance(NamedTuple):
 
     squared: float
     threshold: float  # that a window without drift exceeds with the probability of the level
-    p_value: float  # that a window without drift is at least as far away; at least 1/2000
+    p_value: float  # that a window without drift is at least as far away; at least 1/10,000
 
 
 class Reference(JsonFile):
@@ -107,16 +108,18 @@ def distance(window: Features, reference: Features, level: float) -> Distance:
         sums = (chosen.astype(np.float32) @ scaled).astype(np.float64)
         return np.asarray((sums**2).sum(axis=1) * scale**2)
 
-    random, permuted = np.random.default_rng(0), list[NDArray[np.float64]]()
+    (found,) = squared(np.arange(len(rows))[None] < len(window))
+    random, others, most = np.random.default_rng(0), np.empty(0), level * (PERMUTATIONS + 1)
     for start in range(0, PERMUTATIONS, AT_ONCE):
         numbers = random.random((min(AT_ONCE, PERMUTATIONS - start), len(rows)))
         last = np.partition(numbers, len(window) - 1, axis=1)[:, len(window) - 1, None]
-        permuted.append(squared(numbers <= last))
-    others = np.sort(np.concatenate(permuted))
-    (found,) = squared(np.arange(len(rows))[None] < len(window))
-    beyond = len(others) - int(np.searchsorted(others, found))
-    exceeded = max(round(level * (PERMUTATIONS + 1)), 1)  # how many may be at least as far away, with it
-    return Distance(float(found), float(others[-exceeded]), (1 + beyond) / (PERMUTATIONS + 1))
+        others = np.append(others, squared(numbers <= last))
+        beyond = int((others >= found).sum())
+        if len(others) >= LEAST_PERMUTATIONS and 1 + beyond > most:
+            break
+    exceeded = max(round(level * (len(others) + 1)), 1)  # how many may be at least as far away, with it
+    threshold = float(np.sort(others)[-exceeded])
+    return Distance(float(found), threshold, (1 + beyond) / (len(others) + 1))
 
 
 def _in_units(rows: NDArray[np.float64]) -> NDArray[np.float32]:
