@@ -28,15 +28,13 @@ def _seen(
     image: Annotated[Path, typer.Argument(metavar="IMAGE|DIGEST", help="Image file, or SHA-256 of one.")],
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Fetch from the git remote first; retry what DVC's remote lacked.")
-    ] = False,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Retry what DVC's remote lacked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
     module = importlib.import_module("perennial.reproduce.lineage.seen")
     trainings = importlib.import_module("perennial.reproduce.lineage.trainings")
-    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked, fetch=fetch)
+    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
     digest = _digest(image)
     query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"

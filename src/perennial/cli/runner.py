@@ -52,6 +52,7 @@ PushOption = Annotated[
     bool | None,
     typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
 ]
+FetchOption = Annotated[bool, typer.Option("--fetch/--no-fetch", help="Ask the git remote first.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
 TRIAL = "try"  # folder in paths.work for the parameters of one command

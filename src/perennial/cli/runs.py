@@ -20,6 +20,7 @@ from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,
     DebugOption,
+    FetchOption,
     JsonOption,
     ParamsOption,
     command,
@@ -237,7 +238,7 @@ def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], 
 def _status(
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
+    fetch: FetchOption = True,
     all_: Annotated[bool, typer.Option("--all", help="A line for each pipeline of the project.")] = False,
     as_json: JsonOption = False,
 ) -> None:

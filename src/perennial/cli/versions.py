@@ -17,6 +17,7 @@ from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.runtime import process, recorded
 from perennial.cli.runner import (
     PARAMS,
+    FetchOption,
     JsonOption,
     ParamsOption,
     PushOption,
@@ -33,14 +34,17 @@ app = typer.Typer()
 def _versions(
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
+    fetch: FetchOption = True,
     as_json: JsonOption = False,
 ) -> None:
     access = importlib.import_module("perennial.release.registry.access")
     checked = config.load(params)
-    registry = access.open_registry(checked, fetch=fetch).registry
+    opened = access.open_registry(checked, fetch=fetch)
+    registry = access.here(opened).registry
     scores = importlib.import_module("perennial.release.registry.scores")
     listed = scores.listing(checked, registry)
+    if opened.remote is None:  # this repository is the registry
+        listed = [{**each, "only_here": False} for each in listed]
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
     rows = [_row(each, scores.lines(each) if each["champion"] else ()) for each in listed]
     output(listed, rows or nothing, as_json=as_json)
@@ -48,6 +52,7 @@ def _versions(
 
 def _row(version: Mapping[str, Any], more: Sequence[str]) -> str:
     champion = "  champion" if version["champion"] else ""
+    champion += "  only here" if version["only_here"] else ""
     scored = _scored(version["accuracy"])
     first = f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
     return "\n".join((first, *(f"{'':<10} {line}" for line in more)))
@@ -201,9 +206,7 @@ def _pin(
     ] = None,
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Fetch the champion from the git remote first.")
-    ] = False,
+    fetch: FetchOption = True,
     check: Annotated[
         bool, typer.Option("--check", help="Pin nothing; check that models can be compared with the champion.")
     ] = False,

@@ -396,7 +396,7 @@ def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
     assert here.startswith("v0.0.1 is champion, in this repository only: nothing was pushed to origin (")
     assert remote_refs(project) == before
     assert project.perennial("rollback", "classifier@v0.0.1", "--push") == {
-        "version": "v0.0.1", "commit": before["tags/classifier@v0.0.1"], "moved": False, "pushed": True,
+        "version": "v0.0.1", "commit": before["tags/classifier@v0.0.1"], "moved": True, "pushed": True,
     }  # fmt: skip
     assert remote_refs(project)["tags/classifier#champion#3"] == before["tags/classifier@v0.0.1"]
 

@@ -221,18 +221,18 @@ class Repository:
         """Whether a remote of this name is configured."""
         return self.ask("remote", "get-url", remote) is not None
 
-    def fetch(self, remote: str, references: Iterable[str], *, prune: bool = False) -> None:
-        """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`.
+    def fetch(self, remote: str, references: Iterable[str]) -> None:
+        """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`; copies of those that are gone go.
 
-        `prune`: delete local copies of references that the remote no longer has.
+        A remote that answers nothing is noticed early, by a question with a small answer.
 
         Raises:
             GitError: the remote cannot be reached.
         """
+        self.run("ls-remote", "--quiet", remote, "HEAD")
         for pause in (*retries.GIT_RACE_S, None):
             try:
-                pruning = "--prune" if prune else "--no-prune"
-                self.run("fetch", "--quiet", "--no-tags", pruning, remote, *references)
+                self.run("fetch", "--quiet", "--no-tags", "--prune", remote, *references)
             except GitError as error:
                 if pause is None or "cannot lock ref" not in str(error):
                     raise

@@ -25,7 +25,7 @@ def fetch(repository: Repository) -> None:
     for remote in repository.run("remote").split():
         own = f"refs/perennial/{remote}"
         try:
-            repository.fetch(remote, [f"+refs/heads/*:{own}/heads/*", f"+refs/tags/*:{own}/tags/*"], prune=True)
+            repository.fetch(remote, [f"+refs/heads/*:{own}/heads/*", f"+refs/tags/*:{own}/tags/*"])
         except GitError as error:
             raise GitError(f"the git remote {remote} cannot be reached ({error})") from error
     if repository.ask("rev-parse", "--is-shallow-repository") == "true":

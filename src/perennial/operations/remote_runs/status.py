@@ -32,6 +32,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     """
     now = datetime.now(UTC)
     opened = access.open_registry(config, fetch=fetch)
+    registry = access.here(opened).registry
     local = of_checkout(Path.cwd(), config.record.artifact, environment)
     server = _server(environment, local, now) if settings.read(environment).url else None
     problems = list(_problems(server, now)) if server else []
@@ -39,7 +40,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
         problems.insert(0, f"git's remote {opened.remote} does not answer: {opened.unreachable}")
     return {
         "pipeline": opened.registry.artifact,
-        "champion": _champion(config, opened.registry, now),
+        "champion": _champion(config, registry, now),
         "runs": [_recorded(record) for record in runs.listing(config, LAST)],
         "server": server,
         "problems": problems,

@@ -19,13 +19,13 @@ def require_champion(*, fetch: bool) -> dict[str, str]:
 
     It is no stage, so it adds no result to those of the stages: the returned ones are empty.
     """
-    perennial("pin", "champion", "--check", *(["--fetch"] if fetch else []))
+    perennial("pin", "champion", "--check", "--fetch" if fetch else "--no-fetch")
     return {}
 
 
 def pin_champion(*, fetch: bool) -> str | None:
     """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
-    pinned = json.loads(perennial("pin", "champion", "--json", *(["--fetch"] if fetch else [])))
+    pinned = json.loads(perennial("pin", "champion", "--json", "--fetch" if fetch else "--no-fetch"))
     version: str | None = pinned["champion"]["version"]
     get_run_logger().info("champion: %s", version or "none yet")
     return version

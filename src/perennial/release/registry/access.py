@@ -1,14 +1,14 @@
 """The registry of a checkout, as it is on the remote after a fetch, and what only this repository has of it."""
 
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base.config import Config
-from perennial.base.errors import printable, redacted
+from perennial.base.errors import redacted
 from perennial.base.project.git import CHECKOUT, GitError, Repository, repository
-from perennial.release.registry.versions import Registry, full_name, read, tag_patterns
+from perennial.release.registry import remote_tags
+from perennial.release.registry.versions import Registry, full_name, names, read, tag_patterns
 
 log = logging.getLogger(__name__)
 
@@ -52,22 +52,29 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
     options = config.record
     git = repository(Path(), options.git_name, options.git_email)
     remote = options.remote if options.remote and git.has_remote(options.remote) else None
-    unreachable, artifact = None, full_name(git, options.artifact)
+    unreachable = None
     if options.remote and not remote and fetch and (others := git.run("remote").split()):
         log.warning(
             "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
             "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
         )  # fmt: skip
     if remote and fetch:
-        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(git, artifact)
         try:
-            git.fetch(remote, [heads, *references(artifact)])
+            _fetch(git, remote, options.artifact)
         except GitError as error:
             unreachable = str(error)
-            log.warning("the remote %s cannot be reached: %s", remote, error)
-        _warn_of_replaced(git, artifact, remote, before)
-    registry = read(git, artifact)
+            log.warning("%s could not be asked; the registry is as of the last fetch: %s", remote, error)
+    registry = read(git, full_name(git, options.artifact), unpushed=not (remote and fetch))
     return OpenRegistry(repository=git, registry=registry, remote=remote, unreachable=unreachable)
+
+
+def _fetch(git: Repository, remote: str, artifact: str) -> None:
+    """Fetch the branches of a remote and the tags of an artifact, which then are the remote's here."""
+    patterns = [pattern for name in names(git, artifact) for pattern in tag_patterns(name)]
+    before = remote_tags.listed(git, remote_tags.copies(remote), patterns)
+    heads = f"+refs/heads/*:refs/remotes/{remote}/*"
+    git.fetch(remote, [heads, *remote_tags.refspecs(remote, patterns)])
+    remote_tags.follow(git, remote, patterns, before)
 
 
 def remote(config: Config) -> str | None:
@@ -77,8 +84,9 @@ def remote(config: Config) -> str | None:
 
 
 def here(opened: OpenRegistry) -> OpenRegistry:
-    """The same registry, for changes that stay in this repository."""
-    return replace(opened, remote=None, unreachable=None)
+    """The registry with what was made here without a push, for changes that stay in this repository."""
+    registry = read(opened.repository, opened.registry.artifact)
+    return replace(opened, registry=registry, remote=None, unreachable=None)
 
 
 def kept_here(config: Config, command: str) -> str:
@@ -87,36 +95,3 @@ def kept_here(config: Config, command: str) -> str:
     return (
         f", in this repository only: nothing was pushed to {where}; `{command} --push` does it" if where else ""
     )
-
-
-def unpushed(opened: OpenRegistry) -> dict[str, str]:
-    """The tags of this registry that the remote lacks.
-
-    Raises:
-        PerennialError: the remote does not answer.
-    """
-    ours = _tags(opened.repository, opened.registry.artifact)
-    listed = opened.repository.run("ls-remote", "--tags", "--refs", opened.remote or "")
-    there = {line.partition("\t")[2] for line in listed.splitlines()}
-    return {name: tag for name, tag in ours.items() if name not in there}
-
-
-def _tags(repository: Repository, artifact: str) -> dict[str, str]:
-    """The objects of this artifact's tags."""
-    listed = repository.run("for-each-ref", "--format=%(objectname) %(refname)", *tag_patterns(artifact))
-    return {name: tag for tag, name in (line.split(" ", 1) for line in listed.splitlines())}
-
-
-def _warn_of_replaced(repository: Repository, artifact: str, remote: str, before: Mapping[str, str]) -> None:
-    """Name the tags of this repository whose name the remote has for another commit: they were replaced."""
-    now = _tags(repository, artifact)
-    for name, tag in before.items():
-        if now.get(name, tag) != tag:
-            commit = repository.commit_of(tag) or tag
-            found = (printable(name.removeprefix("refs/tags/")), remote, commit)
-            log.warning("%s is now the one of %s; the one that only this repository had was at %s", *found)
-
-
-def references(artifact: str) -> Sequence[str]:
-    """The refspecs of a registry; the remote's tags replace the local ones."""
-    return [f"+{pattern}:{pattern}" for pattern in tag_patterns(artifact)]

@@ -19,7 +19,7 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, printable
 from perennial.base.project.git import Repository
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision
-from perennial.release.registry import runs, versions
+from perennial.release.registry import remote_tags, runs, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push
 
@@ -217,7 +217,7 @@ def _completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
             opened, tags, _free_branch(opened, record["approval"].get("branch"), request.commit), request.commit
         )
         log.info("%s: an earlier push had stopped before that", _message(config, request))
-        return replace(opened, registry=versions.read(git, registry.artifact))
+        return replace(opened, registry=versions.read(git, registry.artifact, unpushed=False))
     return opened
 
 
@@ -321,9 +321,10 @@ def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | Non
             raise PerennialError(
                 f"{what}: {pushed}; {pushed.remedy or 'look at the remote'}, then answer again"
             )
-        git.update({name: value for name, value in references.items() if name.startswith("refs/tags/")})
+        tags = {name: value for name, value in references.items() if name.startswith(remote_tags.TAGS)}
+        remote_tags.update(git, tags, pushed=True)
     else:
-        git.update({**references, **moved})
+        remote_tags.update(git, {**references, **moved}, pushed=False)
     return bool(moved)
 
 

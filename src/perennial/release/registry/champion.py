@@ -10,8 +10,7 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import Decision
-from perennial.release.audit import dvc_remote
-from perennial.release.registry import access, revision, versions
+from perennial.release.registry import access, remote_tags, revision, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import Push
 from perennial.release.registry.push import push as push_to
@@ -130,13 +129,8 @@ def rollback(config: Config, version: str | None = None, *, push: bool = True) -
         subject = f"{registry.artifact} {target.name}: champion after a rollback"
         tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
     if opened.remote:
-        # With tags that only this repository has, such as of a rollback without a push.
-        kept = access.unpushed(opened)
-        if problem := dvc_remote.push(opened.repository, [target.commit]) if kept else None:
-            raise PerennialError(f"nothing was changed: {problem}")
-        tags = kept | tags
         _push_all(opened, tags)
-    opened.repository.update(tags)
+    remote_tags.update(opened.repository, tags, pushed=bool(opened.remote))
     return target, moved, bool(opened.remote and tags)
 
 

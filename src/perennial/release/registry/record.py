@@ -14,7 +14,17 @@ from perennial.base.errors import ConfigError, PerennialError, QualityError
 from perennial.base.project import pins
 from perennial.base.runtime import processor
 from perennial.model.evaluation import results
-from perennial.release.registry import access, approval, checkout, run_branches, runs, scores, versions, waiting
+from perennial.release.registry import (
+    access,
+    approval,
+    checkout,
+    remote_tags,
+    run_branches,
+    runs,
+    scores,
+    versions,
+    waiting,
+)
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.champion import is_champion, may_promote
 from perennial.release.registry.checkout import read_decision, recorded_files, require_reproduced
@@ -76,8 +86,9 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
         raise PerennialError(
             f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
         )
-    if is_champion(config, opened) and opened.registry.champion:
-        return _push_champion(config, opened, run, opened.registry.champion)
+    here = opened if opened.remote is None else replace(opened, registry=access.here(opened).registry)
+    if is_champion(config, here) and (known := here.registry.champion):
+        return _push_champion(config, opened, run, known)
     forced = by_hand is not None and by_hand.forced
     allowed, why = (True, "") if forced else may_promote(config, opened, decision)
     if allowed is None:
@@ -99,7 +110,7 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
 
 def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Version) -> Recorded:
     """The result if this model is champion already; pushes what only this repository has of it."""
-    tags = access.unpushed(opened) if opened.remote else {}
+    tags = remote_tags.made_here(opened.repository, champion.commit) if opened.remote else {}
     if not tags:
         message = f"{champion.name} is champion already"
         return Recorded(run=run, outcome="unchanged", message=message, version=champion.name)

@@ -10,7 +10,7 @@ from perennial.base.config import Config
 from perennial.base.project.git import GitError, Repository
 from perennial.base.project.layout import Project
 from perennial.release.audit import dvc_remote
-from perennial.release.registry import waiting
+from perennial.release.registry import remote_tags, waiting
 from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.checkout import of_siblings, recorded_files
 from perennial.release.registry.push import push
@@ -116,10 +116,10 @@ def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy:
 def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
     """Update this repository to what was published."""
     git, moved = opened.repository, f"refs/heads/{moved_branch(opened)}"
-    tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
+    tags_only = {name: value for name, value in references.items() if name.startswith(remote_tags.TAGS)}
     here = dict(references if opened.remote is None else tags_only)
     here.pop(moved, None)
-    git.update(here)
+    remote_tags.update(git, here, pushed=opened.remote is not None)
     if moved in references:
         follow(opened, references[moved])
     return made

@@ -18,7 +18,6 @@ from perennial.release.registry import checkout, runs, versions
 from perennial.release.registry.versions import Registry
 
 LAST = 10  # records of runs that are read
-KEYS = ("examples", "comparison")
 
 
 def facts(config: Config, decision: Decision, registry: Registry, run: str) -> dict[str, Any]:
@@ -58,12 +57,10 @@ def _number(config: Config, registry: Registry, run: str) -> int:
 
 def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:
     """The versions as `perennial versions --json` prints them, the newest first, with both scores."""
-    known = {version.name: version for version in registry.versions}
     found = list(_measured(config, registry))
     return [
         {
             **each,
-            **{key: known[str(each["version"])].facts.get(key) for key in KEYS},
             "unbiased": _largest(score for name, score in found if name == each["version"]),
         }
         for each in versions.listing(registry)

@@ -9,8 +9,8 @@ Source: https://github.com/iterative/gto
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +18,11 @@ from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.base.project.git import LAST_DATE, Repository, after
 from perennial.base.project.layout import STAGES, Project
+from perennial.release.registry import remote_tags
 
 log = logging.getLogger(__name__)
 CHAMPION = "champion"  # GTO calls this a stage
-FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
+FIELDS = ("refname", "objectname", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
 FORMAT = " ".join(f"%({name})" for name in FIELDS)
 # git's `--python` quotes each value, so that a message may hold any character.
 QUOTED = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
@@ -63,6 +64,7 @@ class Version:
     commit: str
     date: int  # seconds since 1970
     facts: Mapping[str, Any]  # from the tag's message; empty where another program made the tag
+    only_here: bool = False  # the server does not have it
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -78,6 +80,7 @@ class Registry:
     versions: tuple[Version, ...]  # by number, the newest last
     champions: tuple[Version, ...]  # in the order in which they became champion
     champion: Version | None  # in use
+    only_here: tuple[Version, ...]  # tags that the server does not have, or no longer; none of the above
     last_version: tuple[int, ...]  # also counts versions that were revoked
     last_number: int  # of an assignment
     last_date: int | None  # of a tag
@@ -134,72 +137,111 @@ class Registry:
         return f"v{major}.{minor}.{patch + 1}"
 
 
+def names(repository: Repository, artifact: str) -> Sequence[str]:
+    """The names that an artifact may have in tags: its own, and with the folder of its dvc.yaml."""
+    folder = repository.run("rev-parse", "--show-prefix").rstrip("/")
+    return (artifact, f"{folder}={artifact}") if FOLDER.fullmatch(folder) else (artifact,)
+
+
 def full_name(repository: Repository, artifact: str) -> str:
     """The name of an artifact in tags: with the folder of its dvc.yaml, if that is not the repository's top.
 
     A project in a subfolder that has versions without it keeps such names.
     """
-    folder = repository.run("rev-parse", "--show-prefix").rstrip("/")
-    if not FOLDER.fullmatch(folder):
+    *_, name = names(repository, artifact)
+    if name == artifact:
         return artifact
-    name = f"{folder}={artifact}"
     is_top = not Project.find(repository.folder).name
 
     def known(of: str) -> bool:
-        return bool(repository.run("for-each-ref", "--count=1", *tag_patterns(of)))
+        patterns = (f"{remote_tags.TAGS}{pattern}" for pattern in tag_patterns(of))
+        return bool(repository.run("for-each-ref", "--count=1", *patterns))
 
     at_top = repository.ask("cat-file", "-e", f"HEAD:{STAGES}") is not None
     return artifact if is_top and not at_top and known(artifact) and not known(name) else name
 
 
-def read(repository: Repository, artifact: str) -> Registry:
-    """Read the registry of this repository, as last fetched."""
-    found = repository.run("for-each-ref", "--python", f"--format={FORMAT}", *tag_patterns(artifact))
-    listed = QUOTED.findall(found)
-    rows = zip(*[map(_unquoted, listed)] * len(FIELDS), strict=True)  # one iterator, so consecutive values
-    events, assignments = list[tuple[Version, bool]](), list[tuple[int, str, bool, str]]()
-    taken, numbers, dates = list[tuple[int, ...]]([(0, 0, 0)]), [0], [0]
-    for tag, kind, commit, date, body in rows:
-        parts = TAG.fullmatch(tag)
-        if parts is None or parts["name"] != artifact:
+def read(repository: Repository, artifact: str, *, unpushed: bool = True) -> Registry:
+    """Read the registry of this repository, as last fetched.
+
+    `unpushed`: with the versions and champions that a command made here without pushing them.
+    """
+    here = remote_tags.listed(repository, remote_tags.UNPUSHED, tag_patterns(artifact))
+    only = remote_tags.listed(repository, remote_tags.ONLY_HERE, tag_patterns(artifact))
+    found = _Tags(artifact)
+    for tag, object_, *row in _rows(repository, remote_tags.TAGS, artifact):
+        if only.get(tag) == object_ or (not unpushed and here.get(tag) == object_):
             continue
-        # No new tag may have the name of any there is.
-        if parts["version"]:
-            taken.append(_order(parts["version"]))
-        elif parts["number"]:
-            numbers.append(int(parts["number"]))
-        if kind != "commit":  # GTO ignores such tags
-            what = f"a tag of a {kind}" if kind else "a lightweight tag"
-            log.warning("the tag %s is left out: it is %s, no annotated one of a commit", printable(tag), what)
-            continue
-        if not date or int(date) > LAST_DATE:  # git prints dates before 1970 as huge numbers
-            log.warning("the tag %s is left out: it has no tagger with a valid date", printable(tag))
-            continue
-        dates.append(int(date))
-        revoked = bool(parts["revoked"])
-        if parts["version"]:
-            facts = _facts(tag, body)
-            version = Version(name=f"v{parts['version']}", commit=commit, date=int(date), facts=facts)
-            events.append((version, revoked))
-        elif parts["number"]:
-            assignments.append((int(parts["number"]), parts["stage"], revoked, commit))
-    versions = _registered(events)
-    assigned = [(revoked, commit) for _, stage, revoked, commit in sorted(assignments) if stage == CHAMPION]
+        found.add(tag, *row, only_here=here.get(tag) == object_)
+    others = _Tags(artifact)
+    for tag, _, *row in _rows(repository, remote_tags.ONLY_HERE, artifact):
+        others.add(tag, *row, only_here=True)
+    versions = _registered(found.events)
+    assigned = [
+        (revoked, commit) for _, stage, revoked, commit in sorted(found.assignments) if stage == CHAMPION
+    ]
     champions, champion = _champions(assigned, {version.commit: version for version in versions})
     return Registry(
         artifact=artifact,
         versions=versions,
         champions=champions,
         champion=champion,
-        last_version=max(taken),
-        last_number=max(numbers),
-        last_date=max(dates) or None,
+        only_here=_registered(others.events),
+        last_version=max(found.taken + others.taken),
+        last_number=max(found.numbers + others.numbers),
+        last_date=max(found.dates + others.dates) or None,
     )
 
 
+def _rows(repository: Repository, folder: str, artifact: str) -> Iterator[tuple[str, ...]]:
+    """The tags of an artifact in a folder of references: name, object, and `FIELDS`."""
+    patterns = [f"{folder}{pattern}" for pattern in tag_patterns(artifact)]
+    values = QUOTED.findall(repository.run("for-each-ref", "--python", f"--format={FORMAT}", *patterns))
+    for name, *row in zip(*[map(_unquoted, values)] * len(FIELDS), strict=True):  # one iterator: consecutive
+        yield name.removeprefix(folder), *row
+
+
+@dataclass(frozen=True)
+class _Tags:
+    """What the tags of an artifact say."""
+
+    artifact: str
+    events: list[tuple[Version, bool]] = field(default_factory=list)
+    assignments: list[tuple[int, str, bool, str]] = field(default_factory=list)
+    taken: list[tuple[int, ...]] = field(default_factory=lambda: [(0, 0, 0)])
+    numbers: list[int] = field(default_factory=lambda: [0])
+    dates: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, tag: str, kind: str, commit: str, date: str, body: str, *, only_here: bool) -> None:
+        """Add a tag, if it is one of the artifact."""
+        parts = TAG.fullmatch(tag)
+        if parts is None or parts["name"] != self.artifact:
+            return
+        # No new tag may have the name of any there is.
+        if parts["version"]:
+            self.taken.append(_order(parts["version"]))
+        elif parts["number"]:
+            self.numbers.append(int(parts["number"]))
+        if kind != "commit":  # GTO ignores such tags
+            what = f"a tag of a {kind}" if kind else "a lightweight tag"
+            log.warning("the tag %s is left out: it is %s, no annotated one of a commit", printable(tag), what)
+            return
+        if not date or int(date) > LAST_DATE:  # git prints dates before 1970 as huge numbers
+            log.warning("the tag %s is left out: it has no tagger with a valid date", printable(tag))
+            return
+        self.dates.append(int(date))
+        revoked = bool(parts["revoked"])
+        if parts["version"]:
+            name, facts = f"v{parts['version']}", _facts(tag, body)
+            version = Version(name=name, commit=commit, date=int(date), facts=facts, only_here=only_here)
+            self.events.append((version, revoked))
+        elif parts["number"]:
+            self.assignments.append((int(parts["number"]), parts["stage"], revoked, commit))
+
+
 def tag_patterns(artifact: str) -> Sequence[str]:
-    """Patterns of the references of an artifact's tags, also for a fetch."""
-    return [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
+    """Patterns of the names of an artifact's tags, also for a fetch."""
+    return [f"{artifact}{sign}*" for sign in "@#"]
 
 
 def _unquoted(value: str) -> str:
@@ -296,11 +338,18 @@ def listing(registry: Registry) -> list[dict[str, object]]:
             "date": datetime.fromtimestamp(version.date, UTC).isoformat(timespec="seconds"),
             "data": version.facts.get("data"),
             "accuracy": version.facts.get("accuracy"),
-            "champion": champion is not None and version.name == champion.name,
+            "champion": version is champion,
             "decision": version.facts.get("decision"),
+            "examples": version.facts.get("examples"),
+            "comparison": version.facts.get("comparison"),
+            "only_here": version.only_here,
         }
-        for version in reversed(registry.versions)
+        for version in sorted((*registry.versions, *registry.only_here), key=_newest, reverse=True)
     ]
+
+
+def _newest(version: Version) -> tuple[tuple[int, ...], bool]:
+    return version.order, not version.only_here
 
 
 def _message(subject: str, facts: Mapping[str, object]) -> str:

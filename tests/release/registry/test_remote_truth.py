@@ -1,0 +1,177 @@
+"""The registry is what the server has: after any history there, all clones agree with a fresh one."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from release.registry.git_server import World
+from support.pipelines import Project
+
+ON_SERVER = ("version", "commit", "accuracy", "champion")
+History = Callable[[World, Project], None]
+
+
+@pytest.fixture(scope="module")
+def two_versions(reproduced: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with v0.0.1 and the champion v0.0.2 on the server; no test changes it."""
+    project = reproduced.copied(tmp_path_factory.mktemp("two") / "base")
+    project.perennial("promote", "--push")
+    project.data("0.9 second")
+    project.reproduce()
+    project.perennial("promote", "--push")
+    return project
+
+
+@pytest.fixture
+def both(two_versions: Project, tmp_path: Path) -> tuple[World, Project]:
+    """A copy of that project with its server, and a second clone that has seen both versions."""
+    project = two_versions.copied(tmp_path / "copy")
+    other = project.clone("other")
+    assert versions(other) == versions(project)
+    return World(project, tmp_path / "copy" / "remote", None), other  # type: ignore[arg-type]
+
+
+def versions(project: Project, *options: str) -> list[dict[str, Any]]:
+    """The versions of a clone that count, without what only it has."""
+    listed: list[dict[str, Any]] = project.perennial("versions", *options)
+    return [{key: each[key] for key in ON_SERVER} for each in listed if not each["only_here"]]
+
+
+def only_here(project: Project) -> list[str]:
+    """The versions that only a clone has."""
+    return [each["version"] for each in project.perennial("versions", "--no-fetch") if each["only_here"]]
+
+
+def server(world: World, *arguments: str) -> str:
+    """Run git in the server's repository."""
+    return world.project.git("-C", str(world.remote), *arguments)
+
+
+def lost(world: World, _: Project) -> None:
+    """The last version is deleted on the server."""
+    server(world, "tag", "-d", "classifier@v0.0.2", "classifier#champion#2")
+
+
+def assignment_lost(world: World, _: Project) -> None:
+    """The last champion is deleted, its version stays."""
+    server(world, "tag", "-d", "classifier#champion#2")
+
+
+def all_lost(world: World, _: Project) -> None:
+    """Every version is deleted."""
+    server(world, "tag", "-d", *server(world, "tag", "--list").split())
+
+
+def moved(world: World, _: Project) -> None:
+    """A version is set to another commit by force."""
+    server(world, "tag", "-f", "-a", "-m", "moved", "classifier@v0.0.2", "main~1")
+
+
+def replaced(world: World, _: Project) -> None:
+    """The server is deleted and made again, by the first commit and version alone."""
+    first = server(world, "rev-list", "--max-parents=0", "main")
+    shutil.rmtree(world.remote)
+    world.project.git("clone", "-q", "--bare", ".", str(world.remote))
+    server(world, "update-ref", "refs/heads/main", first)
+    lost(world, world.project)
+
+
+def rewritten(world: World, _: Project) -> None:
+    """The history of the branch is rewritten and pushed by force; tags stay on the old commits."""
+    tree = server(world, "rev-parse", "main^{tree}")
+    new = server(world, "-c", "user.name=t", "-c", "user.email=t@t", "commit-tree", "-m", "All", tree)
+    server(world, "update-ref", "refs/heads/main", new)
+
+
+def renamed(world: World, _: Project) -> None:
+    """The branch is renamed."""
+    server(world, "branch", "-m", "main", "trunk")
+
+
+def by_the_other(_: World, other: Project) -> None:
+    """Another clone rolls back and pushes."""
+    other.perennial("rollback", "v0.0.1", "--push")
+
+
+def below_a_deleted_branch(world: World, other: Project) -> None:
+    """A branch `feature` is deleted after it was fetched, and `feature/x` pushed."""
+    server(world, "branch", "feature", "main")
+    versions(world.project)
+    versions(other)
+    server(world, "branch", "-D", "feature")
+    server(world, "branch", "feature/x", "main~1")
+
+
+def lost_and_back(world: World, other: Project) -> None:
+    """A version is deleted, noticed by a clone, and pushed again by its owner."""
+    tag = server(world, "rev-parse", "classifier@v0.0.2")
+    server(world, "tag", "-d", "classifier@v0.0.2")
+    versions(other)
+    server(world, "update-ref", "refs/tags/classifier@v0.0.2", tag)
+
+
+HISTORIES: tuple[History, ...] = (
+    lost, assignment_lost, all_lost, moved, replaced, rewritten, renamed, by_the_other, below_a_deleted_branch,
+    lost_and_back,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)
+def test_all_clones_agree_with_a_fresh_one(history: History, both: tuple[World, Project]) -> None:
+    world, other = both
+    url = f"file://{world.remote}"
+    folders = {name: other.folder.parent / name for name in ("shallow", "partial", "tagless", "single")}
+    server(world, "config", "uploadpack.allowFilter", "true")
+    options = {"shallow": "--depth=1", "partial": "--filter=blob:none", "tagless": "--no-tags",
+               "single": "--single-branch"}  # fmt: skip
+    for name, option in options.items():
+        world.project.git("clone", "-q", option, url, str(folders[name]))
+    history(world, other)
+    fresh = world.project.clone("fresh")
+    if not (fresh.folder / "params.yaml").exists():  # the default branch is gone
+        fresh.git("checkout", "-q", "trunk")
+    expected = versions(fresh)
+    clones = [world.project, other, *(Project(folder, other.home) for folder in folders.values())]
+    assert [versions(clone) for clone in clones] == [expected] * len(clones)
+    assert [versions(clone, "--no-fetch") for clone in clones] == [expected] * len(clones)
+    assert only_here(fresh) == []
+
+
+def test_what_only_a_clone_has_is_named_and_pushed_by_nothing(both: tuple[World, Project]) -> None:
+    world, other = both
+    lost(world, other)
+    assert only_here(world.project) == []  # not asked yet
+    noticed = other.run("perennial", "versions")
+    assert "classifier@v0.0.2 is no longer on origin" in noticed.stderr
+    assert [line.split()[0] for line in noticed.stdout.splitlines() if "only here" in line] == ["v0.0.2"]
+    assert other.tags() == ["classifier#champion#1", "classifier@v0.0.1"]  # for GTO and DVC, too
+    # A clone that git made, and that has never asked, keeps the tags; they do not count either.
+    assert versions(world.project) == versions(other)
+    assert only_here(world.project) == only_here(other) == ["v0.0.2"]
+    pushed = other.perennial("rollback", "v0.0.1", "--push")
+    assert pushed["moved"] is False
+    assert not any("v0.0.2" in name or "#2" in name for name in world.refs())
+
+
+def test_a_version_that_was_not_pushed_is_champion_here_only_until_it_is(both: tuple[World, Project]) -> None:
+    world, other = both
+    rolled = other.perennial("rollback", "v0.0.1", "--no-push")
+    assert rolled["pushed"] is False
+    listed = {each["version"]: each for each in other.perennial("versions")}
+    assert listed["v0.0.1"]["champion"]
+    assert versions(world.project)[0]["champion"]
+    assert other.perennial("rollback", "v0.0.1", "--push")["pushed"] is True
+    assert versions(world.project) == versions(other)
+    assert versions(other)[1]["champion"]
+
+
+def test_without_the_server_the_last_fetch_counts_and_that_is_said(both: tuple[World, Project]) -> None:
+    world, other = both
+    before = versions(other)
+    world.remote.rename(world.remote.with_name("away"))
+    done = other.run("perennial", "versions", "--json")
+    assert [{key: each[key] for key in ON_SERVER} for each in json.loads(done.stdout)] == before
+    assert "origin could not be asked; the registry is as of the last fetch" in done.stderr
