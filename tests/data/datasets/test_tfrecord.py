@@ -515,3 +515,10 @@ def test_records_of_object_detection_are_refused_by_name(source):
     objects = record(image__encoded=[JPEG], image__object__class__label=[1, 2])
     with pytest.raises(DataError, match="records of object detection, with several labels an image"):
         source({"train.tfrecord": objects})
+
+
+def test_a_text_in_another_encoding_keeps_its_bytes_in_the_name(source):
+    records = record(image__encoded=[JPEG], image__class__label=[0], image__class__text=[b"caf\xe9"]) + said(
+        1, "b"
+    )
+    assert source({"train.tfrecord": records}).classes == (r"caf\xe9", "b")

@@ -119,7 +119,7 @@ def _text(features: Any) -> str:
     """The text beside a label; empty if there is none or several."""
     if TEXT_KEY not in features or len(values := features[TEXT_KEY].bytes_list.value) != 1:
         return ""
-    return bytes(values[0]).decode("utf-8", "replace").strip()
+    return bytes(values[0]).decode("utf-8", "backslashreplace").strip()
 
 
 def _filename(features: Any) -> str | None:
