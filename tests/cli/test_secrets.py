@@ -9,6 +9,7 @@ import pytest
 from support.pipelines import IDENTITY
 from typer.testing import CliRunner
 
+from perennial import cli
 from perennial.base import logs, programs
 from perennial.cli import app
 
@@ -56,3 +57,18 @@ def test_log_lines_and_lines_of_other_programs_have_no_password(capfd):
     programs.run([sys.executable, "-c", f"print('see {HTTP}')"], limit_s=60, to=said.append)
     record = logging.LogRecord("x", logging.INFO, "", 0, "at %s", (S3,), None)
     assert (said, logs.Lines().format(record)) == (["see https://***@127.0.0.1:1/x"], "at s3://***@bucket/x")
+
+
+def test_the_traceback_of_a_bug_has_no_password(monkeypatch, capsys):
+    def fail(**_: object) -> None:
+        raise RuntimeError(f"cannot parse {HTTP}")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert (ended.value.code, "planted" in said, "RuntimeError: cannot parse https://***@" in said) == (
+        1,
+        False,
+        True,
+    )

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import traceback
 
 from perennial.base.errors import redacted
 
@@ -19,3 +20,8 @@ def to_stderr(form: str, level: int, *, dates: str | None = None, force: bool = 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(form, dates))
     logging.basicConfig(handlers=[handler], level=level, force=force)
+
+
+def write_traceback() -> None:
+    """Print the traceback of the error that is handled now."""
+    sys.stderr.write(redacted(traceback.format_exc()))

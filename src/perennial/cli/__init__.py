@@ -3,14 +3,15 @@
 import functools
 import importlib
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perennial.base import config
-from perennial.base.errors import ConfigError
+from perennial.base import config, logs
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import source_code
 from perennial.base.project.stages import STAGES
 from perennial.base.runtime import process
@@ -88,7 +89,11 @@ def _options(
 
 def main() -> None:
     """Run the command that the process's arguments name."""
-    app(prog_name="perennial")
+    try:
+        app(prog_name="perennial")
+    except Exception:  # noqa: BLE001 - a bug, whose message may hold an address
+        logs.write_traceback()
+        sys.exit(PerennialError.exit_code)
 
 
 def _stage_command(stage: str) -> Callable[..., None]:

@@ -50,7 +50,7 @@ def lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
         yield f"{images[number]}: not a format that is read here; only its bytes were searched, so name a JPEG"
     yield from _of_places(found)
     yield from _of_records(found.records)
-    for number in set(range(len(images))) - found.images():
+    for number in set(range(len(images))) - found.images:
         yield f"{images[number]}: found nowhere here; `perennial seen` searches earlier versions"
     new = f"added {len(found.added)} digests of {len(images)} image{'s'[: len(images) != 1]}"
     yield f"{FILE}: {new}; it has {len(found.excluded.digests)} in all"

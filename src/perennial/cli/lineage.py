@@ -89,7 +89,7 @@ def _forget(
         raise PerennialError(
             "; ".join(f"{place} was not searched: {why}" for place, why in found.failed.items())
         )
-    if lost := [each for number, each in enumerate(images) if number not in found.images() and each.is_file()]:
+    if lost := [each for number, each in enumerate(images) if number not in found.images and each.is_file()]:
         raise DataError(
             f"{listed(lost, SHOWN)}: found nowhere, so nothing of it was removed; later versions leave it out "
             "all the same; --kept PLACE searches a place"

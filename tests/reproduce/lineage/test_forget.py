@@ -476,3 +476,21 @@ def test_images_of_a_burst_stay(project):
     shifted = PIL.Image.fromarray(np.roll(np.asarray(PHOTO), 2, axis=1))
     keep(store, kept_form(saved(shifted, "JPEG")), kept_form(PLAIN))
     assert forget(photo(PLAIN), "--kept", "captured")["kept_removed"] == 1
+
+
+def test_two_files_of_one_image_are_found_together(project):
+    keep(open_store("captured"), kept_form(PLAIN))
+    Path("photo-copy.jpg").write_bytes(PLAIN)
+    Path("photo-small.webp").write_bytes(webp(PHOTO.resize((120, 90))))
+    digest = hashlib.sha256(PLAIN).hexdigest()
+    names = (photo(PLAIN), "photo-copy.jpg", "photo-small.webp", digest)
+    assert forget(*names, "--kept", "captured")["kept_removed"] == 1
+    small = hashlib.sha256(Path("photo-small.webp").read_bytes()).hexdigest()
+    assert {digest, small} <= set(Exclusions.read().digests)
+
+
+def test_a_place_on_a_disk_that_is_not_mounted_is_not_passed_over(project):
+    place.remember(project.paths.work, "captured")
+    done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked"])
+    assert done.exit_code == 1
+    assert "captured was not searched: there is no such folder" in " ".join(done.output.split())

@@ -66,10 +66,24 @@ class Wanted:
         default_factory=dict
     )  # SHA-256 of files, and the image that each was made of
     _shown: dict[int, list[_Shown]] = field(default_factory=dict)
+    _same: dict[int, int] = field(default_factory=dict)
+
+    def add_digest(self, image: int, sha256: str) -> None:
+        """Add an image by the SHA-256 of a file of it."""
+        self._same[image] = self.digests.setdefault(sha256, image)
+
+    def of(self, image: int) -> int:
+        """The number under which an image is found."""
+        return self._same.get(image, image)
 
     def add(self, image: int, content: bytes) -> bool:
-        """Add an image by a file of it; returns whether its pixels could be read."""
+        """Add an image by a file of it; returns whether its pixels could be read.
+
+        What shows the same as an earlier image counts as that one, also in `of`.
+        """
         encodings = list(dict.fromkeys(_encodings(content)))
+        earlier = next((found.image for each in (content, *encodings) if (found := self.find(each))), image)
+        self._same[image] = image = self.of(earlier)
         for form in (content, *(form for each in encodings for form in _forms(each, self.sides))):
             self.digests.setdefault(hashlib.sha256(form).hexdigest(), image)
         self._shown.setdefault(image, []).extend(map(_shown, encodings))

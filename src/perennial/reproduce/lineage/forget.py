@@ -13,7 +13,7 @@ from perennial.base.config import Config
 from perennial.base.errors import PerennialError, redacted
 from perennial.base.project.exclusions import FILE, Exclusions, Reason
 from perennial.base.project.git import Repository
-from perennial.base.storage import open_store
+from perennial.base.storage import is_bucket, open_store
 from perennial.data.datasets.readers import labelled
 from perennial.operations.capture import place
 from perennial.operations.capture.wanted import Found, Wanted
@@ -38,10 +38,11 @@ class Forgotten:
     labels: Counter[Found] = field(default_factory=Counter)  # removed from the project's labels
     records: Counter[tuple[Split, Found]] | None = None  # of this checkout; None: it has none
     committed: list[Committed] = field(default_factory=list)
+    images: set[int] = field(default_factory=set)  # the numbers of those that were found somewhere
     failed: dict[str, str] = field(default_factory=dict)  # places that were not searched, with the reason
 
-    def images(self) -> set[int]:
-        """The numbers of the images that were found somewhere."""
+    def seen(self) -> set[int]:
+        """The numbers under which something was found."""
         counters = (*self.kept.values(), self.answers, self.labels)
         removed = {each.image for counter in counters for each in counter}
         return (
@@ -61,7 +62,7 @@ def forget(
     wanted, found = Wanted(sides=_sides(config, repository)), Forgotten(work=str(config.paths.work / LABEL))
     for number, image in enumerate(images):
         if isinstance(image, str):
-            wanted.digests.setdefault(image, number)
+            wanted.add_digest(number, image)
         elif not wanted.add(number, image.read_bytes()):
             found.unreadable.add(number)
     found.excluded, first = exclude(repository, list(wanted.digests), because)  # before anything is removed
@@ -71,6 +72,8 @@ def forget(
         _search(config, repository, images, places, wanted, found)
     found.excluded, more = exclude(repository, list(wanted.digests), because)
     found.added = sorted([*first, *more])
+    there = found.seen()
+    found.images = {number for number in range(len(images)) if wanted.of(number) in there}
     return found
 
 
@@ -102,6 +105,10 @@ def _search(
     """Search everywhere once, remove what may be removed, and add it to what was found."""
     for url in places:
         shown = redacted(url)
+        if not is_bucket(url) and not Path(url).is_dir():  # a disk may not be mounted
+            known = config.paths.work / place.PLACES
+            found.failed[shown] = f"there is no such folder; if it is gone for good, remove it from {known}"
+            continue
         try:
             store = open_store(url)
             found.kept[shown] = found.kept.get(shown, Counter()) + place.forget(store, wanted)
