@@ -216,7 +216,7 @@ FAILURES = {
 NEWS = ("promoted", "rejected", "retraining-started", "drift", "approval-expired")
 ALERTS = """
 import os
-from perennial.orchestration.server.runs import alert
+from perennial.orchestration.server.events import alert
 for kind, run in {ids!r}.items():
     os.environ["PREFECT__RUNTIME__FLOW_RUN__ID"] = run
     alert(kind, {words!r})
