@@ -2,10 +2,12 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,3 +291,76 @@ def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training
     assert run.must("perennial", "pin", "champion", "--check", "--fetch") == "champion: v0.0.1"
     store.rename(store.with_name("away"))
     assert run.run("perennial", "pin", "champion", "--check").returncode == 1  # it may be back for a retry
+
+
+def break_object(mirror: Path) -> None:
+    """An object that a power cut left empty: that of the default branch's commit."""
+    commit = subprocess.run(
+        ["git", "--git-dir", str(mirror), "rev-parse", "refs/remotes/origin/main"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    for pack in mirror.glob("objects/pack/*"):
+        pack.chmod(0o644)
+        pack.write_bytes(b"")
+    loose = mirror / "objects" / commit[:2] / commit[2:]
+    if loose.exists():
+        loose.chmod(0o644)
+        loose.write_bytes(b"")
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "an empty object": break_object,
+    "an empty reference": lambda mirror: (mirror / "refs/remotes/origin/main").write_bytes(b""),
+    "no HEAD": lambda mirror: (mirror / "HEAD").unlink(),
+    "an empty HEAD": lambda mirror: (mirror / "HEAD").write_bytes(b""),
+    "an empty config": lambda mirror: (mirror / "config").write_bytes(b""),
+    "a damaged config": lambda mirror: (mirror / "config").write_bytes(b"\0" * 64),
+    "a fresh lock of the config": lambda mirror: (mirror / "config.lock").touch(),
+    "a fresh lock of a reference": lambda mirror: (mirror / "refs/remotes/origin/main.lock").touch(),
+    "damaged packed references": lambda mirror: (mirror / "packed-refs").write_bytes(b"\0" * 64),
+    "no objects": lambda mirror: shutil.rmtree(mirror / "objects"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.GIT_PAUSES_S", ())
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    first = prepare(home, str(whole), "run-1")
+    (mirror,) = (home / "mirror").iterdir()
+    DAMAGE[damage](mirror)
+    (whole / "more").touch()
+    commit(whole, "status")
+    assert (prepare(home, str(whole), "run-2") / "more").exists()
+    assert prepare(home, str(whole), "run-1") == first  # which may be at work
+    assert (prepare(home, str(whole), "run-3") / "more").exists()
+
+
+def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = tmp_path / "husky"
+    hooks.mkdir()
+    for name in ("post-checkout", "reference-transaction", "pre-commit", "post-index-change"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+        (hooks / name).chmod(0o755)
+    whole = repository(tmp_path / "whole")
+    config = tmp_path / "gitconfig"
+    config.write_text(f"[core]\n  hooksPath = {hooks}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    assert (prepare(tmp_path / "home", str(whole), "run") / "params.yaml").exists()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_branch_below_a_deleted_one_and_tags_that_are_gone(tmp_path: Path) -> None:
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    for arguments in (("branch", "feature"), ("tag", "old")):
+        subprocess.run(["git", "-C", str(whole), *arguments], check=True)
+    prepare(home, str(whole), "run-1", "feature")
+    for arguments in (("branch", "-qD", "feature"), ("branch", "feature/x"), ("tag", "-d", "old")):
+        subprocess.run(["git", "-C", str(whole), *arguments], check=True, capture_output=True)
+    prepare(home, str(whole), "run-2", "feature/x")
+    with pytest.raises(ConfigError, match="has no branch, tag or commit old"):
+        prepare(home, str(whole), "run-3", "old")

@@ -1,10 +1,12 @@
 """The checkout of a run: a git worktree of a shared mirror of the repository, at the requested revision.
 
-Runs share the mirror, DVC's cache, the copies of a source, downloads and checkpoints: a later run in another
-checkout resumes the training of one that was cancelled.
+The mirror is a cache: if git cannot use it although the repository answers, it stays for the runs that work
+in it, and a new one takes its place. Runs share it, DVC's cache, the copies of a source, downloads and
+checkpoints: a later run in another checkout resumes the training of one that was cancelled.
 """
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -16,12 +18,14 @@ from typing import TypeVar
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, PerennialError, redacted
-from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
+from perennial.base.project.git import CHECKOUT, GitError, GitTimedOut, Repository, bare
 from perennial.base.project.layout import Project
 from perennial.base.retries import GIT_PAUSES_S
 from perennial.base.runtime import locks
 from perennial.operations.prefect_api.owner import normal
+from perennial.release.registry import remote_tags
 
+log = logging.getLogger(__name__)
 READY = "perennial-ready"  # in the worktree's git folder, written last
 LOCK_S = 600.0  # git holds locks for seconds; older ones were left by a killed process
 PROTOCOLS = "file:git:http:https:ssh"  # of submodules; git itself would refuse those on this machine
@@ -42,30 +46,53 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None, insid
         PerennialError: the repository, or one of its submodules, cannot be reached.
     """
     key = hashlib.sha256(repository.encode()).hexdigest()[:16]
-    folder, mirror = home / "runs" / run, home / "mirror" / key
-    ready = mirror / "worktrees" / run / READY
+    folder = home / "runs" / run
     with locks.inherited(home / "locks" / f"mirror-{key}.lock") as lock:
-        if not (ready.exists() and (folder / ".git").exists()):
-            git = _mirror(mirror, repository, lock)
-            branch, commit = _resolve(git, rev, repository)
-            _remove_half_made(folder, mirror / "worktrees" / run)
-            _add(git, folder, run, branch, commit)
-            _add_submodules(folder, repository, lock)
+        mirrors = _mirrors(home, key)
+        found = any((mirror / "worktrees" / run / READY).exists() for mirror in mirrors)
+        if not (found and (folder / ".git").exists()):
+            mirror = mirrors[-1]
+            try:
+                branch, commit = _checked_out(mirror, folder, repository, rev, lock)
+            except ConfigError:
+                raise
+            except PerennialError as error:
+                home.mkdir(parents=True, exist_ok=True)
+                if isinstance(error, GitTimedOut) or not Repository(home).ask("ls-remote", repository, "HEAD"):
+                    raise
+                log.warning("the mirror %s is damaged, so a new one is made: %s", mirror, error)
+                mirror = mirror.with_name(f"{key}-{len(mirrors)}")
+                branch, commit = _checked_out(mirror, folder, repository, rev, lock)
             if not (folder / inside / "params.yaml").is_file():
                 where = f"the folder {inside} of {redacted(repository)}" if inside else redacted(repository)
                 raise ConfigError(f"{where} holds no project at {rev or branch or commit}: no params.yaml")
             _share(
                 home, folder / inside, hashlib.sha256(f"{normal(repository)}\n{inside}".encode()).hexdigest()
             )
-            ready.touch()
+            (mirror / "worktrees" / run / READY).touch()
     return folder / inside
 
 
-def _mirror(folder: Path, repository: str, lock: int) -> Repository:
-    """Update the mirror to the current branches and tags of the repository.
+def _mirrors(home: Path, key: str) -> list[Path]:
+    """The mirrors of a repository, the one in use last; at least one, which may not exist yet."""
+    others = sorted((home / "mirror").glob(f"{key}-*"), key=lambda each: int(each.name.rpartition("-")[2]))
+    return [home / "mirror" / key, *others]
 
-    Git inherits the lock, so that the next run waits for a git process whose parent was killed.
-    """
+
+def _checked_out(
+    mirror: Path, folder: Path, repository: str, rev: str | None, lock: int
+) -> tuple[str | None, str]:
+    """Make the worktree of a run, with its submodules; returns its branch, if it has one, and its commit."""
+    git = _mirror(mirror, repository, lock)
+    branch, commit = _resolve(git, rev, repository)
+    _remove_half_made(folder, mirror / "worktrees" / folder.name)
+    _add(git, folder, folder.name, branch, commit)
+    _add_submodules(folder, repository, lock)
+    return branch, commit
+
+
+def _mirror(folder: Path, repository: str, lock: int) -> Repository:
+    """Update the mirror to the current branches and tags of the repository."""
     folder.mkdir(parents=True, exist_ok=True)
     _remove_old_locks(folder)
     git = bare(folder, lock)
@@ -73,8 +100,10 @@ def _mirror(folder: Path, repository: str, lock: int) -> Repository:
     git.run("config", "gc.autoDetach", "false")  # a detached process would keep the lock
     git.run("config", "remote.origin.url", repository)
     git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
-    fetch = ("fetch", "--quiet", "--prune", "--force", "--tags", "origin")
-    _retried(lambda: git.run(*fetch), repository)
+    before = remote_tags.listed(git, remote_tags.copies("origin"))
+    wanted = ["+refs/heads/*:refs/remotes/origin/*", *remote_tags.refspecs("origin", ["*"])]
+    _retried(lambda: git.fetch("origin", wanted), repository)
+    remote_tags.follow(git, "origin", ["**"], before)
     return git
 
 
@@ -87,6 +116,8 @@ def _retried(call: Callable[[], T], repository: str) -> T:
     for pause in (*GIT_PAUSES_S, None):
         try:
             return call()
+        except GitTimedOut:
+            raise
         except GitError as error:
             if pause is None:
                 raise PerennialError(
@@ -202,7 +233,11 @@ def _pipeline(folder: Path) -> str:
 
 
 def _remove_old_locks(mirror: Path) -> None:
-    """Remove the locks of a killed git, which would block all later git commands."""
+    """Remove the locks of a killed git, which would block all later git commands.
+
+    Only the holder of our own lock changes a mirror's settings, so their lock is always a dead one's.
+    """
+    (mirror / "config.lock").unlink(missing_ok=True)
     for lock in (*mirror.glob("*.lock"), *mirror.glob("refs/**/*.lock")):
         with suppress(FileNotFoundError):
             if time.time() - lock.stat().st_mtime > LOCK_S:
