@@ -225,3 +225,45 @@ def test_a_person_in_a_terminal_is_asked_when_something_was_chosen(start, monkey
     assert start(answer="y\n").exit_code == 0
     assert start("--yes").exit_code == 0
     assert start("--table", "l.csv", "--file-column", "image", "--label-column", "species").exit_code == 0
+
+
+def test_tables_in_the_folders_of_splits_are_proposed_with_both(start) -> None:
+    for split in ("train", "test"):
+        make("file_name,label", "{n}.png,{k}", name=f"{split}/metadata.csv", folder=split)
+    done = start("--set", "validate.severity.duplicate_across_splits=warn")
+    assert "splits: train 18, test 18" in done.stdout
+    table = config.load(PARAMS).dataset.table
+    assert table is not None
+    assert table.path == {"train": "train/metadata.csv", "test": "test/metadata.csv"}
+
+
+def test_a_table_deep_below_the_folder_is_found_by_its_name(start) -> None:
+    (OWN / "meta/v1").mkdir(parents=True)
+    make("image,label", "{n}.png,{k}", name="meta/v1/l.csv", folder="images")
+    assert start().exit_code == 3
+    assert start("--table", "meta/v1/l.csv").exit_code == 0
+
+
+def test_a_word_that_most_images_have_may_be_a_class(start) -> None:
+    make("file,label", "{n}.png,none")
+    text = (OWN / "l.csv").read_text().splitlines()
+    (OWN / "l.csv").write_text(
+        "\n".join([*text[:14], *(row.replace("none", "cd"[len(row) % 2]) for row in text[14:])])
+    )
+    refused = start()
+    assert (
+        refused.exit_code,
+        "13 of 18 images are 'none', a class or the word for none" in refused.output,
+    ) == (3, True)
+    kept = start("--set", 'dataset.table={"path": "l.csv", "file": "file", "label": "label", "unlabelled": []}')
+    assert "none 13" in kept.stdout
+
+
+def test_a_table_with_other_labels_beside_class_folders_is_a_question_in_a_terminal(start, monkeypatch) -> None:
+    monkeypatch.setattr("perennial.cli.project._in_terminal", lambda: True)
+    make("image,species", "{n}.png,{k}", folder="site a")
+    (OWN / "site b").mkdir()
+    for number in NUMBERS[:9]:
+        (OWN / f"site a/{number}.png").rename(OWN / f"site b/{number}.png")
+    assert start(answer="n\n").exit_code == 2
+    assert start("--table", "l.csv", "--file-column", "image", "--label-column", "species").exit_code == 0

@@ -142,7 +142,13 @@ def _choose(photos: Path | None, data: str | None) -> Started | None:
     """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
     file = Path(PARAMS)
     if photos is not None:
-        return start(photos, file, {}, force=True)
+        try:
+            return start(photos, file, {}, force=True)
+        except DataError as error:
+            if "--table" not in str(error):
+                raise
+            remedy = "make the project without --photos, and run `perennial start` with these options in it"
+            raise DataError(f"{error}; {remedy}") from error
     if data is not None:
         text, preset = file.read_text(encoding="utf-8"), DATA[data]
         text = apply_preset(text, preset).text if preset else text

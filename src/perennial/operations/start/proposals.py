@@ -26,11 +26,7 @@ from perennial.data.datasets.own.names import table_split
 from perennial.data.datasets.own.side_tables import SideTable, SideTables
 from perennial.data.datasets.own.table_rows import Read
 
-# Names of columns of labels, without their case, blanks and punctuation.
-LABEL = {
-    "labelname", "classname", "categoryname", "label", "class", "category", "labels", "classlabel", "target",
-    "species", "breed", "diagnosis", "choice", "tag", "tags", "labelid", "classid", "categoryid",
-}  # fmt: skip
+LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
 SHOWN = 4
 
 
@@ -84,10 +80,11 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
         table = DatasetConfig(name="image_folder", table=named.whole).table
         return table, find(table=table), False
     there = layout.contents(members, where)
-    beside = there.side_tables(read)
+    beside = there.side_tables(read, named.table)
     if named.nothing:
         try:
-            return None, find(), False
+            default = find()
+            return None, default, bool(default.unlabelled) or _has_other_labels(beside, default)
         except DataError:
             if not beside.tables or _has_class_folders(there, beside, where):
                 raise
@@ -110,6 +107,16 @@ def _has_class_folders(there: Contents, beside: SideTables, where: Path) -> bool
     except DataError:
         return False
     return True
+
+
+def _has_other_labels(beside: SideTables, found: Layout) -> bool:
+    """Whether a table that is not used has a column of labels by its name, with other classes."""
+    unused = [table for table in beside.tables if table.name in found.unused and table.header]
+    return any(
+        LABEL.search(str(name)) is not None and set(table.values(column)) != set(found.classes)
+        for table in unused
+        for column, name in enumerate(table.columns)
+    )
 
 
 def _tried(find: Callable[..., Layout], table: TableConfig) -> Reading:
@@ -149,7 +156,7 @@ def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> Da
         return DataError(f"{readings[0].error}\nIt was read with {readings[0].options()}")
     shown = []
     for each in readings[:SHOWN]:
-        lines = [each.error.partition("\n")[0]] if each.found is None else understood.lines(each.found)[1:6]
+        lines = each.error.split("\n")[:2] if each.found is None else understood.lines(each.found)[1:6]
         shown.append("\n    ".join([f"  {each.options()}", *map(str.strip, lines)]))
     more = f"\n  and {len(readings) - SHOWN} more" if len(readings) > SHOWN else ""
     return DataError(
@@ -254,8 +261,7 @@ def _label_columns(table: SideTable, used: set[int | None], named: Named) -> lis
         return ["label"]
     bits = [column for column in left if all(map(table_rows.is_bit, table.values(column)))]
     found = [column for column in left if len(left) == 1 or _holds_labels(table.values(column))]
-    keys = {column: re.sub(r"[^a-z0-9]", "", str(table.columns[column]).casefold()) for column in left}
-    if known := [column for column in found if keys[column] in LABEL]:
+    if known := [column for column in found if LABEL.search(str(table.columns[column]))]:
         return [table.columns[column] for column in _partitions(table, known)]
     ones = {sum(float(table.values(column)[row]) for column in bits) for row in range(len(table.body))}
     hot: list[Any] = []

@@ -95,7 +95,7 @@ def look(path: Path, scratch: Path, named: Named = NOTHING) -> Survey:
             survey = _survey(path, found, read)
             _require_enough(path, found, read)
             block = None if table is None else table.block
-            return replace(survey, block=block, chosen=chosen and table is not None)
+            return replace(survey, block=block, chosen=chosen)
     except DataError as error:
         if any(map(table_rows.is_table, names)):
             raise DataError(f"{error}; nothing was written") from error

@@ -19,6 +19,7 @@ from perennial.data.archives.safety import folded
 
 LEAST = 0.5  # share of the values that name an image in a column of files
 MOST_ROWS = 4  # of an image
+SAMPLED, LEAST_SAMPLED = 200, 0.2  # rows that are tried first, and the share of them that names an image
 Files = list[list[str]]  # for each value the images that it may mean: one, if it is clear
 
 
@@ -69,11 +70,13 @@ class Images:
 
     def _in_a_way(self, values: Sequence[str], table: str, splits: Sequence[Split | None]) -> Named:
         above = table.rpartition("/")[0]
-        ways: list[Callable[[str], list[str]]] = [self._at(f"{above}/"), self._at(""), self._ending, self._stem]
-        tried = [self._told_apart(values, way, splits) for way in (ways if above else ways[1:])]
-        best = max(tried, key=lambda each: each.clear)
-        whole = [each.files for each in tried[: len(tried) - 2] if each.is_whole]
-        return best._replace(ambiguous=any(files != whole[0] for files in whole))
+        whole = [
+            self._told_apart(values, self._at(f"{each}/" * bool(each)), splits) for each in {above: 0, "": 0}
+        ]
+        if fitting := [each for each in whole if each.is_whole]:
+            return fitting[0]._replace(ambiguous=any(each.files != fitting[0].files for each in fitting))
+        parts = [self._told_apart(values, way, splits) for way in (self._ending, self._stem)]
+        return max(*whole, *parts, key=lambda each: each.clear)
 
     def _told_apart(
         self, values: Sequence[str], way: Callable[[str], list[str]], splits: Sequence[Split | None]
@@ -117,12 +120,23 @@ def folder_split(name: str) -> Split | None:
 def columns_of_files(rows: Sequence[tuple[int, Sequence[str]]], table: str, images: Images) -> dict[int, Named]:
     """The columns of rows without a header in which most values name an image, by their numbers from 0."""
     width = max((len(row) for _, row in rows), default=0)
+    few = rows[1 :: max(len(rows) // SAMPLED, 1)] or rows
     found = {}
     for column in range(width):
-        values = [row[column] if column < len(row) else "" for _, row in rows]
-        named = images.named(values, table)
-        different = {files[0] for files in named.files if len(files) == 1}
-        # Labels may be names of a few images, each in many rows.
-        if len(different) > LEAST * len(set(values)) and len(different) * MOST_ROWS > named.clear:
+        if not _holds_files(few, column, table, images, LEAST_SAMPLED):
+            continue
+        if named := _holds_files(rows, column, table, images, LEAST):
             found[column] = named
     return found
+
+
+def _holds_files(
+    rows: Sequence[tuple[int, Sequence[str]]], column: int, table: str, images: Images, least: float
+) -> Named | None:
+    """What a column names, if more than a share of its values are images, each in a few rows."""
+    values = [row[column] if column < len(row) else "" for _, row in rows]
+    named = images.named(values, table)
+    different = {files[0] for files in named.files if len(files) == 1}
+    # Labels may be names of a few images, each in many rows.
+    enough = len(different) > least * len(set(values)) and len(different) * MOST_ROWS > named.clear
+    return named if enough else None

@@ -73,6 +73,7 @@ def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: obj
             elif before.split != new.split:
                 wrong["images in two splits"].append(f"{new.place}: {name!r}")
             repeated += before is not new
+    _require_words(table, unlabelled, len(found), where)
     _note_splits(found, wrong)
     _note_several(found, wrong)
     if any(wrong.values()):
@@ -102,6 +103,16 @@ def _table(
         known = listed([repr(each) for each in sorted(names) if table_rows.is_table(each)], SHOWN)
         raise DataError(f"{where}: dataset.table.path is {path!r}, but the tables are {known or 'none'}")
     return table_columns.of(table, path, table_rows.read(path, tree[names[path]], content), split)
+
+
+def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], images: int, where: object) -> None:
+    """Check that no word that may be a class, such as none, leaves out most images, unless it is stated."""
+    for cell, names in unlabelled.items():
+        if cell and table.unlabelled is None and 2 * len(names) > images:
+            raise DataError(
+                f"{where}: {len(names)} of {images} images are {cell!r}, a class or the word for none; "
+                f'say which in dataset.table: "unlabelled": [] keeps it, ["{cell}"] leaves it out'
+            )
 
 
 def _note_splits(found: Mapping[str, Labelled], wrong: Wrong) -> None:

@@ -81,9 +81,9 @@ class Contents(NamedTuple):
         """All of them."""
         return self.tree | self.documents
 
-    def side_tables(self, read: Read) -> SideTables:
-        """The possible tables of labels."""
-        return side_tables.read_all(self.whole, self.images, read)
+    def side_tables(self, read: Read, named: str | None = None) -> SideTables:
+        """The possible tables of labels, and one that is named."""
+        return side_tables.read_all(self.whole, self.images, read, named)
 
     def class_lists(self, beside: SideTables) -> list[Member]:
         """The lists of classes that are no tables."""

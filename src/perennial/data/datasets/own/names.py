@@ -57,10 +57,11 @@ def meant_split(folders: Iterable[str]) -> str:
 
 
 def table_split(name: str) -> Split | None:
-    """Return the split that the words of a table's name mean, if it is one."""
+    """Return the split that the words of a table's name mean, or its folder, if it is one."""
     words = re.split(r"[^a-z]+", name.lower().rpartition(".")[0].rpartition("/")[2])
     found = {split for word in words if (split := split_named(word))}
-    return found.pop() if len(found) == 1 else None
+    folder = split_named(name.partition("/")[0]) if "/" in name and not found else None
+    return found.pop() if len(found) == 1 else folder
 
 
 def some(names: Iterable[str]) -> str:

@@ -128,10 +128,11 @@ class SideTables:
             _require_splits(each, found, names, where)
 
 
-def read_all(tree: Tree, images: Tree, content: Read) -> SideTables:
-    """Read the possible tables beside images; what cannot be read is no table."""
+def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) -> SideTables:
+    """Read the possible tables beside images, and one that is named; what cannot be read is no table."""
     index, tables, others, problems = Images(images), list[SideTable](), list[str](), list[str]()
-    for name in table_rows.candidates(tree):
+    further = [name for name, each in tree.items() if named in {name, each.name} and not each.folder]
+    for name in dict.fromkeys([*table_rows.candidates(tree), *further]):
         is_list = name.lower().endswith(table_rows.LISTS)
         try:
             rows = table_rows.read(name, tree[name], content)

@@ -19,7 +19,7 @@ def lines(found: Layout) -> list[str]:
     classes = [f"{name} {counts[label]:,}" for label, name in enumerate(found.classes)]
     splits = ", ".join(f"{split} {len(part):,}" for split, part in found.splits.items())
     said = [
-        f"labels from {found.table or 'the class folders'}",
+        f"{len(items):,} images, labels from {found.table or 'the class folders'}",
         f"classes: {listed(classes, CLASSES)}",
         f"splits: {splits}" if len(found.splits) > 1 else "splits: none, perennial makes them",
         *(f"  {each['file']} -> {each['class']}, {each['split']}" for each in examples(found)),
