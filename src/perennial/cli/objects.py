@@ -111,7 +111,7 @@ def _audit(
     params: ParamsOption = PARAMS,
     *,
     rev: Annotated[str, typer.Option(metavar="REV", help="Commit, branch or tag to audit.")] = "HEAD",
-    all_: Annotated[bool, typer.Option("--all", help="Audit all branches and tags, as last fetched.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Audit all branches and tags.")] = False,
     remote: Annotated[
         str | None, typer.Option(metavar="NAME", help="DVC remote. [default: the default one]")
     ] = None,
@@ -124,7 +124,10 @@ def _audit(
 ) -> None:
     if all_ and rev != "HEAD":
         raise ConfigError("--rev and --all exclude each other; leave one out")
-    options = config.load(params).record
+    checked = config.load(params)
+    options = checked.record
+    if all_:
+        importlib.import_module("perennial.release.registry.access").open_registry(checked)  # fetches
     repository = importlib.import_module("perennial.base.project.git").repository(
         Path(), options.git_name, options.git_email
     )
@@ -135,9 +138,12 @@ def _audit(
         spare = sides.open_cache_of_runs(files.home())
         revisions = compare.ends(repository) if all_ else [compare.commit_of(repository, rev)]
         done = compare.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
-    document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
+        shallow = repository.ask("rev-parse", "--is-shallow-repository") == "true"
+    document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects, "shallow": shallow}
     problems = list(map(_problem, done.problems))
-    output({**document, "problems": problems}, _audit_lines(done, len(revisions)), as_json=as_json)
+    output(
+        {**document, "problems": problems}, _audit_lines(done, len(revisions), shallow=shallow), as_json=as_json
+    )
     if done.lost:
         raise DataError(
             f"{len(done.lost)} of {done.objects} objects are intact neither in the caches of this machine nor "
@@ -165,11 +171,13 @@ def _problem(found: Any) -> dict[str, Any]:
     }
 
 
-def _audit_lines(done: Any, revisions: int) -> Iterator[str]:
+def _audit_lines(done: Any, revisions: int, *, shallow: bool) -> Iterator[str]:
     yield from map(str, done.problems)
     left = sum(not each.repaired for each in done.problems)
     number = f"{left} problem{'s' if left > 1 else ''}" if left else "all intact"
     yield f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}"
+    if shallow:
+        yield "this clone is shallow: older revisions were not looked at; `git fetch --unshallow` gets them"
 
 
 @command(app, "gc", "List what takes space; with --yes, remove what nothing needs.")

@@ -338,6 +338,16 @@ def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
     assert (prepare(home, str(whole), "run-3") / "more").exists()
 
 
+def test_a_damaged_mirror_that_no_run_needs_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.GIT_PAUSES_S", ())
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    shutil.rmtree(prepare(home, str(whole), "run-1"))
+    (mirror,) = (home / "mirror").iterdir()
+    shutil.rmtree(mirror / "objects")
+    prepare(home, str(whole), "run-2")
+    assert list((home / "mirror").iterdir()) == [mirror]
+
+
 def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,3 +175,39 @@ def test_without_the_server_the_last_fetch_counts_and_that_is_said(both: tuple[W
     done = other.run("perennial", "versions", "--json")
     assert [{key: each[key] for key in ON_SERVER} for each in json.loads(done.stdout)] == before
     assert "origin could not be asked; the registry is as of the last fetch" in done.stderr
+
+
+def test_a_promotion_moves_the_branch_that_the_local_one_follows(both: tuple[World, Project]) -> None:
+    world, _ = both
+    project = world.project
+    project.git("fetch", "-q")
+    renamed(world, project)
+    project.git("fetch", "-q", "--prune")
+    project.git("branch", "-q", "--set-upstream-to", "origin/trunk")
+    project.data("0.95 third")
+    project.reproduce()
+    done = project.perennial("promote", "--push")
+    assert (done["branch"], world.refs()["refs/heads/trunk"]) == ("trunk", done["commit"])
+    assert "refs/heads/main" not in world.refs()
+
+
+def test_a_promotion_does_not_make_a_branch_again_that_is_gone(both: tuple[World, Project]) -> None:
+    world, other = both
+    renamed(world, other)
+    other.data("0.95 third")
+    other.reproduce()
+    done = other.perennial("promote", "--push")
+    assert "main is no longer on origin, so it was not moved" in done["message"]
+    assert "refs/heads/main" not in world.refs()
+
+
+def test_an_audit_of_a_shallow_clone_says_so(both: tuple[World, Project]) -> None:
+    world, other = both
+    folder = other.folder.parent / "shallow"
+    world.project.git("clone", "-q", "--depth=1", f"file://{world.remote}", str(folder))
+    shallow = Project(folder, other.home)
+    assert (
+        "this clone is shallow: older revisions were not looked at" in shallow.run("perennial", "audit").stdout
+    )
+    assert json.loads(shallow.run("perennial", "audit", "--all", "--json").stdout)["shallow"] is True
+    assert json.loads(other.run("perennial", "audit", "--json").stdout)["shallow"] is False

@@ -85,13 +85,13 @@ class Repository:
         head = self.ask("symbolic-ref", "--quiet", "HEAD")  # shortened, it is `heads/main` beside a tag `main`
         return head and head.removeprefix("refs/heads/")
 
-    def target(self) -> str | None:
-        """The branch that this checkout's commits are for; a run's local branch follows one of another name."""
+    def upstream(self, remote: str) -> str | None:
+        """The branch of a remote that the checked-out branch follows; None if it follows none there."""
         branch = self.branch()
-        if branch is None or not branch.startswith(CHECKOUT):
-            return branch
+        if branch is None or self.ask("config", f"branch.{branch}.remote") != remote:
+            return None
         followed = self.ask("config", f"branch.{branch}.merge")
-        return followed.removeprefix("refs/heads/") if followed else branch
+        return followed.removeprefix("refs/heads/") if followed else None
 
     def read(self, revision: str, file: Path) -> str | None:
         """Read the text of a tracked file of the project; None if the revision lacks it."""

@@ -169,7 +169,7 @@ def _checkout(home: Path, folder: Path, found: list[Process], cutoff: float) -> 
             git.run("worktree", "prune")
             git.run("branch", "--quiet", "-D", f"{CHECKOUT}{folder.name}")
 
-    lock = home / "locks" / f"mirror-{mirror.name}.lock"
+    lock = home / "locks" / f"mirror-{mirror.name.partition('-')[0]}.lock"
     return _item(folder, found, check, lock=lambda: locks.inherited(lock), after=after)
 
 

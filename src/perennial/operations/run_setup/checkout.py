@@ -1,7 +1,7 @@
 """The checkout of a run: a git worktree of a shared mirror of the repository, at the requested revision.
 
-The mirror is a cache: if git cannot use it although the repository answers, it stays for the runs that work
-in it, and a new one takes its place. Runs share it, DVC's cache, the copies of a source, downloads and
+The mirror is a cache: if git cannot use it although the repository answers, a new one takes its place, and
+the old one stays if runs work in it. Runs share the mirror, DVC's cache, the copies of a source, downloads and
 checkpoints: a later run in another checkout resumes the training of one that was cancelled.
 """
 
@@ -61,7 +61,10 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None, insid
                 if isinstance(error, GitTimedOut) or not Repository(home).ask("ls-remote", repository, "HEAD"):
                     raise
                 log.warning("the mirror %s is damaged, so a new one is made: %s", mirror, error)
-                mirror = mirror.with_name(f"{key}-{len(mirrors)}")
+                if any((home / "runs" / each.name / ".git").exists() for each in mirror.glob("worktrees/*")):
+                    mirror = mirror.with_name(f"{key}-{len(mirrors)}")
+                else:  # no run needs it
+                    shutil.rmtree(mirror)
                 branch, commit = _checked_out(mirror, folder, repository, rev, lock)
             if not (folder / inside / "params.yaml").is_file():
                 where = f"the folder {inside} of {redacted(repository)}" if inside else redacted(repository)

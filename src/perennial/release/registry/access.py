@@ -27,18 +27,19 @@ class OpenRegistry:
         return f"refs/remotes/{self.remote}/{branch}"
 
     def withdrawn(self, branch: str) -> str | None:
-        """Why the checkout of a run must not move a branch of the remote: a person removed it or set it back.
+        """Why a branch of the remote that this checkout follows must not move: it is gone, or was set back.
 
-        The checkout began at the tip of that branch. A clone may be ahead, with commits of its own to push.
+        A run's checkout began at the tip of that branch. A clone may be ahead, with commits of its own to push.
         """
         git = self.repository
-        if self.remote is None or self.unreachable or not (git.branch() or "").startswith(CHECKOUT):
+        if self.remote is None or self.unreachable or git.upstream(self.remote) is None:
             return None
         listed = git.ask("ls-remote", self.remote, f"refs/heads/{branch}")
         if listed == "":
             return f"{branch} is no longer on {self.remote}"
         tip, head = (listed or "").partition("\t")[0], git.commit_of("HEAD")
-        if tip and tip != head and git.is_ancestor(tip, "HEAD"):
+        is_run = (git.branch() or "").startswith(CHECKOUT)
+        if is_run and tip and tip != head and git.is_ancestor(tip, "HEAD"):
             return f"{branch} was set back to {tip[:10]} meanwhile"
         return None
 

@@ -127,7 +127,8 @@ def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str])
 
 def moved_branch(opened: OpenRegistry) -> str | None:
     """The remote's name of the branch that promoted runs move."""
-    return opened.repository.target() if opened.remote else opened.repository.branch()
+    git = opened.repository
+    return (git.upstream(opened.remote) if opened.remote else None) or git.branch()
 
 
 def holds(opened: OpenRegistry, commit: str) -> bool:
