@@ -267,3 +267,13 @@ def test_a_table_with_other_labels_beside_class_folders_is_a_question_in_a_termi
         (OWN / f"site a/{number}.png").rename(OWN / f"site b/{number}.png")
     assert start(answer="n\n").exit_code == 2
     assert start("--table", "l.csv", "--file-column", "image", "--label-column", "species").exit_code == 0
+
+
+def test_a_value_that_is_set_is_checked_and_written_with_text_as_keys(start) -> None:
+    make("image,label,held", "{n}.png,{k},0")
+    text = (OWN / "l.csv").read_text().splitlines()
+    (OWN / "l.csv").write_text("\n".join([*text[:13], *(f"{row[:-1]}1" for row in text[13:])]))
+    value = "{path: l.csv, file: image, label: label, split: {held: {1: test, 0: train}}}"
+    assert "splits: train 12, test 6" in start("--set", f"dataset.table={value}").stdout
+    wrong = start("--set", "dataset.table={path: l.csv}")
+    assert (wrong.exit_code, "dataset.table needs the column of files" in wrong.output) == (2, True)

@@ -77,7 +77,7 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
     """
     find = partial(layout.find, members, read, where)
     if named.whole:
-        table = DatasetConfig(name="image_folder", table=named.whole).table
+        table = _checked(named.whole)
         return table, find(table=table), False
     there = layout.contents(members, where)
     beside = there.side_tables(read, named.table)
@@ -99,6 +99,14 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
         assert found is not None
         return table, found, not (named.table and named.file and (named.label or table.label is None))
     raise _refused(readings, beside, where)
+
+
+def _checked(value: Any) -> TableConfig | None:
+    """The value of dataset.table that a person set."""
+    try:
+        return DatasetConfig(name="image_folder", table=value).table
+    except ValidationError as error:
+        raise ConfigError(f"dataset.table {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def _has_class_folders(there: Contents, beside: SideTables, where: Path) -> bool:
@@ -186,12 +194,8 @@ def _readings(
                 else table.values(table.columns.index(columns["label"]))
             )
             columns["classes"] = _class_list(labels, there.class_lists(beside), read)
-            try:
-                yield TableConfig(path=path, **columns)
-            except ValidationError as error:
-                raise ConfigError(
-                    f"dataset.table {error.errors()[0]['msg'].removeprefix('Value error, ')}"
-                ) from None
+            if table_config := _checked({"path": path, **columns}):
+                yield table_config
 
 
 def _by_split(tables: Sequence[SideTable]) -> dict[Split, SideTable]:

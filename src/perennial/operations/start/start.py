@@ -76,9 +76,9 @@ def start(
     """
     work = _work(params)
     _require_replaceable(params, work, force=force)
-    if "dataset.table" in values:
-        named = replace(named, whole=values["dataset.table"])
+    named = replace(named, whole=values.get("dataset.table", named.whole))
     found, here = survey.look(folder, work, named), machine.this()
+    values = {key: found.block if key == "dataset.table" else value for key, value in values.items()}
     if found.chosen and not confirm(found):
         raise ConfigError(f"nothing was written; {NAME_IT}")
     path, missing = str(survey.relative(folder)), None

@@ -1,0 +1,62 @@
+"""The key dataset.table: what it may hold, and how a wrong value is named."""
+
+import pytest
+
+from perennial.base.config import check, options, read
+from perennial.base.config.upgrade import set_values, upgrade
+from perennial.base.errors import ConfigError
+
+TABLE = {"path": "labels.csv", "file": "image", "label": "species", "split": "phase"}
+
+
+def with_table(value: object, text: str = "") -> str:
+    values = {"dataset.name": "image_folder", "dataset.table": value}
+    return set_values(text or options.defaults(), values).text
+
+
+def test_a_table_is_written_read_replaced_and_removed() -> None:
+    text = with_table(TABLE)
+    table = check(read(text)).dataset.table
+    assert table is not None
+    assert table.block == TABLE
+    other = with_table({"path": {"train": "a.csv", "test": "b.csv"}, "file": 1, "label": 2}, text)
+    assert '"path": {"train": "a.csv", "test": "b.csv"}' in other
+    assert with_table(None, other) == with_table(None)
+
+
+def test_an_upgrade_adds_the_key_with_null() -> None:
+    old = "".join(line for line in options.defaults().splitlines(keepends=True) if "  table: null" not in line)
+    assert upgrade(old).added == ("dataset.table",)
+    assert upgrade(old).text == options.defaults()
+
+
+def test_keys_and_values_of_splits_are_text_as_in_the_table() -> None:
+    text = with_table(TABLE).replace('"split": "phase"', '"split": {is_test: {1: test, "0": train}}')
+    table = check(read(text)).dataset.table
+    assert table is not None
+    assert table.split == {"is_test": {"1": "test", "0": "train"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("labels.csv", "must be null or a mapping with path, file, label"),
+        ({**TABLE, "files": "x"}, "has no key files; its keys are path, file, label"),
+        ({**TABLE, "file": None}, "needs the column of files"),
+        ({**TABLE, "file": 1}, "names all columns by name, or all by number"),
+        ({**TABLE, "split": "species"}, "uses a column twice"),
+        ({**TABLE, "label": ["cat"]}, "two or more columns of 0 and 1"),
+        ({**TABLE, "label": None, "split": None}, "gives neither labels nor splits"),
+        ({**TABLE, "path": {"train": "a", "test": "b"}}, "has a table for each split, so split must be null"),
+        ({**TABLE, "path": {"test": "b"}, "split": None}, "needs a table of the split train"),
+        ({**TABLE, "label": 2.5}, "label: must be a valid"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_the_rule(value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"dataset.table .*{message}"):
+        with_table(value)
+
+
+def test_only_a_folder_of_images_has_a_table() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.table is for dataset\.name image_folder, got digits"):
+        set_values(options.defaults(), {"dataset.table": TABLE})
