@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release.registry.git_server import World
+from release.registry.git_server import World, hook, record
 from support.pipelines import Project
 
 ON_SERVER = ("version", "commit", "accuracy", "champion")
@@ -211,3 +211,15 @@ def test_an_audit_of_a_shallow_clone_says_so(both: tuple[World, Project]) -> Non
     )
     assert json.loads(shallow.run("perennial", "audit", "--all", "--json").stdout)["shallow"] is True
     assert json.loads(other.run("perennial", "audit", "--json").stdout)["shallow"] is False
+
+
+@pytest.mark.slow
+def test_a_run_whose_push_is_never_answered_waits_on_a_local_branch(both: tuple[World, Project]) -> None:
+    world, _ = both
+    hook(world.remote, "pre-receive", "sleep 1000")
+    world.project.data("0.95 third")
+    world.project.reproduce()
+    done = record(world.project, "night-1", PERENNIAL_TIMEOUT_FACTOR="0.01")
+    assert done["outcome"] == "kept"
+    assert "git push did not end within 18 s and was stopped" in done["message"]
+    assert world.waiting() == ["waiting/night-1"]

@@ -81,6 +81,16 @@ def test_a_difference_has_its_kind_and_its_values(hand: Hand, name: str) -> None
         assert found[0].changes == "src/model/a.py +1 -0"
 
 
+def test_labels_that_no_run_has_pinned_yet_are_a_difference(hand: Hand) -> None:
+    hand.run(GOOD)
+    (hand.folder / "labels").mkdir()
+    hand.write("labels/labels.csv", "image,label\na.jpg,dog\n")
+    hand.commit()
+    (found,) = compare("HEAD~1", "HEAD")["differences"]
+    assert (found["kind"], found["what"], found["decides"]) == ("data", "labels/labels.csv", True)
+    assert found["changes"] == "labels/labels.csv +2 -0"
+
+
 def test_the_effect_names_examples_classes_and_images(hand: Hand) -> None:
     hand.run(GOOD)
     relabelled(hand)

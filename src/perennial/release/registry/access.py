@@ -6,7 +6,7 @@ from pathlib import Path
 
 from perennial.base.config import Config
 from perennial.base.errors import redacted
-from perennial.base.project.git import CHECKOUT, GitError, Repository, repository
+from perennial.base.project.git import CHECKOUT, GitError, GitTimedOut, Repository, repository
 from perennial.release.registry import remote_tags
 from perennial.release.registry.versions import Registry, full_name, names, read, tag_patterns
 
@@ -34,7 +34,10 @@ class OpenRegistry:
         git = self.repository
         if self.remote is None or self.unreachable or git.upstream(self.remote) is None:
             return None
-        listed = git.ask("ls-remote", self.remote, f"refs/heads/{branch}")
+        try:
+            listed = git.ask("ls-remote", self.remote, f"refs/heads/{branch}")
+        except GitTimedOut:  # so does the push, which then keeps the commit
+            return None
         if listed == "":
             return f"{branch} is no longer on {self.remote}"
         tip, head = (listed or "").partition("\t")[0], git.commit_of("HEAD")

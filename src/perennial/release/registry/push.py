@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from perennial.base import programs, retries
 from perennial.base.errors import printable, redacted
-from perennial.base.project.git import Repository
+from perennial.base.project.git import GitTimedOut, Repository
 
 log = logging.getLogger(__name__)
 NOT_ATOMIC = "does not support --atomic"
@@ -125,7 +125,10 @@ def _tried(
     sources = [f"{'+' if name == replaced else ''}{value}:{name}" for name, value in references.items()]
     options = ("--atomic" if atomic else "--no-atomic", *OPTIONS)
     for pause in (*retries.GIT_RACE_S, None):
-        done = git.call("push", *options, remote, *sources)
+        try:
+            done = git.call("push", *options, remote, *sources)
+        except GitTimedOut as error:
+            return Push(failure=str(error))
         if pause is None or not LOCKED.search(done.errors):
             break
         time.sleep(pause)
@@ -156,7 +159,10 @@ def _shown(lines: list[str]) -> tuple[str, ...]:
 
 def _there(git: Repository, remote: str, references: Mapping[str, str]) -> dict[str, str]:
     """The values of these references on the remote, without missing ones; empty if it does not answer."""
-    listed = git.ask("ls-remote", remote, *references) or ""
+    try:
+        listed = git.ask("ls-remote", remote, *references) or ""
+    except GitTimedOut:
+        return {}
     found = {name: value for value, _, name in (row.partition("\t") for row in listed.splitlines())}
     return {name: found[name] for name in references if name in found}
 

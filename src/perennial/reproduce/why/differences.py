@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from perennial.base.project.git import GitError
+from perennial.base.project.pins import LABELS
 from perennial.reproduce.rebuild.differences import (
     CODE_OF,
     FACTS,
@@ -43,6 +44,8 @@ def between(a: Revision, b: Revision, history: PathHistory) -> list[Found]:
             stages=tuple(dict.fromkeys(stages)),
             decides=difference.decides or (same is not None and same.decides),
         )
+    if not any(kind == "data" for kind, _ in differences):
+        differences |= {(found.kind, found.what): found for found in _labels(a, b, history)}
     named = [_with_changes(difference, a, b, history) for difference in differences.values()]
     return sorted(named, key=lambda difference: (not difference.decides, difference.kind, difference.what))
 
@@ -79,6 +82,14 @@ def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
         for path, (was, now) in (differing_outputs(one, other) if one and other else {}).items():
             decides = stage in b.deciding
             yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
+
+
+def _labels(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]:
+    """Labels in git that no pin has yet: the next run of the revision pins them, and trains on them."""
+    path = LABELS.as_posix()
+    one, other = (history.digest(revision.commit, path) for revision in (a, b))
+    if one != other:
+        yield Found(kind="data", what=path, a=one, b=other, stages=("download",), decides=True)
 
 
 def _pipeline(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]:
