@@ -45,7 +45,6 @@ class Images:
     """The images that a table may name, up to case and Unicode normalization."""
 
     def __init__(self, images: Mapping[str, Member]) -> None:
-        self.count = len(images)
         self._paths = {name: f"/{member.name}" for name, member in images.items()}
         self._whole, self._last = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
         self._stems = defaultdict[str, list[str]](list)
