@@ -143,7 +143,7 @@ def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_h
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("train --claen", "--clean"), ("versions --fecth", "--fetch"), ("train --parms x", "--params")],
+    [("train --claen", "--clean"), ("seen --fecth x", "--fetch"), ("train --parms x", "--params")],
 )
 def test_a_mistyped_option_is_answered_with_the_option(typed, meant):
     refused = perennial(*typed.split())
