@@ -33,7 +33,7 @@ Model = Literal[
     "convnext_tiny", "convnext_small", "convnext_base", "convnext_large", "convnext_xlarge", "vit_base_16",
     "vit_base_32", "vit_large_16", "deit_tiny_16", "deit_small_16", "deit_base_16",
 ]  # fmt: skip
-Sink = Literal["mlflow", "wandb"]
+Sink = Literal["mlflow"]
 Transparency = Literal["drop", "white"]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -20,7 +20,7 @@ CHANGE_NO_NUMBER = {
     "azure", "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx",
     "isal", "jinja2", "mlflow", "optuna", "orjson", "prefect", "prometheus_client", "psutil", "pydantic",
     "pydantic_core", "ray", "requests", "rich", "ruamel", "sqlalchemy", "starlette", "tenacity", "typer",
-    "urllib3", "uvicorn", "wandb", "xxhash",
+    "urllib3", "uvicorn", "xxhash",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Trainings in the store of a real client of MLflow and in files of W&B; what happens if neither can be had."""
+"""Trainings in the store of a real client of MLflow; what happens if it cannot be had."""
 
 import base64
 import logging
@@ -28,7 +28,7 @@ NOWHERE = "http://127.0.0.1:1"  # where nothing listens
 def params(workspace, monkeypatch):
     """The params.yaml of a finished run, which is sent to MLflow."""
     for name in os.environ:
-        if name.startswith(("MLFLOW_", "WANDB_", "PERENNIAL_RUN")):
+        if name.startswith(("MLFLOW_", "PERENNIAL_RUN")):
             monkeypatch.delenv(name)
     change_params(workspace / "params.yaml", {"logging.sinks": ["mlflow"]})
     finished.leave(configuration.load(workspace / "params.yaml"), CLASSES)
@@ -78,14 +78,6 @@ def test_a_resumed_training_continues_its_run_and_sends_no_step_twice(params, st
     assert steps(run.parent, "validation/loss") == [10, 20, 30, 40]
 
 
-def test_wandb_writes_files_to_send_later(params, tmp_path, monkeypatch):
-    change_params(params, {"logging.sinks": ["wandb"]})
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    (sent,) = sender.send(params)
-    assert sent.problem is None
-    assert [file.suffix for file in (tmp_path / ".work" / "wandb").glob("offline-run-*/*.wandb")] == [".wandb"]
-
-
 def test_a_training_ends_with_one_warning_if_the_sink_is_away(params, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     with caplog.at_level(logging.WARNING):
@@ -118,15 +110,10 @@ def test_an_error_of_the_training_goes_on(params, store):
         raise PerennialError("a loss is not finite")
 
 
-@pytest.mark.parametrize(
-    ("sink", "variable"), [("mlflow", "MLFLOW_TRACKING_URI is not set"), ("wandb", "WANDB_API_KEY is not set")]
-)
-def test_a_missing_address_is_named(params, monkeypatch, sink, variable):
-    change_params(params, {"logging.sinks": [sink]})
-    monkeypatch.setenv("NETRC", "/nowhere")
+def test_a_missing_address_is_named(params):
     (sent,) = sender.send(params)
     assert sent.problem is not None
-    assert sent.problem.startswith(variable)
+    assert sent.problem.startswith("MLFLOW_TRACKING_URI is not set")
 
 
 def test_results_of_no_run_are_not_sent(params, store):

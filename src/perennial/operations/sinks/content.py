@@ -41,7 +41,7 @@ class Content:
     training: str  # digest of its fingerprint, which a resumed training keeps
     weights: str | None  # SHA-256 of its weights, once it has ended
     name: str
-    project: str  # groups trainings: an experiment of MLflow, a project of W&B
+    project: str  # groups trainings: an experiment of MLflow
     params: Mapping[str, Any]
     tags: Mapping[str, str]
     curves: Mapping[str, tuple[Point, ...]]  # by group, in the order of steps
