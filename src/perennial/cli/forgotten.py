@@ -52,8 +52,7 @@ def lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
     yield from _of_records(found.records)
     for number in set(range(len(images))) - found.images:
         yield f"{images[number]}: found nowhere here; `perennial seen` searches earlier versions"
-    new = f"added {len(found.added)} digests of {len(images)} image{'s'[: len(images) != 1]}"
-    yield f"{FILE}: {new}; it has {len(found.excluded.digests)} in all"
+    yield f"{FILE}: {len(found.added)} digests are new, {len(found.excluded.digests)} in all"
     if found.labels:
         yield f"commit it: perennial pin source && git add {LABELS} {FILE.parent} && git commit"
     elif found.added:

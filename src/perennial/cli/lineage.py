@@ -75,14 +75,14 @@ def _forget(
     if not because.strip():
         raise ConfigError("--because needs a reason: it is recorded beside the digests; nothing was changed")
     named = [_digest(each) or each for each in images]
-    repository = importlib.import_module("perennial.base.project.git").repository(
-        Path(), checked.record.git_name, checked.record.git_email
-    )
     places = _places(checked, kept or [])
     with process.interruptible():
+        opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
         found = importlib.import_module("perennial.reproduce.lineage.forget").forget(
-            checked, repository, named, places, because.strip()
+            checked, opened.repository, named, places, because.strip()
         )
+    if opened.unreachable:
+        found.failed[opened.remote] = opened.unreachable
     text = importlib.import_module("perennial.cli.forgotten")
     output(text.document(found, images), list(text.lines(found, images)), as_json=as_json)
     if found.failed:

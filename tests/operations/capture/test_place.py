@@ -2,7 +2,9 @@
 
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import numpy as np
 import pytest
@@ -135,6 +137,18 @@ def test_a_forgotten_image_is_in_no_file_and_no_record(store) -> None:
     assert [entry.key for entry in store.list() if first.sha256 in entry.key] == []
 
 
+def test_a_bucket_with_versioning_keeps_no_version_of_a_forgotten_image(bucket) -> None:
+    bucket.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    store = open_store(f"s3://{bucket.name}/kept")
+    first, second = keep(store, DAY, IMAGE, OTHER)
+    keep(store, DAY, IMAGE)
+    place.forget(store, Wanted(digests={first.sha256: 0}))
+    found = bucket.list_object_versions(Bucket=bucket.name)
+    assert [each["Key"] for each in found["Versions"]] == [f"kept/{entry.key}" for entry in store.list()]
+    assert "DeleteMarkers" not in found
+    assert list(place.read(store)) == [second]
+
+
 WHOLE = json.loads(json.dumps(place._line(record())))
 DAMAGED = {
     "half": b'{"time": "2026',
@@ -214,3 +228,10 @@ def test_a_record_belongs_to_its_day_of_utc() -> None:
         time=f"{DAY}T23:59:59.999+00:00", model="", version="", sha256="", top=(), reason="", probability=1
     )
     assert kept.day == DAY
+
+
+def test_servers_that_start_at_once_are_all_remembered(tmp_path) -> None:
+    places = [str(tmp_path / name) for name in "abcdefgh"]
+    with ThreadPoolExecutor(len(places)) as threads:
+        list(threads.map(partial(place.remember, tmp_path / "work"), places))
+    assert sorted(place.remembered(tmp_path / "work")) == places

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
@@ -346,15 +347,25 @@ def test_a_branch_to_come_does_not_take_the_image_again(project):
     assert f"labels/images/{late}.jpg" in names
 
 
-def test_an_image_on_a_branch_of_the_remote_is_named(project, tmp_path):
-    merged(project, kept_form(PLAIN))
+def test_an_image_that_others_labelled_is_named_on_the_remote_and_excluded(project, tmp_path):
+    merged(project, kept_form(saved(PHOTO, "JPEG", quality=60)))
     git("clone", "-q", "--bare", ".", str(tmp_path / "remote.git"))
-    git("remote", "add", "origin", str(tmp_path / "remote.git"))
-    git("fetch", "-q", "origin")
+    git("remote", "add", "origin", str(tmp_path / "remote.git"))  # not fetched here
+    shutil.rmtree("captured")
+    shutil.rmtree(".work")
     git("reset", "-q", "--hard", "HEAD~1")
     git("branch", "-qD", "new")
     found = forget(photo(PLAIN))
-    assert set(found["git"][0]["references"]) == {"origin/main", "origin/new"}
+    (there,) = found["git"]
+    assert set(there["references"]) == {"origin/main", "origin/new"}
+    assert Path(there["path"]).stem in Exclusions.read().digests
+
+
+def test_a_remote_that_does_not_answer_is_an_error_after_the_rest_is_done(project):
+    keep(open_store("captured"), kept_form(PLAIN))
+    git("remote", "add", "origin", "/nowhere/remote.git")
+    found = forget(photo(PLAIN), "--kept", "captured", code=1)
+    assert (left(), list(found["not_searched"])) == ([], ["origin"])
 
 
 def test_an_image_that_was_committed_by_mistake_is_named(project):

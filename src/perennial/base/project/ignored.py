@@ -29,7 +29,7 @@ def keep_out_of_git(folder: Path, *, ours: bool) -> None:
     if repository.call("check-ignore", "--quiet", "--no-index", "image").code == NOT_IGNORED:
         raise ConfigError(
             f"git does not ignore {folder}, so `git add` would publish the images in it; nothing was written; "
-            f"add /{folder.name}/ to the {FILE} beside it, or name an empty folder"
+            f"name an empty folder, or add this one to a {FILE}"
         )
     if repository.ask("ls-files", "--error-unmatch", "--", "."):
         log.warning("git tracks files in %s; `git rm -r --cached %s` ends that and keeps them", folder, folder)

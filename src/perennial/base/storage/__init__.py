@@ -108,6 +108,9 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object, if it exists, and the folders that become empty."""
 
+    def purge(self, key: str) -> None:
+        """Remove the versions of an object that S3 kept when this store replaced or deleted it."""
+
     def clear(self) -> None:
         """Remove everything below the URL, including leftovers of killed writes in a folder."""
 

@@ -275,6 +275,9 @@ class BucketStore(ABC):
         with suppress(Missing):
             self._retried(key, lambda: self._remove(key))
 
+    def purge(self, key: str) -> None:  # noqa: B027 - for S3 alone
+        """See `Store.purge`."""
+
     def clear(self) -> None:
         """See `Store.clear`."""
         for entry in self.list():

@@ -140,6 +140,9 @@ class LocalStore:
                 shutil.rmtree(folder)
                 folder = folder.parent
 
+    def purge(self, key: str) -> None:
+        """See `Store.purge`."""
+
     def clear(self) -> None:
         """See `Store.clear`."""
         removed = self.folder.with_name(f".{self.folder.name}.removed")

@@ -58,6 +58,7 @@ class S3Store(BucketStore):
     def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(url)
         self._client, self._secrets = _client(options)
+        self._keeps_versions = False  # as far as answers say
         self._key_headers = _customer_key(options)
         written = {name: options[key] for key, name in WRITE_OPTIONS.items() if key in options}
         self._write_headers = {**self._key_headers, **written}
@@ -113,6 +114,7 @@ class S3Store(BucketStore):
             **_conditions(condition),
             **self._write_headers,
         )
+        self._keeps_versions |= "VersionId" in answer
         return str(answer["ETag"])
 
     def _parts(self, key: str, _file: Path, condition: Condition) -> "_Parts":
@@ -121,7 +123,26 @@ class S3Store(BucketStore):
         return _Parts(call, condition, self._key_headers)
 
     def _remove(self, key: str) -> None:
-        self._call("delete_object", key, Key=self._key(key))
+        answer = self._call("delete_object", key, Key=self._key(key))
+        self._keeps_versions |= "VersionId" in answer
+
+    def purge(self, key: str) -> None:
+        """See `Store.purge`."""
+        if self._keeps_versions:
+            self._retried(key, lambda: self._remove_versions(key))
+
+    def _remove_versions(self, key: str) -> None:
+        """Remove all versions but the one that readers see, and then the marks that it was deleted."""
+        name = self._key(key)
+        with translated(f"{self.url}/{key}", self._secrets):
+            pages = list(
+                self._client.get_paginator("list_object_versions").paginate(Bucket=self.bucket, Prefix=name)
+            )
+        versions = [each for page in pages for each in page.get("Versions", ()) if not each["IsLatest"]]
+        marks = [each for page in pages for each in page.get("DeleteMarkers", ())]
+        for each in versions + marks:
+            if each["Key"] == name:
+                self._call("delete_object", key, Key=name, VersionId=each["VersionId"])
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
         """Send one request, with boto3's own retries, and translate its errors."""

@@ -142,10 +142,14 @@ def open_place(url: str) -> Store:
 
 def remember(work: Path, url: str) -> None:
     """Note a place in the work folder, so that `forget` searches it; not an address with a secret."""
-    known, place = remembered(work), url if is_bucket(url) else str(Path(url).absolute())
-    if place not in known and redacted(place) == place:
-        files.make_folder(work)
-        files.write_json(work / PLACES, [*known, place])
+    place = url if is_bucket(url) else str(Path(url).absolute())
+    if redacted(place) != place:
+        return
+    files.make_folder(work)
+    with files.locked(work):  # other servers start, too
+        known = remembered(work)
+        if place not in known:
+            files.write_json(work / PLACES, [*known, place])
 
 
 def remembered(work: Path) -> list[str]:
@@ -245,11 +249,17 @@ def forget(store: Store, wanted: Wanted) -> Counter[Found]:
         if content is not None and (found := wanted.find(content)):
             images.append(key)
             gone[kept[key]] = found
+    changed = list[str]()
     for entry, match in objects:
-        for sha256 in () if match["sha256"] else _without(store, entry, wanted):
+        if match["sha256"] or not (there := _without(store, entry, wanted)):
+            continue
+        changed.append(entry.key)
+        for sha256 in there:
             gone.setdefault((match["day"], sha256), Found(image=wanted.digests[sha256], how="file"))
     for key in images:
         store.delete(key)
+    for key in (*images, *changed):  # last: a right that is missing ends it
+        store.purge(key)
     return Counter(gone.values())
 
 
