@@ -234,7 +234,7 @@ def test_one_command_starts_from_other_weights_and_pins_nothing(again) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "warm start: took 8 weights from trained; not from there are none" in done.stderr
+    assert "warm start: took 8 weights from trained; other layers: none" in done.stderr
     before, after = (model_folder.load(Path(folder))[0] for folder in ("trained", "models/weights"))
     for weight, other in zip(before.weights, after.weights, strict=True):
         np.testing.assert_allclose(weight, other, rtol=0, atol=1e-25)

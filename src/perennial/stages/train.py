@@ -73,7 +73,7 @@ def train(
     stopwatch.part("records checked")
     strategy = _strategy(config, worker)
     peers = Peers(strategy, worker)
-    start = warm_start.read(config, pinned=pinned)
+    start = _start_weights(config, description, pinned=pinned)
     description = description.model_copy(update={"pretrained": start.pretrained})
     parts = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
     folder = run_directory.locate(config.paths.work, parts)
@@ -100,6 +100,13 @@ def train(
         if peers.is_chief:
             _write(config, trainer.model, evaluator, state, description, folder, inputs=inputs)
     peers.barrier()
+
+
+def _start_weights(config: Config, description: Description, *, pinned: bool) -> StartWeights:
+    start = warm_start.read(config, pinned=pinned)
+    if config.train.max_steps == 0:
+        warm_start.refuse_other_classes(start, description)
+    return start
 
 
 def _strategy(config: Config, worker: Worker | None) -> tf.distribute.Strategy:

@@ -60,6 +60,24 @@ def test_a_folder_with_a_single_checkpoint_needs_no_state(workspace, copied):
     )
 
 
+@pytest.mark.parametrize("state", [None, 'model_checkpoint_path: "/ema/model-540000"'])
+def test_a_checkpoint_needs_no_ckpt_in_its_name(workspace, copied, state):
+    folder = write(workspace / "ema", "model-540000", state=state)
+    assert copied(folder) == copied(folder / "model-540000")
+
+
+def test_a_name_without_its_number_is_answered_with_those_that_are_there(workspace, copied):
+    folder = write(workspace / "train_dir", "model.ckpt-10", "model.ckpt-9")
+    with pytest.raises(ConfigError, match=r"ckpt does not exist; .*train_dir has model.ckpt-10, model.ckpt-9"):
+        copied(folder / "model.ckpt")
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/model.ckpt-8", "https://example.org/inception_v1.tar.gz"])
+def test_an_address_is_refused_by_its_kind(workspace, copied, path):
+    with pytest.raises(ConfigError, match=r"(s3|https) addresses are not read; download it"):
+        copied(path)
+
+
 def test_the_single_file_of_old_versions_is_taken_from_its_folder_too(workspace, copied):
     folder = workspace / "unpacked"
     folder.mkdir()

@@ -128,7 +128,7 @@ def test_averages_are_taken_for_batch_statistics_too(model, tmp_path: Path, capl
     begun(model, write(tmp_path / "model.ckpt", model, **averaged(model)))
     assert all(np.all(weight.numpy() == 3) for weight in model.weights)
     assert f"took {len(model.weights)} weights" in caplog.text
-    assert f"({len(model.weights)} of them moving averages); not from there are none" in caplog.text
+    assert f"({len(model.weights)} of them moving averages); other layers: none" in caplog.text
 
 
 def test_a_weight_without_an_average_is_named_or_refused(model, tmp_path: Path, caplog) -> None:
@@ -141,7 +141,7 @@ def test_a_weight_without_an_average_is_named_or_refused(model, tmp_path: Path, 
     for name in ("beta", "moving_mean"):
         expected = slim_values.weight(f"{NORM}/{name}", getattr(layer, name).shape)
         np.testing.assert_array_equal(getattr(layer, name), expected)
-    assert "of them moving averages; without an average: Conv2d_1a_7x7.BatchNorm/beta); not" in caplog.text
+    assert "of them moving averages; without an average: Conv2d_1a_7x7.BatchNorm/beta); other" in caplog.text
     with pytest.raises(
         ConfigError, match=r"averages, but .*ckpt has none of Conv2d_1a_7x7\.BatchNorm/beta; auto"
     ):

@@ -47,8 +47,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory, source: keras.Model) -> Pa
     whole = description().model_copy(update={"weights_sha256": model_folder.weights_sha256(source)})
     model_folder.save(folder / "model", source, whole)
     saved_model.save(folder / "export", source, whole, ())
+    groups = {"weights": source.weights, "averages": [source.weights[0].value]}
     with Checkpoints(folder / "checkpoints", max_to_keep=2) as checkpoints:
-        checkpoints.save(2, {"weights": source.weights, "averages": [source.weights[0].value]}, {})
+        checkpoints.save(2, groups, {"model": whole.model_dump(mode="json")})
     return folder
 
 
@@ -172,7 +173,7 @@ def test_what_exclude_names_stays_as_it_was_drawn(begin, source: keras.Model, ca
     model = description(classes=5).build()
     before = {weight.path: weight.numpy() for weight in model.weights}
     found = begin(model, exclude=["logits"])
-    assert caplog.messages[-1].endswith("not from there are logits")
+    assert caplog.messages[-1].endswith("other layers: logits")
     for weight in source.weights:
         expected = before[weight.path] if "logits" in weight.path else weight
         np.testing.assert_array_equal(found[weight.path], expected)
@@ -291,3 +292,27 @@ def test_weights_are_found_by_their_path_trained_or_not(model: keras.Model) -> N
 @pytest.mark.parametrize(("pattern", "expected"), [("logits", True), ("logits/kern*", True), ("kernel", False)])
 def test_a_pattern_names_a_weight_by_its_path_or_by_its_layer(pattern: str, expected: bool) -> None:
     assert warm_start.names_weight((pattern,), "logits/kernel") is expected
+
+
+@pytest.mark.parametrize("form", ["model", "export", "checkpoints"])
+def test_untrained_weights_of_other_classes_are_refused_and_other_pixels_logged(
+    load, sources: Path, form: str, caplog
+) -> None:
+    start, _ = started(load, sources / form)
+    warm_start.refuse_other_classes(start, description())
+    assert not caplog.records
+    swapped = description().model_copy(update={"classes": ["0", "2", "1"]})
+    for other, what in (
+        (swapped, "output 1 is 1 there and 2"),
+        (description(4), "output 3 is none there and 3"),
+    ):
+        with pytest.raises(
+            ConfigError, match=f"{what} in the data; take data with the classes 0, 1, 2, or train"
+        ):
+            warm_start.refuse_other_classes(start, other)
+    pixels = description().pixels.model_copy(update={"preprocessing": "vgg"})
+    warm_start.refuse_other_classes(start, description().model_copy(update={"pixels": pixels}))
+    assert (
+        "of a model with preprocessing rescale to 8x8x1 (resize exact); here it is preprocessing vgg"
+        in caplog.text
+    )

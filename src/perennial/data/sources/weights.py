@@ -33,6 +33,7 @@ INITIALIZE = (
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 SLIM_CHECKPOINT = "slim.ckpt"  # name of the copy of a checkpoint of TensorFlow 1
 PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # end of the names of its files
+ORIGINAL = re.compile(r"\.ckpt|-\d+\.index$")  # in their names: model.ckpt-7.index, model-7.index, vgg_16.ckpt
 STATE = "checkpoint"  # file that names the newest one in a folder
 NOT_READ = {
     r"\.(tar|tgz|zip)(\.|$)|\.tar\.": "an archive; unpack it, and set the checkpoint in it (....ckpt)",
@@ -243,8 +244,14 @@ def _original(path: Path) -> dict[str, Path]:
         raise ConfigError(f"{WARM_START}: {path} is a part of a checkpoint that lacks {index.name} beside it")
     if path.is_file() and ".ckpt" in path.name:
         return {SLIM_CHECKPOINT: path}
+    if match := re.match(r"(\w{2,}):/", str(path)):
+        raise ConfigError(
+            f"{WARM_START}: {match[1]} addresses are not read; download it, and set the local path"
+        )
     what = "is neither a folder nor a checkpoint of TensorFlow 1" if path.exists() else "does not exist"
-    raise ConfigError(f"{WARM_START}: {path} {what}; {KINDS}")
+    there = _originals(path.parent)
+    beside = f"{path.parent} has {listed(there, 5)}" if there else KINDS
+    raise ConfigError(f"{WARM_START}: {path} {what}; {beside}")
 
 
 def _newest_original(folder: Path) -> Path | None:
@@ -253,8 +260,7 @@ def _newest_original(folder: Path) -> Path | None:
     Raises:
         ConfigError: its file `checkpoint` names one that is not there, or several are there without that file.
     """
-    prefixes = {PART.sub("", each.name) for each in folder.iterdir() if ".ckpt" in each.name}
-    found = sorted(each for each in prefixes if _exists(folder / each))
+    found = _originals(folder)
     state = folder / STATE
     if not found or not state.is_file():
         if len(found) > 1:
@@ -268,6 +274,13 @@ def _newest_original(folder: Path) -> Path | None:
             f"{listed(found, 5)}"
         )
     return folder / newest
+
+
+def _originals(folder: Path) -> list[str]:
+    """Return the prefixes of the checkpoints of TensorFlow 1 in a folder."""
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    prefixes = {PART.sub("", name) for name in names if ORIGINAL.search(name)}
+    return sorted(each for each in prefixes if _exists(folder / each))
 
 
 def _exists(path: Path) -> bool:

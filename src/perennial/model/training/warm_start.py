@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from perennial.base import files
 from perennial.base.config import Config
@@ -38,6 +41,14 @@ GROUPS = ("weights", "averages")  # that are read from our checkpoints
 SHOWN = 5  # names listed in a message
 
 
+class Source(NamedTuple):
+    """Another training: its weights and their moving averages by path, and its model if it describes it."""
+
+    weights: Weights
+    averages: Weights
+    model: Description | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartWeights:
     """Start weights that are not random; weights from another training override those from ImageNet."""
@@ -48,6 +59,7 @@ class StartWeights:
     averages: Set[str] = frozenset()  # of which weights the other training has moving averages
     original: bool = False  # whether the weights have the names of a replaced program
     pretrained: Pretrained | None = None  # origin of the ImageNet weights
+    source: Description | None = None  # of the other training's model; None: its files do not describe it
 
 
 def read(config: Config, *, pinned: bool = True) -> StartWeights:
@@ -63,7 +75,7 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
         ConfigError: the options name other paths than the pin does, or a folder without weights.
         DataError: the weights are damaged, or their copy is missing.
     """
-    digest, weights, pretrained, original = hashlib.sha256(), None, None, False
+    digest, weights, pretrained, original, source = hashlib.sha256(), None, None, False, None
     averages: Weights = {}
     with nullcontext(located(config)) if pinned else linked(config) as found:
         if file := found.get(IMAGENET):
@@ -71,8 +83,7 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
             pretrained = _origin(config, file)
         if folder := found.get(WARM_START):
             original = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
-            read = original_checkpoint.read(folder / SLIM_CHECKPOINT) if original else _weights(folder)
-            weights, averages = read
+            weights, averages, source = _original(folder) if original else _weights(folder, config)
             if config.train.warm_start.averages != "weights":
                 weights = {**weights, **averages}
             for path, values in sorted(weights.items()):
@@ -81,8 +92,12 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
     sha256 = digest.hexdigest() if given else None
     return StartWeights(
         imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, original=original,
-        averages=averages.keys(),
+        averages=averages.keys(), source=source,
     )  # fmt: skip
+
+
+def _original(folder: Path) -> Source:
+    return Source(*original_checkpoint.read(folder / SLIM_CHECKPOINT), model=None)
 
 
 def _origin(config: Config, file: Path) -> Pretrained:
@@ -93,6 +108,31 @@ def _origin(config: Config, file: Path) -> Pretrained:
     verified = found.digest is not None
     source = found.url if verified else found.name
     return Pretrained(source=source, sha256=sha256, licence=found.licence, verified=verified)
+
+
+def refuse_other_classes(start: StartWeights, model: Description) -> None:
+    """Raise if start weights that nothing trains are of other classes; log a preprocessing that differs.
+
+    Raises:
+        ConfigError: an output is another class in the model of the start weights.
+    """
+    if (source := start.source) is None:
+        return
+    for number, (theirs, ours) in enumerate(zip_longest(source.classes, model.classes)):
+        if theirs != ours:
+            raise ConfigError(
+                f"train.max_steps is 0, but the start weights are of other classes: output {number} is "
+                f"{theirs or 'none'} there and {ours or 'none'} in the data; take data with the classes "
+                f"{_shown(source.classes)}, or train at least one step"
+            )
+    theirs, ours = _pixels(source), _pixels(model)
+    if theirs != ours:
+        log.warning("the start weights are of a model with %s; here it is %s", theirs, ours)
+
+
+def _pixels(model: Description) -> str:
+    sides = "x".join(map(str, model.pixels.model_shape))
+    return f"preprocessing {model.pixels.preprocessing} to {sides} (resize {model.pixels.resize})"
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, complete: bool = False) -> None:
@@ -130,7 +170,7 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, c
     for weight in found:
         weight.assign(given[weight.path])
     log.info(
-        "warm start: took %d weights from %s%s; not from there are %s",
+        "warm start: took %d weights from %s%s; other layers: %s",
         len(found), config.path, averages, _shown(random) or "none",
     )  # fmt: skip
 
@@ -151,37 +191,39 @@ def _averages(trained: Sequence[str], averaged: Set[str], config: WarmStartConfi
     return f" ({len(averaged)} of them moving averages{without})"
 
 
-def _weights(folder: Path) -> tuple[Weights, Weights]:
-    """Read all weights in a folder of any supported kind and, from a checkpoint, moving averages, by path."""
+def _weights(folder: Path, config: Config) -> Source:
+    """Read all weights in a folder of any kind but a checkpoint of TensorFlow 1."""
     names = {path.name for path in folder.iterdir()}
     try:
         # Any file of a kind identifies it, so that a folder with a missing file is not taken for another kind.
         if names & {export_layout.GRAPH, export_layout.DESCRIPTION.parts[0], "variables"}:
-            return _of_model(folder, folder / export_layout.DESCRIPTION, model_folder.load_export), {}
+            return _of_model(folder, folder / export_layout.DESCRIPTION, model_folder.load_export)
         if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
-            return _of_model(folder, folder / model_folder.FILE, model_folder.load), {}
+            return _of_model(folder, folder / model_folder.FILE, model_folder.load)
         if checkpoints.FILE in names:
             return _of_checkpoint(checkpoints.read(folder, *GROUPS))
         newest = checkpoints.newest(folder, *GROUPS)
     except DataError as error:
         raise DataError(f"train.warm_start.path: {error}") from error
     if newest is None:
-        raise ConfigError(f"train.warm_start.path: {folder} holds no weights; {KINDS}")
+        raise ConfigError(f"train.warm_start.path: {config.train.warm_start.path} holds no weights; {KINDS}")
     return _of_checkpoint(newest)
 
 
-def _of_checkpoint(checkpoint: Snapshot) -> tuple[Weights, Weights]:
+def _of_checkpoint(checkpoint: Snapshot) -> Source:
     weights, averages = map(checkpoint.group, GROUPS)
-    return weights, {path: values for path, values in averages.items() if path in weights}
+    known = {path: values for path, values in averages.items() if path in weights}
+    try:
+        return Source(weights, known, Description.model_validate(checkpoint.facts.get("model")))
+    except ValidationError:  # of another version of the program
+        return Source(weights, known, None)
 
 
-def _of_model(
-    folder: Path, file: Path, load: Callable[[Path], tuple[keras.Model, Description]]
-) -> dict[str, NDArray[np.generic]]:
+def _of_model(folder: Path, file: Path, load: Callable[[Path], tuple[keras.Model, Description]]) -> Source:
     if not file.is_file():
         raise DataError(f"{folder} is damaged, or not of this program: it has no {file.relative_to(folder)}")
-    model, _ = load(folder)
-    return {weight.path: weight.numpy() for weight in model.weights}
+    model, description = load(folder)
+    return Source({weight.path: weight.numpy() for weight in model.weights}, {}, description)
 
 
 def _refuse_misfits(
