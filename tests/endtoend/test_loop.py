@@ -250,7 +250,7 @@ def label(story: Story, profile: Path) -> None:
     assert given[story.new] > 10
     printed = story.next("perennial label --branch")
     assert "labels-1: 300 labels at" in printed
-    assert "150 images drawn at random join all splits, 150 chosen ones train only" in printed
+    assert "150 images drawn at random only measure, 150 chosen ones only train" in printed
     assert "main" in story.here.run(["git branch --show-current; git status --porcelain"]).split("\n")[0]
 
 

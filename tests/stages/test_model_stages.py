@@ -203,10 +203,13 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
     assert contents(run.paths.export) == before
 
 
-def test_the_export_has_the_temperature_of_its_evaluation(run: Config) -> None:
+def test_the_export_has_the_temperature_of_its_evaluation(
+    run: Config, caplog: pytest.LogCaptureFixture
+) -> None:
     calibrated = changed(evaluate__calibrate=True)
     evaluate(calibrated)
     export(calibrated)
+    assert "below 50 a class, only large drifts in traffic are found" in caplog.messages  # 144 images of ten
     found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
     expected = documents.read_json(run.paths.metrics)["calibration"]["temperature"]
     assert found == {"temperature": expected}

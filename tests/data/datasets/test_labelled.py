@@ -143,6 +143,37 @@ def test_a_new_class_comes_after_those_of_the_source(project):
     assert read(project).classes == ("rose", "tulip", "daisy")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ros\u00e9", ""),
+        ("ro\u200bse", "one class or two"),
+        ("nan", "'nan' is a word for no class"),
+        ("rose, tulip", "'rose, tulip' holds several labels"),
+    ],
+    ids=repr,
+)
+def test_a_new_class_that_is_another_spelling_or_no_name_is_refused(project, name, message):
+    add(rows(4, "margin", name))
+    if not message:
+        assert read(project).classes == (*CLASSES, name)
+        return
+    with pytest.raises(DataError, match=message):
+        read(project)
+
+
+def test_a_class_that_only_drawn_images_have_reaches_test_and_validation_and_not_train(project):
+    drawn = [each for each in rows(200, "random", "iris") if each[1].measures]
+    add(drawn)
+    planned = sharding.plan("pets", read(project), shards="auto", fraction=0.2, seed=1, test_fraction=0.2)
+    source = read(project)
+    labels = {split: Counter[int]() for split in ("train", "validation", "test")}
+    for shard in planned:
+        labels[shard.split].update(source.splits[shard.source].labels[shard.indices].tolist())
+    assert labels["train"][2] == 0
+    assert min(labels["validation"][2], labels["test"][2]) > 0
+
+
 def test_an_image_of_none_of_the_classes_is_left_out(project):
     add(rows(5, "random", ""))
     assert len(read(project).splits["train"].labels) == 40
@@ -174,12 +205,14 @@ def test_a_lost_image_is_named(project):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sha256,class\n", "no column reason"),
+        ("sha256,class\n", "expected the column reason once"),
         (f"sha256,class,reason\n{'a' * 64},a\\qb,random\n", r"line 2 is not CSV: \\q means nothing"),
         (f"sha256,class,reason\n{'a' * 64},a\rb,random\n", "line 2 is not CSV"),
         (f'sha256,class,reason\n{"a" * 64},"rose,random\n', "line 2 is not CSV"),
         (f"sha256,class,reason\n{'a' * 64},rose,random,red\n", "line 2: it has 4 cells"),
         (f"sha256,class,reason\n{'a' * 64},rose,mood\n", "line 2: the reason 'mood'"),
+        ("sha256;class;reason\n", "line 1: expected the column sha256 once"),
+        (f"sha256,class,reason,class\n{'a' * 64},a,random,b\n", "line 1: expected the column class once"),
         ("sha256,class,reason\n1.jpg,rose,random\n", "'1.jpg' is no SHA-256"),
         (
             f"sha256,class,reason\n{'a' * 64},a,random\n{'a' * 64},b,random\n",

@@ -14,7 +14,7 @@ import pytest
 from operations.monitor import test_windows
 from support.raw import encoded, picture
 
-from perennial.base import files
+from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.base.storage.local import LocalStore
@@ -135,6 +135,14 @@ def test_a_second_look_reads_only_what_is_new(kept: Kept, monkeypatch: pytest.Mo
     monkeypatch.setattr(place, "records", counted)
     assert kept.seen() == first
     assert read == []
+
+
+def test_windows_that_another_version_noted_in_another_form_are_computed_again(kept: Kept) -> None:
+    kept.keep(SIZE)
+    seen = kept.seen()
+    (file,) = kept.config.paths.work.rglob("monitor/traffic/*.json")
+    files.write_json(file, documents.read_json(file) | {"windows": [{"start": "2026-11-27"}]})
+    assert kept.seen() == seen
 
 
 def test_what_waits_completes_the_next_window(kept: Kept) -> None:
@@ -328,7 +336,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import perennial
-from perennial.base import files
+from perennial.base import documents, files
 from perennial.model.export.reference import Reference
 from perennial.model.export_layout import REFERENCE
 from support.inference import write_export

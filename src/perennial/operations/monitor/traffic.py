@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from perennial.base import documents, files
 from perennial.base.config import Config
@@ -39,7 +39,6 @@ AT_ONCE = 6  # windows of one look, the newest: twice as many as an alarm needs
 REMEMBERED = 30  # windows
 LATE = timedelta(days=1)  # that a server may write after the newest record, or be behind
 DIGITS = 16  # of a digest in a name
-WINDOWS = TypeAdapter(list[Window])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ class TrafficSeen:
 class State(JsonFile):
     """What earlier looks found."""
 
-    windows: list[dict[str, Any]]
+    windows: list[Window]
     since: str = ""  # day; objects of earlier ones are not looked at again
     used: dict[str, int] = Field(default_factory=dict)  # records that windows have used of each object, or ALL
 
@@ -168,8 +167,7 @@ class _Place:
     def seen(self, empty: TrafficSeen) -> TrafficSeen:
         """Add new windows to the known ones."""
         state = self._state()
-        windows = WINDOWS.validate_python(state.windows)
-        keys = place.record_keys(self._store, state.since)
+        windows, keys = state.windows, place.record_keys(self._store, state.since)
         chunks, rest, waiting = self._cut(self._newer(keys, state.used))
         if chunks:
             windows = [*windows, *self._compared(chunks)][-REMEMBERED:]
@@ -177,7 +175,7 @@ class _Place:
             last = min(date.fromisoformat(chunks[-1][-1].image.day), datetime.now(UTC).date())
             first = (last - LATE).isoformat()
             known = State(
-                windows=WINDOWS.dump_python(windows, mode="json"),
+                windows=windows,
                 since=first,
                 used={key: number for key, number in used.items() if key >= first},
             )

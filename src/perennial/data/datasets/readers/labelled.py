@@ -28,9 +28,11 @@ from perennial.base.errors import DataError, listed
 from perennial.base.project import pins
 from perennial.data import archives
 from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Source
+from perennial.data.datasets.own import label_table
 from perennial.data.datasets.own.class_lists import class_name
 from perennial.data.datasets.own.class_lists import text_of as text_file
 from perennial.data.datasets.own.folders import Item
+from perennial.data.datasets.own.names import require_classes
 from perennial.data.datasets.readers import class_folders
 
 TABLE = pins.LABELS
@@ -88,13 +90,14 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
     After a merge of branches, an image may have two rows: it counts as drawn at random if one of them says so.
 
     Raises:
-        DataError: a column is missing, or a row is not valid, or two rows of an image have different classes.
+        DataError: a column is missing or twice there, or a row is not valid, or an image has two classes.
     """
     head, *lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
     names = _cells(head, where, 1)
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise DataError(f"{where} has no column {listed(missing, SHOWN)}; expected {','.join(COLUMNS)}")
+    if unclear := [name for name in NEEDED if names.count(name) != 1]:
+        raise DataError(
+            f"{where} line 1: expected the column {unclear[0]} once, as in {','.join(NEEDED)}, got {head!r:.100}"
+        )
     found: dict[str, Label] = {}
     for number, line in enumerate(lines, 2):
         if not line:
@@ -182,7 +185,7 @@ def join(source: Source, tar: Path) -> Source:
     Classes that the source lacks come after its own, so that those keep their numbers.
 
     Raises:
-        DataError: the table is not valid, or the tar file lacks one of its images.
+        DataError: the table is not valid, or a new class is none, or the tar file lacks one of its images.
     """
     members = archives.contents(tar)
     table = next((each for each in members if each.name == TABLE.name), None)
@@ -197,6 +200,7 @@ def join(source: Source, tar: Path) -> Source:
         return source
     new = sorted({each.class_ for each in used.values()}.difference(source.classes))
     classes = (*source.classes, *new)
+    _require_names(classes, new)
     number = {name: label for label, name in enumerate(classes)}
     items = [
         Item(f"{FOLDER}/{Path(there[name].name).name}", number[each.class_], there[name], (each.reason,))
@@ -210,6 +214,17 @@ def join(source: Source, tar: Path) -> Source:
     added = replace(added, further=tuple((*("",) * len(source.columns), *each) for each in added.further))
     splits["train"] = _together(splits["train"], replace(added, kinds=kinds))
     return Source(classes=classes, splits=splits, columns=(*source.columns, COLUMN))
+
+
+def _require_names(classes: Sequence[str], new: Sequence[str]) -> None:
+    """Check that new classes are no other spelling of one, no word for none, and not several classes."""
+    require_classes(classes, TABLE)
+    several = label_table.several_labels(dict.fromkeys(classes, 1))
+    for name in new:
+        if name.casefold() in label_table.UNLABELLED:
+            raise DataError(f"{TABLE}: {name!r} is a word for no class; leave the class of its rows empty")
+        if name in several:
+            raise DataError(f"{TABLE}: {name!r} holds several labels, but an image has one; correct its rows")
 
 
 def _wrong(row: dict[str, str]) -> str | None:
