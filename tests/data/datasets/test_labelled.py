@@ -205,14 +205,14 @@ def test_a_lost_image_is_named(project):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sha256,class\n", "expected the column reason once"),
+        ("sha256,class\n", "expected reason in one column"),
         (f"sha256,class,reason\n{'a' * 64},a\\qb,random\n", r"line 2 is not CSV: \\q means nothing"),
         (f"sha256,class,reason\n{'a' * 64},a\rb,random\n", "line 2 is not CSV"),
         (f'sha256,class,reason\n{"a" * 64},"rose,random\n', "line 2 is not CSV"),
         (f"sha256,class,reason\n{'a' * 64},rose,random,red\n", "line 2: it has 4 cells"),
         (f"sha256,class,reason\n{'a' * 64},rose,mood\n", "line 2: the reason 'mood'"),
-        ("sha256;class;reason\n", "line 1: expected the column sha256 once"),
-        (f"sha256,class,reason,class\n{'a' * 64},a,random,b\n", "line 1: expected the column class once"),
+        ("sha256;class;reason\n", "line 1: expected sha256 in one column"),
+        (f"sha256,class,reason,class\n{'a' * 64},a,random,b\n", "line 1: expected class in one column"),
         ("sha256,class,reason\n1.jpg,rose,random\n", "'1.jpg' is no SHA-256"),
         (
             f"sha256,class,reason\n{'a' * 64},a,random\n{'a' * 64},b,random\n",

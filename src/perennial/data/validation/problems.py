@@ -41,6 +41,7 @@ JUDGED_CODES = {
 _RESTORE = "restore the version in dvc.lock with `dvc repro`, or rebuild the records with `perennial convert`"
 _SOURCE = "correct or remove the image in the source data, then run `dvc repro`"
 _SEVERITY = "set its validate.severity to warn or ignore if this is intended"
+_TWICE = "remove one of the images from the source data, or its row of labels/labels.csv"
 FIXES = {
     **dict.fromkeys(CODES, _RESTORE),
     "shard_unexpected": "remove the file from the folder, or " + _RESTORE,
@@ -49,8 +50,7 @@ FIXES = {
     "label_range": "correct the labels or labels.txt of the source data, or " + _RESTORE,
     **dict.fromkeys(("image_format", "image_size", "image_decode"), f"{_SOURCE}; or {_RESTORE}"),
     "label_conflict": f"correct the wrong label, or remove the images from the source data; {_SEVERITY}",
-    "duplicate_across_splits": f"remove one of the images from the source data; {_SEVERITY}",
-    "duplicate_in_split": f"remove one of the images from the source data; {_SEVERITY}",
+    **dict.fromkeys(("duplicate_across_splits", "duplicate_in_split"), f"{_TWICE}; {_SEVERITY}"),
     "near_duplicate": f"remove one of the images, or lower validate.near_duplicate_bits; {_SEVERITY}",
     "class_missing": f"add examples or label more images of the class, or remove the class; {_SEVERITY}",
     "class_imbalance": f"add examples of the small class, or raise validate.max_class_ratio; {_SEVERITY}",

@@ -96,7 +96,7 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
     names = _cells(head, where, 1)
     if unclear := [name for name in NEEDED if names.count(name) != 1]:
         raise DataError(
-            f"{where} line 1: expected the column {unclear[0]} once, as in {','.join(NEEDED)}, got {head!r:.100}"
+            f"{where} line 1: expected {unclear[0]} in one column, as in {','.join(NEEDED)}, got {head!r:.100}"
         )
     found: dict[str, Label] = {}
     for number, line in enumerate(lines, 2):
