@@ -73,13 +73,6 @@ ShadowMs = Annotated[
 ]
 
 
-CanaryModel = Annotated[
-    str | None,
-    typer.Option(metavar="PATH|URL", help="Candidate that answers some of the requests. [default: none]"),
-]
-CanaryShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the requests that it answers.")]
-
-
 @command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
 def _serve(  # noqa: PLR0913 - each option is one
     model: Model = None,
@@ -103,8 +96,6 @@ def _serve(  # noqa: PLR0913 - each option is one
     shadow: ShadowModel = None,
     shadow_share: ShadowShare = 0.1,
     shadow_max_ms: ShadowMs = None,
-    canary: CanaryModel = None,
-    canary_share: CanaryShare = 0.05,
     allow_origin: Allow = None,
     params: ParamsOption = PARAMS,
 ) -> None:
@@ -119,11 +110,10 @@ def _serve(  # noqa: PLR0913 - each option is one
     )  # fmt: skip
     kept = {"what": keep_what, "share": keep_share, "per_day": keep_per_day, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
-    candidates = _candidates(
-        shadow={"model": shadow, "share": shadow_share, "max_ms": shadow_max_ms},
-        canary={"model": canary, "share": canary_share},
+    traffic = server.Traffic(
+        keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept),
+        shadow=shadow and _candidate(shadow, share=shadow_share, max_ms=shadow_max_ms),
     )
-    traffic = server.Traffic(keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept), **candidates)
     decision = _decision(params, chosen)
     server.serve(
         name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, traffic=traffic
@@ -154,23 +144,15 @@ def _capture(params: Path, url: str, **limits: Any) -> tuple[Any, Any]:
     return store, capture.CaptureLimits(**limits)
 
 
-def _candidates(**given: dict[str, Any]) -> dict[str, Any]:
-    """The candidate in the shadow or that of the canary, by its option, which is also its module.
+def _candidate(model: str, **given: float | None) -> Any:
+    """The candidate for the shadow.
 
     Raises:
-        ConfigError: both are named, or it does not exist.
+        ConfigError: it does not exist.
     """
-    named = {option: each for option, each in given.items() if each["model"]}
-    if len(named) > 1:
-        raise ConfigError("--shadow and --canary are for one candidate, one after the other; name one")
-    found = {}
-    for option, each in named.items():
-        model = each["model"]
-        if not is_bucket(model) and not Path(model).exists():
-            raise ConfigError(f"--{option}: {model} does not exist; name an export, a publish folder or a URL")
-        module = importlib.import_module(f"perennial.operations.serving.{option}")
-        found[option] = module.Candidate(**each)
-    return found
+    if not is_bucket(model) and not Path(model).exists():
+        raise ConfigError(f"--shadow: {model} does not exist; name an export, a publish folder or a URL")
+    return importlib.import_module("perennial.operations.serving.shadow").Candidate(model=model, **given)
 
 
 def _model(params: Path) -> tuple[str, str]:

@@ -28,7 +28,6 @@ from perennial.model.inference.classifier import Classifier
 from perennial.model.inference.inputs import ImageSource
 from perennial.operations.serving import requests
 from perennial.operations.serving.batching import Batcher, Output
-from perennial.operations.serving.canary import Canary
 from perennial.operations.serving.metrics import ServingMetrics
 from perennial.operations.serving.origins import Origins
 from perennial.operations.serving.requests import RequestRefused, ServingLimits, Verb
@@ -92,7 +91,6 @@ class Service:
         self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
         self.observers: list[Observer] = []
         self.shadow: Shadow | None = None
-        self.canary: Canary | None = None
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
@@ -117,16 +115,9 @@ class Service:
             raise RequestRefused(404, f"there is no model {name!r}; this server has {self.name!r}")
         if (version := self.current()) is None:
             raise RequestRefused(503, "the model is not loaded yet; try again")
-        if number in {None, version.number}:
-            return version
-        if self.candidate and number == self.candidate.number:
-            return self.candidate
-        raise RequestRefused(404, f"version {number} is not served; version {version.number} is")
-
-    @property
-    def candidate(self) -> LoadedVersion | None:
-        """The version of the canary, if one is loaded."""
-        return self.canary.follower.current if self.canary else None
+        if number not in {None, version.number}:
+            raise RequestRefused(404, f"version {number} is not served; version {version.number} is")
+        return version
 
     async def classes(self, request: Request, verb: Verb, name: str, number: str | None) -> Response:
         """Answer a request to classify images."""
@@ -140,11 +131,7 @@ class Service:
             await self._read(request, body)
             parsed = await self._parsed(body.getvalue(), verb)
             version = self.version(name, number)  # the version may have changed while the body was received
-            classify = partial(self._classify, parsed.images)
-            if self.canary and number is None:
-                version, outputs = await self.canary.answer(version, parsed, classify)
-            else:
-                outputs = await classify(version)
+            outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
         except asyncio.CancelledError:  # the drain took too long
             raise RequestRefused(503, "the server is shutting down; try another one") from None
         finally:
@@ -156,9 +143,6 @@ class Service:
         for observer in self.observers:
             observer.offer(version.number, version.classifier, parsed.images, outputs)
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
-
-    async def _classify(self, images: Sequence[ImageSource], version: LoadedVersion) -> list[Output]:
-        return await asyncio.wrap_future(self.batcher.submit(version, images))
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
         """Parse a body: here, in a thread, or in another process if it has many values."""
@@ -278,11 +262,8 @@ def add_models(app: FastAPI, service: Service) -> None:
         served = service.version(name, number)
         reasons = service.rejected()
         message = f"the gate rejected this model: {'; '.join(reasons)}" if reasons else ""
-        found = [_state(served, message)]
-        candidate = service.candidate if number is None else None
-        if candidate is not None:
-            found.append(_state(candidate))
-        return _json({"model_version_status": found})
+        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": message}}
+        return _json({"model_version_status": [{"version": served.number, **state}]})
 
 
 def add_people_and_probes(app: FastAPI, service: Service) -> None:
@@ -325,11 +306,6 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
-
-
-def _state(version: LoadedVersion, message: str = "") -> dict[str, Any]:
-    status = {"error_code": "OK", "error_message": message}
-    return {"version": version.number, "state": "AVAILABLE", "status": status}
 
 
 @cache

@@ -41,13 +41,9 @@ class ServingMetrics:
         self._kept = counter("perennial_kept_images", text, ("result",))
         text = "Images drawn for the candidate in the shadow, by what became of them."
         self._shadow = counter("perennial_shadow_images", text, ("result",))
-        text = "Images of requests for the canary, by what became of them."
-        self._canary = counter("perennial_canary_images", text, ("result",))
         self._loads = counter("perennial_model_loads", "Loaded and refused versions.", ("result",))
         text = "The served version."
         self._model = gauge("perennial_model_info", text, ("version", "architecture"))
-        text = "The version of the canary."
-        self._candidate = gauge("perennial_canary_info", text, ("version", "architecture"))
         self._loaded = gauge(
             "perennial_model_loaded_timestamp_seconds", "Time when the served version was loaded."
         )
@@ -62,13 +58,6 @@ class ServingMetrics:
             self._model.labels(version.number, str(version.card.get("architecture", ""))).set(1)
             self._loaded.set(version.loaded)
 
-    def candidate_loaded(self, version: LoadedVersion | None) -> None:
-        """Record a newly loaded version of the canary; None: one was refused."""
-        self._loads.labels("refused" if version is None else "loaded").inc()
-        if version is not None:
-            self._candidate.clear()
-            self._candidate.labels(version.number, str(version.card.get("architecture", ""))).set(1)
-
     def kept(self, result: str) -> None:
         """Count an image that was chosen to be kept."""
         self._kept.labels(result).inc()
@@ -76,10 +65,6 @@ class ServingMetrics:
     def shadowed(self, result: str) -> None:
         """Count an image that was drawn for the candidate in the shadow."""
         self._shadow.labels(result).inc()
-
-    def tried(self, result: str, images: int) -> None:
-        """Count images of requests that the canary was to answer."""
-        self._canary.labels(result).inc(images)
 
     def predicted(
         self, outputs: Iterable[Output], classes: Sequence[str], answers: Sequence[str] | None

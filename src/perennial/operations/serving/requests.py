@@ -10,7 +10,6 @@ of `image`. Without `signature_name`, the kind of image determines the signature
 """
 
 import base64
-import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -35,7 +34,6 @@ SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (F
 NAME = "image"  # of the only input of both signatures
 MANY_VALUES = 50_000  # take the parser some milliseconds, in which it holds Python's lock
 COUNTED_BYTES = 1 << 20  # at a time
-KEY_BYTES = 6  # of a digest: a float holds them exactly
 SHOWN = 40  # characters of a name in a message
 BASE64_CHARACTERS = 1 << 18  # decoded at a time, a multiple of 4
 Verb = Literal["predict", "classify"]
@@ -77,7 +75,6 @@ class ImageRequest(NamedTuple):
 
     images: Sequence[ImageSource]
     form: Literal["row", "column", "classify"]
-    key: float  # from 0 to below 1, equal if the first images are equal
 
 
 def has_many_values(body: bytes, limits: ServingLimits) -> bool:
@@ -132,8 +129,7 @@ def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
             f"{key} holds {len(values)} images, the limit is {limits.instances}; send several requests",
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
-    images = [_image(name, value, signature, limits) for name, value in named]
-    return ImageRequest(images, form, _of_value(values[0]))
+    return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)
 
 
 def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | None:
@@ -141,17 +137,7 @@ def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | No
     if accept.format_name(body) == "unknown":
         return None
     image = ImageSource("the body", partial(_read, body, limits.pixels), len(body))
-    return ImageRequest([image], "row" if verb == "predict" else "classify", _key(body))
-
-
-def _of_value(value: Any) -> float:
-    """A number for an image that `_image` has accepted."""
-    image = value[NAME] if isinstance(value, dict) and NAME in value else value
-    return _key(image["b64"].encode() if isinstance(image, dict) else orjson.dumps(image))
-
-
-def _key(content: bytes) -> float:
-    return float(int.from_bytes(hashlib.sha256(content).digest()[:KEY_BYTES]) / 2 ** (8 * KEY_BYTES))
+    return ImageRequest([image], "row" if verb == "predict" else "classify")
 
 
 def _values(

@@ -22,8 +22,6 @@ from perennial.base.runtime import process
 from perennial.base.storage import Store
 from perennial.operations.capture.keeper import CaptureLimits, Keeper
 from perennial.operations.serving import app
-from perennial.operations.serving.canary import Canary
-from perennial.operations.serving.canary import Candidate as CanaryCandidate
 from perennial.operations.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
 from perennial.operations.serving.conversion import Converter
 from perennial.operations.serving.origins import Origins
@@ -39,11 +37,10 @@ SWITCH_S = 0.0002
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What is done with a share of the images besides answering with the model."""
+    """What is done with a share of the images besides answering."""
 
     keep: tuple[Store, CaptureLimits] | None = None  # where and how many are kept
     shadow: Candidate | None = None  # what is compared with the model
-    canary: CanaryCandidate | None = None  # what answers some requests in its place
 
 
 ANSWER = Traffic()  # nothing else
@@ -59,7 +56,7 @@ class ModelServer:
         poll_s: seconds between checks for a new version.
         listener: listening socket, which `run` closes.
         decision: the gate's decision about the model, if it is a project's.
-        traffic: what is done with a share of it besides answering with the model.
+        traffic: what is done with a share of it besides answering.
     """
 
     def __init__(
@@ -84,13 +81,6 @@ class ModelServer:
         self.service.observers = list(filter(None, (keeper, self.service.shadow)))
         self.budget = Converter(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
-        self._followers = [self.follower]
-        if plan := traffic.canary:
-            candidate = Follower(
-                place(plan.model), self.budget, poll_s, metrics.candidate_loaded, candidate=True
-            )
-            self.service.canary = Canary(plan, candidate, metrics.tried)
-            self._followers.append(candidate)
         configured = uvicorn.Config(
             app.build(
                 self.service,
@@ -116,8 +106,7 @@ class ModelServer:
         Raises:
             PerennialError, OSError: the first model cannot be loaded.
         """
-        for follower in self._followers:
-            follower.start(self._fail)
+        self.follower.start(self._fail)
         for observer in self.service.observers:
             observer.start(self._fail)
         try:
@@ -125,7 +114,7 @@ class ModelServer:
         finally:
             for observer in reversed(self.service.observers):
                 observer.close()
-            self.idle = all([*(follower.stop() for follower in self._followers), self.service.close()])
+            self.idle = all((self.follower.stop(), self.service.close()))
             self.budget.close()
         if self.error:
             raise self.error

@@ -47,11 +47,6 @@ ERRORS, ERROR_SHARE = 5, 0.01
 JUDGED, ONE_CLASS, SEVERAL = 200, 0.99, 0.9  # images, shares of the most frequent class
 
 
-def failing(errors: int, images: int) -> bool:
-    """Whether a candidate fails too often."""
-    return errors >= ERRORS and errors > ERROR_SHARE * images
-
-
 class Answers(NamedTuple):
     """What the candidate said of some images."""
 
@@ -93,7 +88,7 @@ class Comparison:
 
     def reason_to_stop(self, max_ms: float | None) -> str:
         """Why the candidate must not be promoted; empty without a reason, which is no reason to promote it."""
-        if failing(self.errors, self.images + self.errors):
+        if self.errors >= ERRORS and self.errors > ERROR_SHARE * (self.images + self.errors):
             return f"{self.errors} failures beside {self.images} answers"
         if self.images < JUDGED:
             return ""

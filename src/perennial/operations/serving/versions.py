@@ -170,7 +170,7 @@ class Follower:
     """Hold the current version of an origin, and load a new version in a thread when it changes.
 
     A version that cannot be loaded is refused and logged once; the previous version stays. The server ends
-    if it is the first one, unless it is a candidate's.
+    if it is the first one.
 
     Args:
         place: origin of the versions.
@@ -178,7 +178,6 @@ class Follower:
         poll_s: seconds between checks.
         on_load: called with each loaded version, or with None for a refused one.
         decision: the gate's decision about the model of a project, which may come after its export.
-        candidate: whether the versions are those of a candidate.
     """
 
     def __init__(
@@ -188,12 +187,10 @@ class Follower:
         poll_s: float,
         on_load: Callable[[LoadedVersion | None], object],
         decision: Path | None = None,
-        *,
-        candidate: bool = False,
     ) -> None:
         self.current: LoadedVersion | None = None
         self.rejected: tuple[str, ...] = ()  # the gate's reasons, if it rejected the current version
-        self._decision, self._candidate = decision, candidate
+        self._decision = decision
         self._place, self._budget, self._poll_s, self._on_load = place, budget, poll_s, on_load
         self._seen: str | None = None
         self._failure = ""
@@ -240,8 +237,7 @@ class Follower:
         before, self.current = self.current, version
         self._on_load(version)
         instead = f" instead of version {before.number}" if before else ""
-        done = "loaded the candidate" if self._candidate else "serving version"
-        log.info("%s %s of %s%s", done, version.number, printable(self._place.name), instead)
+        log.info("serving version %s of %s%s", version.number, printable(self._place.name), instead)
 
     def judge(self) -> None:
         """Look whether the gate rejected the current version, and log it once."""
@@ -259,16 +255,12 @@ class Follower:
         self._failure = reason
         self._on_load(None)
         number = self.current.number if self.current else "none"
-        new = "a candidate" if self._candidate else "a new version"
-        log.warning("refused %s, keeping version %s: %s", new, number, reason)
+        log.warning("refused a new version, keeping version %s: %s", number, reason)
 
     def _run(self) -> None:
         try:
-            if self._candidate:
-                self.look()
-            else:
-                self._seen = self._place.key()
-                self._use(load_version(self._place.folder(), self._budget))
+            self._seen = self._place.key()
+            self._use(load_version(self._place.folder(), self._budget))
         except Exception as error:  # noqa: BLE001 - the server must end
             self._failed(error)
             return
