@@ -28,19 +28,14 @@ def _upgrade(
     conflicts: Annotated[
         bool, typer.Option("--conflicts", help="Write files that cannot be merged, with git's markers.")
     ] = False,
-    base: Annotated[
-        str | None,
-        typer.Option(metavar="COMMIT", help="In a clone of perennial: its last commit that is not yours."),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     other = importlib.import_module("perennial.operations.upgrade.other_version")
-    if other.is_other(version, Path.cwd()):
+    if other.is_other(version):
         options = {"--check": check, "--conflicts": conflicts, "--json": as_json}
-        chosen = [name for name, given in options.items() if given] + ([] if base is None else ["--base", base])
-        raise SystemExit(other.run(str(version), chosen))
+        raise SystemExit(other.run(str(version), [name for name, given in options.items() if given]))
     module = importlib.import_module("perennial.operations.upgrade.upgrade")
-    done = module.upgrade(Path.cwd(), check=check, conflicts=conflicts, base=base)
+    done = module.upgrade(Path.cwd(), check=check, conflicts=conflicts)
     output(_document(done), map(printable, _lines(done)), as_json=as_json)
     if check and done.needed:
         raise QualityError(
@@ -67,10 +62,7 @@ def _document(done: "Upgraded") -> dict[str, Any]:
 def _lines(done: "Upgraded") -> Iterator[str]:
     moved = done.after if done.before == done.after else f"{done.before} -> {done.after}"
     yield f"perennial {moved}: {'nothing changes' if not done.changes else 'files of this project'}"
-    removed = [each for each in done.changes if each.what == "removed" and not each.why]
-    yield from (f"  {each}" for each in done.changes if each not in removed)
-    if removed:
-        yield f"  removed   {len(removed)} files of perennial's own repository"
+    yield from (f"  {each}" for each in done.changes)
     yield from (f"  {note}" for note in done.notes)
     if not done.needed:
         return

@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 
 from perennial.base import documents
 from perennial.base.errors import PerennialError
-from perennial.base.project.pipeline_file import of_project
+from perennial.base.project.pipeline_file import of_project, with_prefix
 from perennial.base.project.stages import STAGES
 
 OURS = Path(__file__).parents[3] / "dvc.yaml"
@@ -16,7 +16,7 @@ OURS = Path(__file__).parents[3] / "dvc.yaml"
 @pytest.mark.parametrize("prefix", ["", "../../"])
 def test_digests_stand_in_place_of_the_files_of_src_and_all_else_is_kept(prefix: str) -> None:
     text = OURS.read_text(encoding="utf-8")
-    made = documents.yaml_object(of_project(text, prefix))
+    made = documents.yaml_object(with_prefix(of_project(text), prefix))
     stages, ours = made.pop("stages"), YAML(typ="safe").load(text)
     before = ours.pop("stages")
     assert made == ours
@@ -43,13 +43,13 @@ def test_comments_of_parameters_are_kept_and_those_of_source_are_not() -> None:
 
 def test_a_stage_of_source_alone_keeps_its_digest_and_shared_dependencies_their_folder() -> None:
     text = "# A.\n\nstages:\n  one:\n    cmd: python -m perennial one\n    deps:\n      - src/a.py\n    outs:\n"
-    made = of_project(f"{text}      - out\n", "../../")
+    made = with_prefix(of_project(f"{text}      - out\n"), "../../")
     assert documents.yaml_object(made)["stages"]["one"] == {
         "cmd": "python -m perennial one",
         "params": [{"../../code.yaml": ["stages.one"]}],
         "outs": ["out"],
     }
-    own = of_project(text.replace("src/a.py", "components"), "../../")
+    own = with_prefix(of_project(text.replace("src/a.py", "components")), "../../")
     assert documents.yaml_object(f"{own}      - out\n")["stages"]["one"]["deps"] == ["../../components"]
 
 

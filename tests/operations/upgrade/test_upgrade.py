@@ -5,13 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.checkout import copy_project
 from support.pipelines import IDENTITY
 
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository
-from perennial.operations.new.template import BASE, GENERATED, read_base, template, write_base
+from perennial.operations.new.template import BASE, template, write_base
 from perennial.operations.upgrade import upgrade as module
 from perennial.operations.upgrade.upgrade import Upgraded, upgrade
 
@@ -194,29 +193,3 @@ def test_a_damaged_code_yaml_is_written_again(root: Path) -> None:
     done = upgrade(root)
     assert (done.before, what(done)) == ("of an unknown version", {"code.yaml": "updated"})
     assert set(done.run_again[""]) == set(code_digests.read(root / "code.yaml")["stages"])
-
-
-def test_a_clone_of_this_version_becomes_a_project(tmp_path: Path) -> None:
-    copy_project(tmp_path, ("benchmarks",))
-    Repository(tmp_path).run("init", "-q", "-b", "main")
-    commit(tmp_path)
-    edit(tmp_path / "prefect.yaml", "name: perennial", "name: ours")
-    edit(tmp_path / "params.yaml", "  epochs: 30", "  epochs: 3")
-    (tmp_path / "docs" / "ours.md").write_text("Ours.\n")
-    edit(tmp_path / "docs" / "tutorial.md", "# ", "# Our ")
-    (tmp_path / "src" / "perennial" / "__pycache__").mkdir(exist_ok=True)
-    (tmp_path / "src" / "perennial" / "__pycache__" / "__init__.cpython-311.pyc").touch()
-    commit(tmp_path)
-    done = upgrade(tmp_path)
-    assert done.conflicts == []
-    assert not (tmp_path / "src").exists()
-    assert {path.name for path in (tmp_path / "docs").rglob("*")} == {"ours.md", "tutorial.md"}
-    expected = template()
-    for name in expected.keys() - {"prefect.yaml", "params.yaml", "README.md"}:
-        assert (tmp_path / name).read_bytes() == expected[name], name
-    assert "name: ours" in (tmp_path / "prefect.yaml").read_text()
-    assert "epochs: 3\n" in (tmp_path / "params.yaml").read_text().replace(" #", "\n")
-    assert (tmp_path / "pins" / "source.json").exists()
-    assert read_base(tmp_path) == {name: expected[name] for name in expected.keys() - set(GENERATED)}
-    commit(tmp_path)
-    assert not upgrade(tmp_path).needed

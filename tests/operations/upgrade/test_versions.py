@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from support import versions
-from support.checkout import copy_project
 from support.installed import Project
 from support.parameters import change_params
 
@@ -158,39 +157,3 @@ def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Pat
     assert (done.returncode, "perennial 0.1.0 -> 0.2.0" in done.stdout) == (0, True), done.stdout
     assert 'perennial: "0.2.0"' in (project.folder / "code.yaml").read_text()
     assert "perennial-ml==0.2.0" in (project.folder / "requirements" / "perennial.txt").read_text()
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Project:
-    """A clone of perennial's repository in which its owner changed files and ran the pipeline."""
-    folder = tmp_path / "clone"
-    copy_project(folder, ("benchmarks",))
-    shutil.rmtree(folder / "tests" / "data", ignore_errors=True)
-    (folder / "dvc.lock").unlink()
-    project = Project(folder, folder / "src")
-    versions.git(project, "init", "-q", "-b", "main")
-    versions.commit(project)
-    change_params(folder / "params.yaml", {"train.epochs": 1, "gate.min_accuracy": 0.1})
-    edit(folder / "flows" / "retrain.py", 'UNPUBLISHED = ("waiting"', 'OWN = 1\nUNPUBLISHED = ("waiting"')
-    edit(folder / "tests" / "test_docs.py", '"""', '"""Ours: ')
-    project.must("dvc", "repro")
-    versions.commit(project)
-    return project
-
-
-def test_a_clone_becomes_a_project_and_keeps_what_it_made(clone: Project, packages: tuple[Path, Path]) -> None:
-    old = versions.git(clone, "rev-parse", "HEAD").strip()
-    refused = clone.run("perennial", "upgrade")
-    assert (refused.returncode, "holds the source that runs" in refused.stdout) == (2, True)
-    newer = Project(clone.folder, packages[1])
-    done = upgrade(newer)
-    assert (done["before"], done["after"]) == ("0.1.0", "0.2.0")
-    assert done["run_again"] == {".": ["gate"]}
-    assert not (clone.folder / "src").exists()
-    assert {file.name for file in (clone.folder / "tests").rglob("*") if file.is_file()} == {"test_docs.py"}
-    assert "OWN = 1" in (clone.folder / "flows" / "retrain.py").read_text()
-    assert stale(newer) == {"gate"}
-    newer.must("dvc", "repro")
-    versions.commit(newer)
-    said = newer.must("perennial", "rebuild", old, "--json")
-    assert json.loads(said[said.index("{\n") :])["equal"] is True

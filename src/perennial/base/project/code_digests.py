@@ -88,14 +88,9 @@ def digests(
 
 def content() -> str:
     """The text of code.yaml for the code that is installed."""
-    return written(installed(), digests())
-
-
-def written(perennial: str, found: Mapping[str, str]) -> str:
-    """The text of code.yaml for a version and the digests of stages."""
     # Quoted: 1e5 followed by digits would be a number.
-    lines = [f'  {stage}: "{digest}"' for stage, digest in found.items()]
-    return f'{COMMENT}perennial: "{perennial}"\nstages:\n' + "\n".join(lines) + "\n"
+    lines = [f'  {stage}: "{digest}"' for stage, digest in digests().items()]
+    return f'{COMMENT}perennial: "{installed()}"\nstages:\n' + "\n".join(lines) + "\n"
 
 
 def installed() -> str:

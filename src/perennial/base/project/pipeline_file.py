@@ -23,10 +23,8 @@ KEY = re.compile(r"^    (\w[\w-]*):")
 ITEM = re.compile(r"^(      - )(.+\n?)$")
 
 
-def of_project(text: str, prefix: str = "") -> str:
+def of_project(text: str) -> str:
     """The dvc.yaml of a project, from this repository's.
-
-    prefix: how the folder of dvc.yaml names the project's top folder, such as `../../`.
 
     Raises:
         PerennialError: this repository's has another form.
@@ -37,14 +35,17 @@ def of_project(text: str, prefix: str = "") -> str:
     lines = [*HEADER.splitlines(), "", "stages:"]
     for stage, block in _blocks(rest.splitlines()):
         lines += _stage(stage, block) if stage else block
-    made = with_prefix("\n".join(lines) + "\n", prefix)
+    made = "\n".join(lines) + "\n"
     if "src/" in made:
         raise PerennialError("dvc.yaml names files of src/ outside of `deps`; a project has none")
     return made
 
 
 def with_prefix(text: str, prefix: str) -> str:
-    """The dvc.yaml of a pipeline in a folder of its own, from that of a project's top folder."""
+    """The dvc.yaml of a pipeline in a folder of its own, from that of a project's top folder.
+
+    prefix: how the folder names the top folder, such as `../../`.
+    """
     lines = text.replace(f"of which {FILE} has", f"of which {prefix}{FILE} has").splitlines(keepends=True)
     return "".join(_from_root(line, prefix) for line in lines)
 

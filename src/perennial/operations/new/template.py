@@ -57,7 +57,7 @@ def template() -> dict[str, bytes]:
     Raises:
         PerennialError: the files are not there.
     """
-    content = {name: _without_source(written) for name, written in of_repository().items()}
+    content = {name: _without_source(written) for name, written in _of_repository().items()}
     return {
         **content,
         **{path: (PROJECT / name).read_bytes() for path, name in FILES.items()},
@@ -67,12 +67,8 @@ def template() -> dict[str, bytes]:
     }
 
 
-def of_repository() -> dict[str, bytes]:
-    """Those of these files that this repository has, as it has them.
-
-    Raises:
-        PerennialError: they are not there.
-    """
+def _of_repository() -> dict[str, bytes]:
+    """Those of these files that this repository has, as it has them."""
     root = IN_WHEEL if IN_WHEEL.is_dir() else PACKAGE.parents[1]
     if not (root / STAGES).is_file():
         raise PerennialError(

@@ -11,15 +11,14 @@ from pathlib import Path
 
 from perennial.base import limits, programs
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import code_digests, layout
-from perennial.base.project.layout import Project
-from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
+from perennial.base.project import code_digests
+from perennial.base.project.source_code import DISTRIBUTION
 
 LINES = 5  # of an installer's message
 WRONG = ("/", "\\", " ", "=", "<", ">", "@")  # in no version
 
 
-def is_other(version: str | None, start: Path) -> bool:
+def is_other(version: str | None) -> bool:
     """Whether an upgrade to a version is that of another perennial than the one that runs.
 
     Raises:
@@ -29,8 +28,7 @@ def is_other(version: str | None, start: Path) -> bool:
         return False
     if any(each in version for each in WRONG) or not version[:1].isdigit():
         raise ConfigError(f"VERSION must be one, such as {code_digests.installed()}, got {version}")
-    source = layout.source(Project.find(start).root)
-    return (source is not None and source.resolve() == PACKAGE) or version != code_digests.installed()
+    return version != code_digests.installed()
 
 
 def run(version: str, options: Sequence[str]) -> int:

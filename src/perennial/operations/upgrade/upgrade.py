@@ -17,7 +17,6 @@ from perennial.base.project.layout import PARAMS, STAGES, Project
 from perennial.base.project.pipeline_file import with_prefix
 from perennial.operations.new.template import BASE, GENERATED, read_base, template, write_base
 from perennial.operations.upgrade import stale
-from perennial.operations.upgrade.clone import Clone
 from perennial.operations.upgrade.merge import Change, What, merged
 
 SHOWN = 5
@@ -59,7 +58,6 @@ class _Plan:
     version: str
     base: dict[str, bytes]
     theirs: dict[str, bytes]
-    clone: Clone | None
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -67,10 +65,7 @@ class _Plan:
         self.changes += changes
 
     def before(self, path: str) -> bytes | None:
-        """A file of the project as it is; one of a clone as a project has it."""
-        return self.clone.read(path) if self.clone else self.here(path)
-
-    def here(self, path: str) -> bytes | None:
+        """A file of the project as it is."""
         with suppress(OSError):
             return (self.root / path).read_bytes()
         return None
@@ -83,11 +78,10 @@ class _Plan:
         return self.before(path)
 
 
-def upgrade(start: Path, *, check: bool = False, conflicts: bool = False, base: str | None = None) -> Upgraded:
+def upgrade(start: Path, *, check: bool = False, conflicts: bool = False) -> Upgraded:
     """Move the project that holds a folder to the installed perennial.
 
-    check: change nothing. conflicts: also write files with conflicts, with git's markers. base: of a clone of
-    perennial's repository, the last commit that is not its owner's.
+    check: change nothing. conflicts: also write files with conflicts, with git's markers.
 
     Raises:
         ConfigError: there is no project here, it has no pristine copies of its files, or changes that git does
@@ -96,23 +90,20 @@ def upgrade(start: Path, *, check: bool = False, conflicts: bool = False, base: 
     """
     root = Project.find(start).root
     git = repository(root)
-    clone = Clone.find(root, git, base)
-    if clone is None and not (root / code_digests.FILE).is_file():
+    if not (root / code_digests.FILE).is_file():
         raise ConfigError(
-            f"{root} is no project of perennial: it has no {code_digests.FILE}; run this in the folder of one"
+            f"{root} is no project of perennial: it has no {code_digests.FILE}; run this in the folder of one, "
+            "and `git pull` in a clone of perennial itself"
         )
     if not check:
         _require_clean(git)
-    before = clone.version if clone else _version(root)
-    pristine = clone.base() if clone else read_base(root)
+    before, pristine = _version(root), read_base(root)
     if not pristine:
         raise ConfigError(
             f"{root / BASE} is missing, so your changes cannot be told from those of perennial {before}; "
             f"nothing was changed: `git checkout REVISION -- {BASE}` restores it"
         )
-    plan = _Plan(
-        root=root, version=code_digests.installed(), base=pristine, theirs=template(), clone=clone
-    )  # fmt: skip
+    plan = _Plan(root=root, version=code_digests.installed(), base=pristine, theirs=template())
     _plan(plan)
     done = Upgraded(
         before=before, after=plan.version, changes=plan.changes, notes=plan.notes,
@@ -160,13 +151,13 @@ def _plan(plan: _Plan) -> None:
     plan.add(
         merged(
             {name: plan.base[name] for name in names & plan.base.keys()},
-            {name: content for name in names if (content := plan.here(name)) is not None},
+            {name: content for name in names if (content := plan.before(name)) is not None},
             {name: plan.theirs[name] for name in names & plan.theirs.keys()},
             plan.version,
         )
     )
     for name in GENERATED:
-        if (ours := plan.here(name)) != plan.theirs[name]:
+        if (ours := plan.before(name)) != plan.theirs[name]:
             what: What = "added" if ours is None else "updated"
             plan.add([Change(path=name, what=what, content=plan.theirs[name])])
     for pipeline in _pipelines(plan.root):
@@ -174,23 +165,17 @@ def _plan(plan: _Plan) -> None:
         prefix = "" if folder == "." else f"{posixpath.relpath('.', folder)}/"
         plan.add(_pipeline_file(plan, posixpath.normpath(posixpath.join(folder, STAGES)), prefix))
         plan.add(_params(plan, posixpath.normpath(posixpath.join(folder, PARAMS))))
-    if plan.clone:
-        plan.add(plan.clone.changes(plan.theirs))
-        plan.notes += plan.clone.notes()
 
 
 def _pipeline_file(plan: _Plan, path: str, prefix: str) -> list[Change]:
     base, theirs = (with_prefix(each[STAGES].decode(), prefix).encode() for each in (plan.base, plan.theirs))
     ours = plan.before(path)
-    found = merged({path: base}, {path: ours} if ours else {}, {path: theirs}, plan.version)
-    if not found and ours != plan.here(path):  # of a clone, which had files of src/ in it
-        return [Change(path=path, what="updated", content=ours)]
-    return found
+    return merged({path: base}, {path: ours} if ours else {}, {path: theirs}, plan.version)
 
 
 def _params(plan: _Plan, path: str) -> list[Change]:
     """Add the keys of a new version to a params.yaml, and remove those that it no longer has."""
-    content, theirs = plan.here(path), plan.theirs[PARAMS].decode()
+    content, theirs = plan.before(path), plan.theirs[PARAMS].decode()
     if content is None:
         return []
     base = plan.base.get(PARAMS, plan.theirs[PARAMS]).decode()
@@ -248,7 +233,7 @@ def _stale(plan: _Plan, pipeline: Project) -> list[str]:
 def _write(plan: _Plan) -> None:
     """Write all files; after an error the project is as it was."""
     changes = [each for each in plan.changes if each.what != "kept"]
-    old = {each.path: plan.here(each.path) for each in changes}
+    old = {each.path: plan.before(each.path) for each in changes}
     pristine = read_base(plan.root)
     try:
         for each in changes:
