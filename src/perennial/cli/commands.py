@@ -82,7 +82,7 @@ def _config(  # noqa: PLR0913 - each option is one
 def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
     change = importlib.import_module("perennial.base.config.upgrade").change_file(params, **wanted)
     problems = change.problems()
-    parts = {"added": change.added, "removed": change.removed, "renamed": change.renamed, "set": change.set}
+    parts = {"added": change.added, "set": change.set}
     lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
     document = {"file": str(params), **parts, "problems": problems}
     output(document, (f"{params}: {line}" for line in lines), as_json=as_json)

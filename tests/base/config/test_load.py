@@ -251,12 +251,6 @@ def test_a_missing_key_is_reported_beside_an_unknown_one():
     assert errors(change) == ["gate.min_accuracy", "gate.zzz"]
 
 
-def test_a_removed_key_is_reported_with_what_to_do(load):
-    (line,) = lines(load, **{"export.parity_examples": 512})
-    assert line.startswith("export.parity_examples ")
-    assert "delete" in line
-
-
 def test_an_element_of_a_list_is_named_by_its_index(load):
     assert lines(load, **{"train.class_weights": [1, -1]})[0].startswith("train.class_weights[1] ")
     assert lines(load, **{"train.class_weights": None, "train.trainable": ["a", 5]})[0].startswith(

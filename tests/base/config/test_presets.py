@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from perennial.base import config
 from perennial.base.config import options, upgrade
-from perennial.base.config.error_messages import RENAMED
 from perennial.cli import app
 
 ROOT = Path(__file__).parents[3]
@@ -144,10 +143,7 @@ NUMBERS = {
 
 
 # the full files of commit 45d1beb, which presets were
-FULL = {
-    name: {RENAMED.get(key, key): value for key, value in values.items()}
-    for name, values in json.loads((Path(__file__).parent / "data" / "presets.json").read_text()).items()
-}
+FULL = json.loads((Path(__file__).parent / "data" / "presets.json").read_text())
 
 
 def flat(values, above=""):

@@ -12,12 +12,6 @@ from pydantic_core import ErrorDetails
 
 from perennial.base.config.fields import shown
 
-REMOVED = {
-    "evaluate.bootstrap_resamples": "delete it, because intervals are computed without resamples",
-    "evaluate.seed": "delete it, because intervals are computed without random numbers",
-    "export.parity_examples": "delete it, because export compares the whole test split",
-}
-RENAMED = {"model.imagenet_weights": "model.weights"}  # old: new, in the same section
 # Names of other programs that are neither initials nor a part of the key's own name.
 ALIASES = {
     "arch": "model.name", "architecture": "model.name", "backbone": "model.name", "network": "model.name",
@@ -107,7 +101,7 @@ def lines(config: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
     """
     keys = [(_key(config, error), error) for error in errors]
     unknown = [key for key, error in keys if error["type"] == "extra_forbidden"]
-    meant = {RENAMED.get(str(key)) or key.nearest for key in unknown}
+    meant = {key.nearest for key in unknown}
     reported = [(key, error) for key, error in keys if error["type"] != "missing" or str(key) not in meant]
     by_path = groupby(reported, lambda pair: pair[0])
     return [_line(key, [error for _, error in same]) for key, same in by_path]
@@ -161,10 +155,6 @@ def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
     # An error of a list's element is more precise than the errors of other types that the value does not match.
     first = max(same, key=lambda error: len(error["loc"]))
     if first["type"] == "extra_forbidden":
-        if (removed := REMOVED.get(str(key))) is not None:
-            return f"{key} was removed: {removed} (`perennial config --upgrade` does)"
-        if (new := RENAMED.get(str(key))) is not None:
-            return f"{key} is now {new}; `perennial config --upgrade` renames it"
         known = f"did you mean {key.nearest}?" if key.nearest else f"known: {', '.join(key.siblings)}"
         return f"{key} is not a key; {known}"
     field = by_key(key.section).get(key.parts[-1]) if key.parts else None

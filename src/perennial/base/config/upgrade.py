@@ -13,7 +13,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from perennial.base import files
 from perennial.base.config import Config, check, options, read
-from perennial.base.config.error_messages import REMOVED, RENAMED, by_key, inner_section, missing
+from perennial.base.config.error_messages import by_key, inner_section, missing
 from perennial.base.errors import ConfigError
 
 PRESETS = Path("params")  # folder in the project
@@ -29,7 +29,6 @@ class Change:
     text: str
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    renamed: tuple[str, ...] = ()  # the new names
     set: tuple[str, ...] = ()
 
     def problems(self) -> list[str]:
@@ -80,27 +79,18 @@ def change_file(
 
 
 def upgrade(text: str) -> Change:
-    """Rename keys, add missing ones with their defaults and comments, and turn removed ones into comments.
+    """Add missing keys with their defaults and comments.
 
     Raises:
         ConfigError: the text is not YAML, or its layout allows no such insertion.
     """
-    text, renamed = _with_new_names(text if text.endswith("\n") else f"{text}\n")
+    text = text if text.endswith("\n") else f"{text}\n"
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
-    removed = [key for key in REMOVED if _find(root, tuple(key.split("."))) and _on_a_line(text, root, key)]
     edits = [_insertion(text, root, path) for path in added]
-    edits += [(_start(root, key), _start(root, key), "# ") for key in removed]
     for path in added:
         _section(old, path)[path[-1]] = options.values(path)
-    for key in removed:
-        del _section(old, tuple(key.split(".")))[key.split(".")[-1]]
-    return Change(
-        _edited(text, edits, old),
-        added=tuple(map(".".join, added)),
-        removed=tuple(removed),
-        renamed=renamed,
-    )
+    return Change(_edited(text, edits, old), added=tuple(map(".".join, added)))
 
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:
@@ -133,19 +123,6 @@ def _comments(lines: list[str], end: int) -> list[str]:
     while start and lines[start - 1].lstrip().startswith("#"):
         start -= 1
     return lines[start:end]
-
-
-def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with the new names of keys that have only the old one, and those names."""
-    old, root, edits, done = read(text), _compose(text), [], []
-    for before, after in RENAMED.items():
-        found, path = _find(root, tuple(before.split("."))), tuple(after.split("."))
-        if found and not _find(root, path):
-            edits.append((found[0].start_mark.index, _end(found[0]), path[-1]))
-            section = _section(old, path)
-            section[path[-1]] = section.pop(before.rpartition(".")[2])
-            done.append(after)
-    return _edited(text, edits, old), tuple(done)
 
 
 def presets(folder: Path = PRESETS) -> dict[str, Path]:
@@ -298,17 +275,6 @@ def _edited(text: str, edits: list[tuple[int, int, str]], expected: dict[str, An
             "cannot be changed in place; write each key on a line of its own, indented by section"
         )
     return result
-
-
-def _start(root: MappingNode, key: str) -> int:
-    found = _find(root, tuple(key.split(".")))
-    return int(found[0].start_mark.index) if found else 0
-
-
-def _on_a_line(text: str, root: MappingNode, key: str) -> bool:
-    """Whether a key and its value are alone on a line, which can then become a comment."""
-    start = _start(root, key)
-    return not text[text.rfind("\n", 0, start) + 1 : start].strip()
 
 
 def _leaves(text: str) -> Iterator[tuple[Key, str]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.config import upgrade as params_file
-from perennial.base.config.error_messages import REMOVED, RENAMED
 from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository, repository
@@ -191,19 +190,19 @@ def _params(plan: _Plan, path: str) -> list[Change]:
     plan.notes += [f"{path}: {problem}; correct this before the next run" for problem in more.problems()]
     if more.text == text:
         return []
-    said = [f"removed {key}" for key in (*less.removed, *more.removed)]
-    said += [f"added {key}" for key in more.added] + [f"renamed {key}" for key in more.renamed]
+    said = [f"removed {key}" for key in less.removed]
+    said += [f"added {key}" for key in more.added]
     line_end = "\r\n" if b"\r\n" in content else "\n"
     written = more.text.replace("\n", line_end).encode()
     return [Change(path=path, what="updated", content=written, why=", ".join(said))]
 
 
 def _dropped(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """The keys, or whole sections, that a params.yaml has no longer, but for those with another name now."""
+    """The keys, or whole sections, that a params.yaml has no longer."""
     parts, found = {part for key in new for part in _above(key)}, set[str]()
     for key in old.keys() - new.keys():
         gone = next(each for each in _above(key) if each not in parts)
-        if not {*REMOVED, *RENAMED} & {*_above(key)} and gone not in found:
+        if gone not in found:
             found.add(gone)
             yield gone
 
