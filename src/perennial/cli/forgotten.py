@@ -40,6 +40,8 @@ def document(found: Any, images: Sequence[Path]) -> dict[str, Any]:
         ],
         "kept_removed": sum(counter.total() for counter in found.kept.values()),
         "not_searched": found.failed,
+        "statistics": found.statistics,
+        "shallow": found.shallow,
         "git": [{"path": each.path, "references": list(each.references)} for each in found.committed],
     }
 
@@ -58,6 +60,8 @@ def lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
     elif found.added:
         yield f"commit it: git add {FILE} && git commit"
     yield from _of_git(found.committed)
+    if found.shallow:
+        yield "this clone is shallow: older commits were not searched; `git fetch --unshallow` gets them"
     if others := _other_pipelines():
         yield f"other pipelines have exclusions of their own; run it there, too: {listed(others, SHOWN)}"
 
@@ -65,6 +69,8 @@ def lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
 def _of_places(found: Any) -> Iterator[str]:
     for place, counter in found.kept.items():
         yield f"{place}: removed {_counted(counter, 'kept image')}"
+        if count := found.statistics.get(place):
+            yield f"{place}: {count} statistics have no pixels, so only their digests were compared"
     if not found.kept and not found.failed:
         yield "no place of `serve --keep` was searched, because none is known here; --kept PLACE names one"
     if found.answers:

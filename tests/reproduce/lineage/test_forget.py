@@ -245,6 +245,17 @@ def test_statistics_of_an_earlier_limit_are_found_by_its_history(project):
     assert forget(photo(PLAIN), "--kept", "captured")["kept_removed"] == 1
 
 
+def test_what_cannot_be_searched_is_said(project, tmp_path, monkeypatch):
+    lines = [record(DAYS[0], "0" * 64, features=place.written(np.zeros(256, np.float32)), brightness=1.0)]
+    git("commit", "-q", "--allow-empty", "-m", "More")
+    git("clone", "-q", "--depth", "1", Path.cwd().as_uri(), str(tmp_path / "shallow"))
+    monkeypatch.chdir(tmp_path / "shallow")
+    place.put_records(open_store("captured"), DAYS[0], "020000-n1", lines)
+    said = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked", "--kept", "captured"]).output
+    assert "captured: 1 statistics have no pixels, so only their digests were compared" in said
+    assert "this clone is shallow: older commits were not searched" in said
+
+
 def test_a_digest_leads_to_the_image_and_so_to_its_other_forms(store):
     digests = keep(store, kept_form(PLAIN), kept_form(PLAIN, SIDE), kept_form(saved(PHOTO, "JPEG", quality=60)))
     assert forget(digests[1], "--kept", store.url)["kept_removed"] == 3

@@ -198,6 +198,11 @@ def usage(store: Store, day: str) -> Usage:
     return Usage(size, images)
 
 
+def statistics(store: Store) -> int:
+    """Count the images of which only statistics were kept."""
+    return sum(int(found["statistics"] or 0) for _, found in _ours(store))
+
+
 def read(store: Store) -> Iterator[KeptImage]:
     """Yield all records, the oldest objects first; a warning counts damaged ones."""
     damaged = Damaged()

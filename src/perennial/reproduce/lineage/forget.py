@@ -34,10 +34,12 @@ class Forgotten:
     added: list[str] = field(default_factory=list)  # digests that were not excluded before
     unreadable: set[int] = field(default_factory=set)  # images without pixels that can be decoded here
     kept: dict[str, Counter[Found]] = field(default_factory=dict)  # removed from each place
+    statistics: dict[str, int] = field(default_factory=dict)  # of each place, known by digests alone
     answers: Counter[Found] = field(default_factory=Counter)  # removed from the work folder
     labels: Counter[Found] = field(default_factory=Counter)  # removed from the project's labels
     records: Counter[tuple[Split, Found]] | None = None  # of this checkout; None: it has none
     committed: list[Committed] = field(default_factory=list)
+    shallow: bool = False  # the clone lacks older commits
     images: set[int] = field(default_factory=set)  # the numbers of those that were found somewhere
     failed: dict[str, str] = field(default_factory=dict)  # places that were not searched, with the reason
 
@@ -72,6 +74,7 @@ def forget(
         _search(config, repository, images, places, wanted, found)
     found.excluded, more = exclude(repository, list(wanted.digests), because)
     found.added = sorted([*first, *more])
+    found.shallow = repository.ask("rev-parse", "--is-shallow-repository") == "true"
     there = found.seen()
     found.images = {number for number in range(len(images)) if wanted.of(number) in there}
     return found
@@ -112,6 +115,7 @@ def _search(
         try:
             store = open_store(url)
             found.kept[shown] = found.kept.get(shown, Counter()) + place.forget(store, wanted)
+            found.statistics[shown] = place.statistics(store)
             store.stop()
         except (PerennialError, OSError) as error:
             found.failed[shown] = str(error)
