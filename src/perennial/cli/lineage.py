@@ -83,7 +83,7 @@ def _forget(
         )
     if opened.unreachable:
         found.failed[opened.remote] = opened.unreachable
-    text = importlib.import_module("perennial.cli.forgotten")
+    text = importlib.import_module("perennial.cli.forget_text")
     output(text.document(found, images), list(text.lines(found, images)), as_json=as_json)
     if found.failed:
         raise PerennialError(

@@ -27,7 +27,7 @@ from perennial.model.export.reference import FEATURES, Reference
 from perennial.model.export_layout import REFERENCE
 from perennial.operations.capture import keeper, place
 from perennial.operations.capture.keeper import CaptureLimits
-from perennial.operations.capture.wanted import Wanted
+from perennial.operations.capture.same_image import Wanted
 from perennial.operations.serving.server import Traffic
 
 ALL = CaptureLimits(share=1, per_day=1000, bytes=1 << 30, days=30)

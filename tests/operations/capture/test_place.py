@@ -15,7 +15,7 @@ from perennial.base.storage import open_store
 from perennial.base.storage.local import LocalStore
 from perennial.operations.capture import place
 from perennial.operations.capture.place import KeptImage
-from perennial.operations.capture.wanted import Wanted
+from perennial.operations.capture.same_image import Wanted
 
 DAY = "2026-11-27"
 IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")

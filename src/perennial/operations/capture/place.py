@@ -33,7 +33,7 @@ from perennial.base.project.ignored import keep_out_of_git
 from perennial.base.storage import Entry, Missing, Store, is_bucket, open_store, together
 from perennial.data.images import jpeg
 from perennial.model.export import reference
-from perennial.operations.capture.wanted import Found, Wanted
+from perennial.operations.capture.same_image import Found, Wanted
 
 KEY = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)/"

@@ -16,8 +16,8 @@ from perennial.base.project.git import Repository
 from perennial.base.storage import is_bucket, open_store
 from perennial.data.datasets.readers import labelled
 from perennial.operations.capture import place
-from perennial.operations.capture.wanted import Found, Wanted
-from perennial.operations.label import forgotten
+from perennial.operations.capture.same_image import Found, Wanted
+from perennial.operations.label import removal
 from perennial.reproduce.lineage import committed, records
 from perennial.reproduce.lineage.committed import Committed
 
@@ -119,8 +119,8 @@ def _search(
             store.stop()
         except (PerennialError, OSError) as error:
             found.failed[shown] = str(error)
-    found.answers += forgotten.forget(config.paths.work / LABEL, wanted)
-    found.labels += forgotten.forget(labelled.FOLDER, wanted)
+    found.answers += removal.forget(config.paths.work / LABEL, wanted)
+    found.labels += removal.forget(labelled.FOLDER, wanted)
     found.records = records.find(config.paths, wanted)
     found.committed = committed.find(repository, wanted, [each for each in images if isinstance(each, Path)])
 

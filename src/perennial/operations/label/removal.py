@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perennial.base import files
 from perennial.data.datasets.readers import labelled
-from perennial.operations.capture.wanted import Found, Wanted
+from perennial.operations.capture.same_image import Found, Wanted
 from perennial.operations.label.answers import QUEUE
 
 
