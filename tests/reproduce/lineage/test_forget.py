@@ -440,6 +440,20 @@ def test_records_are_left_out_by_the_digest_that_seen_prints_of_a_reduced_one(pr
     assert run() == before - 1
 
 
+@pytest.mark.parametrize("named", ["another encoding", "the digest of the record"])
+def test_records_of_another_limit_leave_it_out_too(project, named):
+    run = trained(project, **{"dataset.max_side": SIDE})
+    Path("own/cat/large.jpeg").write_bytes(PLAIN)
+    before = run()
+    reduced = accept.limited(accept.accepted(PLAIN, ""), SIDE)
+    is_digest = named == "the digest of the record"
+    forget(
+        hashlib.sha256(reduced.encoded).hexdigest() if is_digest else photo(saved(PHOTO, "JPEG", quality=60))
+    )
+    change_params(Path("params.yaml"), {"dataset.max_side": SIDE + 16})
+    assert run() == before - 1
+
+
 def test_a_model_to_come_is_not_trained_on_a_labelled_image_even_if_it_is_merged_later(project):
     run = trained(project)
     merged(project, kept_form(PLAIN, SIDE), kept_form(OTHERS[0]))

@@ -121,7 +121,7 @@ def _search(
             found.failed[shown] = str(error)
     found.answers += removal.forget(config.paths.work / LABEL, wanted)
     found.labels += removal.forget(labelled.FOLDER, wanted)
-    found.records = records.find(config.paths, wanted)
+    found.records = records.find(config, wanted)
     found.committed = committed.find(repository, wanted, [each for each in images if isinstance(each, Path)])
 
 

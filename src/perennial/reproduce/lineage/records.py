@@ -1,13 +1,19 @@
 """Find the records of this checkout that were made of wanted images."""
 
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
+from perennial.base import files
 from perennial.base.choices import SPLITS, Split
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config import Config
 from perennial.base.errors import DataError
+from perennial.data import datasets
+from perennial.data.archives import unpack
 from perennial.data.images import statistics
 from perennial.data.records.random_access import Records
 from perennial.data.validation import image_index
@@ -17,15 +23,15 @@ from perennial.operations.capture.same_image import TURNED, Found, Wanted
 BITS = 16  # of 64 in which the hashes of two encodings of an image may differ; its pixels decide
 
 
-def find(paths: PathsConfig, wanted: Wanted) -> Counter[tuple[Split, Found]] | None:
-    """Count the records of each split; their digests are known to `wanted` from then on.
+def find(config: Config, wanted: Wanted) -> Counter[tuple[Split, Found]] | None:
+    """Count the records of each split; they and their source files are known to `wanted` from then on.
 
     An image that is known only by its digest is also looked for as its record shows it. None: this checkout has
     no validated records.
     """
     try:
-        index = image_index.read(paths.index / image_index.FILE)
-        records = Records(paths.records, paths.index)
+        index = image_index.read(config.paths.index / image_index.FILE)
+        records = Records(config.paths.records, config.paths.index)
     except DataError:
         return None
     found = Counter[tuple[Split, Found]]()
@@ -33,7 +39,7 @@ def find(paths: PathsConfig, wanted: Wanted) -> Counter[tuple[Split, Found]] | N
     for number in (number for number, digest in enumerate(digests) if wanted.lacks_pixels(digest)):
         if (content := _content(records, number)) is not None:
             wanted.add(wanted.digests[digests[number]], content)
-    near = set(_near(index, wanted))
+    near, names = set(_near(index, wanted)), dict[str, int]()
     for number, digest in enumerate(digests):
         each = None
         if digest in wanted.digests:
@@ -42,7 +48,31 @@ def find(paths: PathsConfig, wanted: Wanted) -> Counter[tuple[Split, Found]] | N
             each = wanted.find(content)
         if each is not None:
             found[SPLITS[index["split"][number]], each] += 1
+            if name := _name(records, number):
+                names[name] = each.image
+    if names:
+        _add_files(config, wanted, names)
     return found
+
+
+def _add_files(config: Config, wanted: Wanted, names: Mapping[str, int]) -> None:
+    """Add the source files of records, whose digests stay the same if other parameters reduce them."""
+    files.make_folder(config.paths.work)
+    with tempfile.TemporaryDirectory(dir=config.paths.work) as folder, suppress(DataError):
+        unpack(config.paths.raw, Path(folder))
+        for examples in datasets.of(config.dataset).read(Path(folder)).splits.values():
+            if examples.originals is None:
+                continue
+            there = [index for index, name in enumerate(examples.names) if name in names]
+            for index, content in zip(there, examples.originals(there), strict=True):
+                wanted.add(names[examples.names[index]], content)
+
+
+def _name(records: Records, number: int) -> str | None:
+    fields = None
+    with suppress(DataError):
+        fields = records.record(number).fields
+    return fields.filename if fields else None
 
 
 def _content(records: Records, number: int) -> bytes | None:
