@@ -184,10 +184,11 @@ def test_weights_that_are_not_finite_are_refused(model, tmp_path: Path) -> None:
 
 def test_the_state_of_any_optimizer_is_left_out(model, tmp_path: Path, caplog) -> None:
     caplog.set_level(logging.INFO)
-    slots = ("Adam", "Adam_1", "RMSProp_2", "Adadelta_1", "Ftrl", f"{AVERAGE}/biased", f"{AVERAGE}/local_step")
+    slots = ("Adam", "Adam_1", "RMSProp_2", "Adadelta_1", "ema", f"{AVERAGE}/biased", f"{AVERAGE}/local_step")
     state = {f"{NORM}/beta/{slot}": np.zeros(64, np.float32) for slot in slots}
     begun(model, write(tmp_path / "model.ckpt", model, **state, beta1_power=np.float32(0.9)))
     assert "the checkpoint also has" not in caplog.text
+    assert "beside its weights: Adadelta_1, Adam, Adam_1, ExponentialMovingAverage/biased" in caplog.text
 
 
 def test_a_checkpoint_of_tensorflow_2_is_refused_by_its_name(model, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def _chance(scores: Mapping[str, Any]) -> Iterator[Advice]:
             "chance",
             f"the test accuracy of {accuracy:.1%} (95 %: {low:.1%} to {high:.1%}) is {how} the {share:.1%} of "
             f"always predicting {largest}, the largest class",
-            "check the labels, the learning rate and the number of epochs, or add images",
+            "check the labels, the preprocessing, the learning rate and the number of epochs, or add images",
         )
 
 

@@ -181,7 +181,8 @@ def read(prefix: Path) -> Checkpoint:
         names = {*reader.get_variable_to_shape_map()} - {*OTHERS}
         averaged = {name.removesuffix(AVERAGE) for name in names if name.endswith(AVERAGE)}
         # The slots of a variable, such as /Momentum, have its name before their own.
-        network = {name.removesuffix(AVERAGE) for name in names if not names.intersection(_before(name))}
+        owners = {name: next(filter(names.__contains__, _before(name)), None) for name in names}
+        network = {name.removesuffix(AVERAGE) for name, owner in owners.items() if owner is None}
         found = Checkpoint(
             weights={name: reader.get_tensor(name) for name in sorted(network & names)},
             averages={name: reader.get_tensor(name + AVERAGE) for name in sorted(network & averaged)},
@@ -194,6 +195,9 @@ def read(prefix: Path) -> Checkpoint:
             f"{OPTION}: a checkpoint of TensorFlow 2 (tf.train.Checkpoint), expected one of TensorFlow 1 "
             "(tf.train.Saver)"
         )
+    slots = {name.removeprefix(f"{owner}/") for name, owner in owners.items() if owner} - {AVERAGE.strip("/")}
+    if slots:
+        log.info("left out what the checkpoint has beside its weights: %s", listed(sorted(slots), SHOWN))
     return found
 
 
