@@ -110,12 +110,10 @@ def _start(  # noqa: PLR0913 - each option is one
 
 def _below(table: str | None, folder: Path) -> str | None:
     """The name below the folder of a table that may be named from here, as a shell completes it."""
-    if table is None or (folder / table).exists():
-        return table
-    try:
-        return Path(table).resolve().relative_to(folder.resolve()).as_posix()
-    except ValueError:
-        return table
+    for path in () if table is None else (folder / table, Path(table)):
+        if path.exists() and path.resolve().is_relative_to(folder.resolve()):
+            return path.resolve().relative_to(folder.resolve()).as_posix()
+    return table
 
 
 def _in_terminal() -> bool:

@@ -1,6 +1,7 @@
 """The readings that `perennial start` proposes for tables, and what it asks for instead of choosing."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ ASKED = {
         ["--file-column id --label-column label", "--file-column url --label-column label"],
     ),
     "a part of the rows": (("image,label", "{n}x.png,{k}"), ["no column names most of the images"]),
-    "codes of splits": (("image,label,phase", "{n}.png,{k},{i}"), ["'phase' is not a split", "split: {phase:"]),
+    "codes of splits": (("image,label,phase", "{n}.png,{k},{i}"), ["'phase' is not a split", '"0": "?"']),
     "valid may be said of the row": (("image,label,valid", "{n}.png,{k},{i}"), ["'valid' is not a split"]),
     "lists": (("image;labels", "{n}.png;['c', 'd']"), ["several labels"]),
 }  # fmt: skip
@@ -127,8 +128,49 @@ def test_what_is_not_clear_is_refused_with_the_options(start, case) -> None:
     done = start()
     assert done.exit_code == 3
     assert [each for each in messages if each not in done.output] == []
-    assert "nothing was written" in done.output
+    assert "nothing was written" in done.output.lower()
     assert PARAMS.read_bytes() == before
+
+
+@pytest.mark.parametrize("values", ["apprentissage test", "Trainingsdaten Testdaten", "holdout dev"])
+def test_a_column_that_may_say_splits_in_other_words_is_not_passed_over(start, values) -> None:
+    first, second = values.split()
+    make("file,label", "{n}.png,{k}")
+    rows = [f"{n}.png,{kind(n)},{first if n % 4 < 2 else second}" for n in NUMBERS]
+    (OWN / "l.csv").write_text("\n".join(["file,label,jeu", *rows]))
+    refused = start()
+    assert (refused.exit_code, "rows whose value in 'jeu' is not a split" in refused.output) == (3, True)
+    stated = {"jeu": {first: "train", second: "test"}}
+    table = {"path": "l.csv", "file": "file", "label": "label", "split": stated}
+    assert "splits: train 9, test 9" in start("--set", f"dataset.table={json.dumps(table)}").stdout
+    table["split"] = {"jeu": {first: "train", second: "?"}}
+    wrong = start("--set", f"dataset.table={json.dumps(table)}")
+    assert "split: must give train, validation or test for each value, got '?'" in wrong.output
+    assert start("--split-column", "").exit_code == 0
+
+
+def test_a_class_may_be_called_train(start) -> None:
+    make("file,label", "{n}.png,{k}")
+    (OWN / "l.csv").write_text((OWN / "l.csv").read_text().replace(",c", ",train"))
+    assert "classes: d 9, train 9" in start().stdout
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_the_option_of_a_refusal_works_when_it_is_pasted(start, folders) -> None:
+    text = "\n".join(["the file,set", *(f"{n}.png,{['train', 'test'][n % 5 == 0]}" for n in NUMBERS)])
+    name = "an owner's table.csv"
+    if folders:
+        for number in NUMBERS:
+            files.write_bytes(OWN / kind(number) / f"{number}.png", raw.encoded(raw.picture(number)))
+        files.write_bytes(OWN / name, text.encode())
+    else:
+        make("file,label", "{n}.png,{k}", name=name)
+        (OWN / name).write_text((OWN / name).read_text().replace(",c", ",none"))
+    refused = start()
+    (line,) = (each for each in refused.output.splitlines() if each.startswith("  --set"))
+    pasted = start(*shlex.split(line))
+    assert (refused.exit_code, pasted.exit_code) == (3, 0)
+    assert ("splits: train 15, test 3" if folders else "classes: d 9, none 9") in pasted.stdout
 
 
 def test_two_columns_of_labels_are_a_question_that_an_option_answers(start) -> None:
@@ -139,7 +181,8 @@ def test_two_columns_of_labels_are_a_question_that_an_option_answers(start) -> N
     refused = start()
     assert refused.exit_code == 3
     assert "2 readings of the tables; choose one by its options" in refused.output
-    assert start("--table", "own/l.csv", "--label-column", "target").exit_code == 0
+    for place in ("own/l.csv", "./l.csv", str(Path("own/l.csv").resolve())):
+        assert start("--table", place, "--label-column", "target").exit_code == 0
     table = config.load(PARAMS).dataset.table
     assert table is not None
     assert table.label == "target"

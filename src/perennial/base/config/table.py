@@ -19,6 +19,15 @@ def _texts(value: Any) -> Any:
     return value
 
 
+def _splits(value: Any) -> Any:
+    """Check what the values of a column of splits mean."""
+    for words in value.values() if isinstance(value, dict) else ():
+        for meant in words.values() if isinstance(words, dict) else ():
+            if meant not in SPLITS:
+                raise ValueError(f"must give train, validation or test for each value, got {meant!r}")
+    return _texts(value)
+
+
 Name = Annotated[str, Field(min_length=1)]
 Column = str | Count  # its name, or its number from 1 in a table without a header
 Words = Annotated[dict[str, Split], Field(min_length=1)]  # the split that each value means
@@ -33,7 +42,7 @@ class TableConfig(Section):
     file: Column | None = None
     label: Column | list[str] | None = None  # null: the class folders; a list: columns of 0 and 1
     split: Annotated[
-        Column | Annotated[dict[str, Words], Field(min_length=1, max_length=1)] | None, BeforeValidator(_texts)
+        Column | Annotated[dict[str, Words], Field(min_length=1, max_length=1)] | None, BeforeValidator(_splits)
     ] = None  # null: that of the folders, or perennial splits
     classes: Name | None = None  # a list of classes that names numbers
     unlabelled: Annotated[list[str] | None, BeforeValidator(_texts)] = (

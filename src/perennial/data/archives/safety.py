@@ -132,7 +132,10 @@ def _unportable(name: str, parts: Sequence[str]) -> str | None:
 
 def leftover(name: str) -> bool:
     """Whether desktops or tools leave a path behind, such as `.DS_Store`, `__MACOSX/` or `.git/`."""
-    return any(part in LEFTOVERS or part.startswith(("._", ".nfs", ".Trash")) for part in name.split("/"))
+    return any(
+        part in LEFTOVERS or part.startswith(("._", ".nfs", ".Trash", ".~lock.", "~$"))
+        for part in name.split("/")
+    )
 
 
 def hidden(name: str) -> bool:

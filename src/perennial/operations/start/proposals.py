@@ -19,14 +19,13 @@ from perennial.base.config.data import DatasetConfig
 from perennial.base.config.table import TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.archives import Member
-from perennial.data.datasets.own import class_lists, label_table, layout, table_rows, understood
+from perennial.data.datasets.own import class_lists, label_table, layout, table_columns, table_rows, understood
 from perennial.data.datasets.own.folders import Layout
 from perennial.data.datasets.own.layout import Contents
 from perennial.data.datasets.own.names import table_split
 from perennial.data.datasets.own.side_tables import SideTable, SideTables
 from perennial.data.datasets.own.table_rows import Read
 
-LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
 SHOWN = 4
 
 
@@ -58,7 +57,7 @@ class Reading(NamedTuple):
         block = self.table.block
         label = block["label"] if isinstance(block["label"], list) else [block["label"]]
         if any(isinstance(block[key], dict) for key in ("path", "split")) or label == [None]:
-            return f"--set {shlex.quote(f'dataset.table={block}')}"
+            return table_columns.option(block)
         values = [("--table", block["path"]), ("--file-column", block["file"])]
         values += [("--label-column", each) for each in label]
         values += [("--split-column", "" if block["split"] is None else block["split"])]
@@ -121,7 +120,7 @@ def _has_other_labels(beside: SideTables, found: Layout) -> bool:
     """Whether a table that is not used has a column of labels by its name, with other classes."""
     unused = [table for table in beside.tables if table.name in found.unused and table.header]
     return any(
-        LABEL.search(str(name)) is not None and set(table.values(column)) != set(found.classes)
+        table_columns.LABEL.search(str(name)) is not None and set(table.values(column)) != set(found.classes)
         for table in unused
         for column, name in enumerate(table.columns)
     )
@@ -166,12 +165,10 @@ def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> Da
     for each in readings[:SHOWN]:
         lines = each.error.split("\n")[:2] if each.found is None else understood.lines(each.found)[1:6]
         shown.append("\n    ".join([f"  {each.options()}", *map(str.strip, lines)]))
+    fits = any(each.found is not None for each in readings)
+    advice = "choose one by its options" if fits else "none fits all images and rows"
     more = f"\n  and {len(readings) - SHOWN} more" if len(readings) > SHOWN else ""
-    return DataError(
-        f"{where}: {len(readings)} readings of the tables; choose one by its options:\n"
-        + "\n".join(shown)
-        + more
-    )
+    return DataError(f"{where}: {len(readings)} readings of the tables; {advice}:\n" + "\n".join(shown) + more)
 
 
 def _readings(
@@ -246,7 +243,12 @@ def _split_columns(table: SideTable, named: Named) -> list[tuple[Any, int | None
     """The values of dataset.table.split that differ, each with its column."""
     if named.split == "":
         return [(None, None)]
-    found = table.splits() if named.split is None else [_number(table, "--split-column", named.split)]
+    labels = {table.columns.index(each) for each in named.label if each in table.columns}
+    found = (
+        sorted({*table.splits()} - labels)
+        if named.split is None
+        else [_number(table, "--split-column", named.split)]
+    )
     different: dict[tuple[Split | None, ...], int] = {}
     for column in found:
         different.setdefault(tuple(table.split_values(column)), column)
@@ -265,7 +267,7 @@ def _label_columns(table: SideTable, used: set[int | None], named: Named) -> lis
         return ["label"]
     bits = [column for column in left if all(map(table_rows.is_bit, table.values(column)))]
     found = [column for column in left if len(left) == 1 or _holds_labels(table.values(column))]
-    if known := [column for column in found if LABEL.search(str(table.columns[column]))]:
+    if known := [column for column in found if table_columns.LABEL.search(str(table.columns[column]))]:
         return [table.columns[column] for column in _partitions(table, known)]
     ones = {sum(float(table.values(column)[row]) for column in bits) for row in range(len(table.body))}
     hot: list[Any] = []

@@ -98,7 +98,8 @@ def look(path: Path, scratch: Path, named: Named = NOTHING) -> Survey:
             return replace(survey, block=block, chosen=chosen)
     except DataError as error:
         if any(map(table_rows.is_table, names)):
-            raise DataError(f"{error}; nothing was written") from error
+            end = "\nNothing was written." if "\n" in str(error) else "; nothing was written"
+            raise DataError(f"{error}{end}") from error
         folder = path if path.is_dir() else "FOLDER"
         raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
 

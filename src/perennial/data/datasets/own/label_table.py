@@ -4,6 +4,7 @@ A cell that says that there is no label leaves its image out, with a count. What
 is refused with its rows.
 """
 
+import json
 import logging
 import re
 from collections import Counter, defaultdict
@@ -23,7 +24,7 @@ from perennial.data.datasets.own.table_rows import Read
 log = logging.getLogger(__name__)
 SHOWN = 3
 UNLABELLED = ("nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-")
-STRONG, WEAK = r"[|;]", r"[|;,/+&]|\s+and\s+|\s"  # what separates several labels, surely and perhaps
+STRONG, WEAK = r"[|;,]", r"[|;,/+&]|\s+and\s+|\s"  # what separates several labels, surely and perhaps
 REMEDY = "Correct the table, or move it away."
 Wrong = dict[str, list[str]]  # rows by what is wrong with them
 
@@ -108,10 +109,11 @@ def _table(
 def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], images: int, where: object) -> None:
     """Check that no word that may be a class, such as none, leaves out most images, unless it is stated."""
     for cell, names in unlabelled.items():
-        if cell and table.unlabelled is None and 2 * len(names) > images:
+        if cell and table.unlabelled is None and 2 * len(names) >= images:
             raise DataError(
-                f"{where}: {len(names)} of {images} images are {cell!r}, a class or the word for none; "
-                f'say which in dataset.table: "unlabelled": [] keeps it, ["{cell}"] leaves it out'
+                f"{where}: {len(names)} of {images} images are {cell!r}, a class or the word for none; if "
+                f"a class, {table_columns.add(table.block | {'unlabelled': []})}\n"
+                f"If not, write {json.dumps([cell])} in place of []."
             )
 
 
@@ -167,7 +169,7 @@ def _is_wrong(
             f"one of {', '.join(table.words)}" if table.words else f"a split, such as {table_columns.words()}"
         )
         column = table.columns[table.split]
-        stated = f"say what it means in dataset.table, as in split: {{{column}: {{VALUE: test}}}}"
+        stated = f'in dataset.table, set "split": {table.asked_split} with a split for each ?, or null'
         wrong[f"rows whose value in {column!r} is not {meant}; {stated}"].append(
             f"{place}: {row[table.split]!r}"
         )
@@ -216,6 +218,7 @@ def several_labels(labels: Mapping[str, int]) -> list[str]:
         weak = _parts(label, WEAK)
         structured = re.fullmatch(r"\[.*\]|\{.*\[.*\}", label, re.DOTALL) is not None
         strong = len(parts[label]) > 1 and all(known[part] > 1 for part in parts[label])
+        strong |= re.search(r"[|;]", label) is not None and any(part in labels for part in parts[label])
         if structured or strong or (len(weak) > 1 and all(part in labels for part in weak)):
             found.append(label)
     return found

@@ -21,7 +21,7 @@ from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
-from perennial.data.datasets.own import folders, foreign, label_table, side_tables
+from perennial.data.datasets.own import folders, foreign, label_table, side_tables, table_columns
 from perennial.data.datasets.own.class_lists import class_name, in_order, is_class_list, names_of
 from perennial.data.datasets.own.documents import hints, is_document
 from perennial.data.datasets.own.folders import Item, Layout, Tree
@@ -58,10 +58,10 @@ def find(
             raise _refused(error, beside, there.whole, read, where) from error
         found = _of_table(plain[0], there, read, where)
         if (lists := there.class_lists(beside)) and all(map(str.isdecimal, found.classes)):
-            named = side_tables.block(plain[0].block | {"classes": lists[0].name})
+            named = table_columns.add(plain[0].block | {"classes": lists[0].name})
             raise DataError(
-                f"{where}: the labels are numbers, and {lists[0].name!r} names classes; to use it, set in "
-                f"params.yaml:\n  {named}\nElse move it away."
+                f"{where}: the labels are numbers, and {lists[0].name!r} names classes; to use it, "
+                f"{named}\nElse move it away."
             ) from error
     beside.require_agreement(found, {member: name for name, member in there.tree.items()}, where)
     unused = tuple(name for name in beside.names() if found.table is None or name in found.left_out)
@@ -147,7 +147,7 @@ def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where
         return DataError(f"{where}: no class folders, and {asked}")
     if other := foreign.described(tree, read):
         return DataError(f"{where}: {other}")
-    return DataError("; ".join((str(error), *beside.problems, *hints(set(files).difference(texts)))))
+    return DataError("; ".join((*beside.problems, str(error), *hints(set(files).difference(texts)))))
 
 
 def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:

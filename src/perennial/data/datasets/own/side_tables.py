@@ -5,7 +5,6 @@ must be used or moved away. Predictions, which have a column of probabilities, m
 a table with the columns `file` and `label` needs no naming, and any other is asked for.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,13 +60,18 @@ class SideTable:
         return [row[column].strip() if column < len(row) else "" for _, row in self.body]
 
     def splits(self) -> list[int]:
-        """The columns that look like splits."""
-        names = [name if isinstance(name, str) else "" for name in self.columns]
-        return [
+        """The columns that look like splits, also in part where another column is left for the labels."""
+        left = [column for column in range(len(self.columns)) if column not in self.files]
+        named = {column: str(self.columns[column]) for column in left if self.columns[column] != "label"}
+        found = {
             column
-            for column, name in enumerate(names)
-            if column not in self.files and table_columns.looks_like_split(name, self.values(column))
-        ]
+            for column, name in named.items()
+            if table_columns.looks_like_split(name, self.values(column))
+        }
+        perhaps = {
+            column for column, name in named.items() if table_columns.may_be_split(name, self.values(column))
+        }
+        return sorted(found | perhaps if set(left) - found - perhaps else found)
 
     def split_option(self, column: int) -> Any:
         """The value of dataset.table.split for a column."""
@@ -112,8 +116,8 @@ class SideTables:
             return ""
         found = "; ".join(f"{each.name!r} has {listed(map(repr, each.columns), 20)}" for each in self.tables)
         return (
-            f"dataset.table names no table: {found}; `perennial start FOLDER` proposes one, or set in "
-            f"params.yaml:\n  {block(asked_table(self.tables[0]))}"
+            f"dataset.table names no table: {found}; `perennial start FOLDER` proposes one; to use it, "
+            f"{table_columns.add(asked_table(self.tables[0]))}"
         )
 
     def require_agreement(self, found: Layout, names: Mapping[Member, str], where: Path) -> None:
@@ -191,8 +195,8 @@ def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -
             elif table.is_plain and table.columns[other] == "label":
                 plain = table_columns.plain(table.path, table.rows).block
                 raise DataError(
-                    f"{where}: the class folders and {table.name!r} give different labels; to use the table, "
-                    f"set in params.yaml:\n  {block(plain)}\nElse move it away."
+                    f"{where}: the class folders and {table.name!r} give different labels; to use it, "
+                    f"{table_columns.add(plain)}\nElse move it away."
                 )
     if contradictions and not _has_probabilities(table):
         raise contradictions[0]
@@ -266,8 +270,8 @@ def _require_splits(table: SideTable, found: Layout, names: Mapping[Member, str]
             proposed["path"] = {"train": "...", str(by_name): table.path}
         what = "is named like a split" if column is None else f"has splits in {table.columns[column]!r}"
         raise DataError(
-            f"{where}: {table.name!r} {what}, which nothing uses; to use it, set in params.yaml:\n"
-            f"  {block(proposed)}\nElse move it away."
+            f"{where}: {table.name!r} {what}, which nothing uses; to use it, "
+            f"{table_columns.add(proposed)}\nElse move it away."
         )
 
 
@@ -283,8 +287,3 @@ def asked_table(table: SideTable) -> dict[str, Any]:
         "label": "label" if "label" in table.columns else label,
         "split": table.split_option(splits[0]) if len(splits) == 1 else None,
     }
-
-
-def block(table: Mapping[str, Any]) -> str:
-    """The line of params.yaml that states a table."""
-    return f"dataset.table: {json.dumps(table, ensure_ascii=False)}"

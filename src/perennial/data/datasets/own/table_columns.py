@@ -1,8 +1,12 @@
 """The columns of a table as dataset.table names them: which are files, labels and splits."""
 
+import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.config.table import Column, TableConfig
@@ -12,6 +16,8 @@ from perennial.data.datasets.own.table_rows import Rows
 SHOWN, MOST_SPLITS = 20, 5
 SPLITS = {"split", "subset", "partition", "phase", "usage", "mluse", "datasplit", "traintest", "trainvaltest"}
 FLAG = re.compile(rf"(?:is|in)?({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image|data)?")
+LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
+SPEAKS = re.compile(r"train|test|valid|(?:val|dev|eval)$", re.IGNORECASE)  # a value that may be a split
 YES, NO = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
 
 
@@ -33,6 +39,13 @@ class Table:
         """The columns that are not used."""
         used = {self.file, self.split, *self.label}
         return [number for number in range(len(self.columns)) if number not in used]
+
+    @cached_property
+    def asked_split(self) -> str:
+        """The value of dataset.table.split to complete: what the values of its column mean."""
+        values = sorted({row[self.split or 0].strip() for _, row in self.rows})[:SHOWN]
+        meant = {value: self.words.get(value.casefold()) or split_named(value) or "?" for value in values}
+        return json.dumps({self.columns[self.split or 0]: meant}, ensure_ascii=False)
 
     def described(self) -> str:
         """Say in a line what is read."""
@@ -112,6 +125,12 @@ def looks_like_split(name: str, values: Sequence[str]) -> bool:
     return few and (_key(name) in SPLITS or (FLAG.fullmatch(_key(name)) is not None and _is_flag(values)))
 
 
+def may_be_split(name: str, values: Sequence[str]) -> bool:
+    """Whether some of a few values begin like words for splits, in a column that is not named like labels."""
+    few = 1 < len(set(values)) <= MOST_SPLITS
+    return few and LABEL.search(name) is None and any(map(SPEAKS.match, values))
+
+
 def flag(name: str, values: Sequence[str]) -> dict[str, Split]:
     """The split that each value of a column of yes and no means, by its name; nothing for other columns."""
     meant = FLAG.fullmatch(_key(name))
@@ -128,6 +147,16 @@ def _is_flag(values: Sequence[str]) -> bool:
 
 def _key(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.casefold())
+
+
+def option(table: Mapping[str, Any]) -> str:
+    """The option that states a value of dataset.table."""
+    return f"--set {shlex.quote(f'dataset.table={json.dumps(table, ensure_ascii=False)}')}"
+
+
+def add(table: Mapping[str, Any]) -> str:
+    """Say where the option is added."""
+    return f"add to `perennial start FOLDER` or `perennial config`:\n  {option(table)}"
 
 
 def words() -> str:
