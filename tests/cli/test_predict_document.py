@@ -77,14 +77,6 @@ def test_the_example_with_tensorflow_alone_reads_every_name_of_a_class(place: Pa
     assert found["labels"] == names
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP"])
-def test_encodings_that_classify_bytes_is_said_to_take_are_taken(world: World, kind: str) -> None:
-    assert kind in re.split(r"\W+", section("TensorFlow alone").partition("`classify_bytes` takes")[2])
-    image = saved_as(PIL.Image.fromarray(picture(1, 24)), kind)
-    answer = tf.saved_model.load(str(world.folder)).signatures["classify_bytes"](image=tf.constant([image]))
-    assert np.isfinite(answer["probabilities"]).all()
-
-
 def test_the_examples_with_tensorflow_alone_run(
     place: Path, classifier: Classifier, capsys: pytest.CaptureFixture[str]
 ) -> None:

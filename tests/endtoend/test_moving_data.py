@@ -138,11 +138,12 @@ def _clone_is_clean(checkout: Checkout, folder: Path) -> None:
 def test_a_source_that_changes_while_it_is_read_is_pinned_again_by_the_next_try(nights: Nights) -> None:
     """Runs after the nights, or before them: it needs objects of its own only."""
 
-    def put(seed: int) -> None:
+    def put(seed: int, kind: str = "cat") -> None:
         content = raw.encoded(raw.picture(seed))
-        nights.client.put_object(Bucket="bucket", Key="photos/cat/late.png", Body=content)
+        nights.client.put_object(Bucket="bucket", Key=f"photos/{kind}/late.png", Body=content)
 
     put(5000)
+    put(5001, "dog")
     s3.before_objects(nights.proxy, lambda: put(6000))
     failed = nights.run("download")
     assert failed[:2] == ["failed:", "1"]
