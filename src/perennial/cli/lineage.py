@@ -34,7 +34,7 @@ def _seen(
     checked = config.load(params)
     module = importlib.import_module("perennial.reproduce.lineage.seen")
     trainings = importlib.import_module("perennial.reproduce.lineage.trainings")
-    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
+    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked, whole=True)
     digest = _digest(image)
     query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
@@ -77,7 +77,8 @@ def _forget(
     named = [_digest(each) or each for each in images]
     places = _places(checked, kept or [])
     with process.interruptible():
-        opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
+        access = importlib.import_module("perennial.release.registry.access")
+        opened = access.open_registry(checked, whole=True)
         found = importlib.import_module("perennial.reproduce.lineage.forget").forget(
             checked, opened.repository, named, places, because.strip()
         )

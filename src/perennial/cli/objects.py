@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -110,7 +109,7 @@ def _add_verified(name: str, url: str, *, default: bool) -> bool:
 def _audit(
     params: ParamsOption = PARAMS,
     *,
-    rev: Annotated[str, typer.Option(metavar="REV", help="Commit, branch or tag to audit.")] = "HEAD",
+    rev: Annotated[str, typer.Option(metavar="REV", help="Version, branch, tag or commit to audit.")] = "HEAD",
     all_: Annotated[bool, typer.Option("--all", help="Audit all branches and tags.")] = False,
     remote: Annotated[
         str | None, typer.Option(metavar="NAME", help="DVC remote. [default: the default one]")
@@ -125,25 +124,23 @@ def _audit(
     if all_ and rev != "HEAD":
         raise ConfigError("--rev and --all exclude each other; leave one out")
     checked = config.load(params)
-    options = checked.record
-    if all_:
-        importlib.import_module("perennial.release.registry.access").open_registry(checked)  # fetches
-    repository = importlib.import_module("perennial.base.project.git").repository(
-        Path(), options.git_name, options.git_email
-    )
+    access = importlib.import_module("perennial.release.registry.access")
     compare = importlib.import_module("perennial.release.audit.compare")
     sides = importlib.import_module("perennial.release.audit.sides")
     with process.interruptible():
+        opened = access.open_registry(checked, whole=True) if all_ else access.with_history(checked, rev)
+        repository = opened.repository
+        named = [] if all_ else [access.find(repository, checked.record.artifact, rev)[1]]
+        revisions = named or compare.ends(repository)
         cache, archive = sides.open_sides(remote)
         spare = sides.open_cache_of_runs(files.home())
-        revisions = compare.ends(repository) if all_ else [compare.commit_of(repository, rev)]
         done = compare.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
-        shallow = repository.ask("rev-parse", "--is-shallow-repository") == "true"
-    document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects, "shallow": shallow}
+    unseen = ["older revisions, which this shallow clone lacks"] if repository.is_shallow() else []
+    unseen += [f"what {opened.remote} had later than the last fetch"] if opened.unreachable else []
+    document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
     problems = list(map(_problem, done.problems))
-    output(
-        {**document, "problems": problems}, _audit_lines(done, len(revisions), shallow=shallow), as_json=as_json
-    )
+    lines = _audit_lines(done, len(revisions), unseen)
+    output({**document, "unseen": unseen, "problems": problems}, lines, as_json=as_json)
     if done.lost:
         raise DataError(
             f"{len(done.lost)} of {done.objects} objects are intact neither in the caches of this machine nor "
@@ -171,13 +168,12 @@ def _problem(found: Any) -> dict[str, Any]:
     }
 
 
-def _audit_lines(done: Any, revisions: int, *, shallow: bool) -> Iterator[str]:
+def _audit_lines(done: Any, revisions: int, unseen: Sequence[str]) -> Iterator[str]:
     yield from map(str, done.problems)
     left = sum(not each.repaired for each in done.problems)
     number = f"{left} problem{'s' if left > 1 else ''}" if left else "all intact"
-    yield f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}"
-    if shallow:
-        yield "this clone is shallow: older revisions were not looked at; `git fetch --unshallow` gets them"
+    rest = f"; not checked: {', and '.join(unseen)}" if unseen else ""
+    yield f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}{rest}"
 
 
 @command(app, "gc", "List what takes space; with --yes, remove what nothing needs.")

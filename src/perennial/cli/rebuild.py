@@ -121,11 +121,11 @@ def _verify(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    options = config.load(params).record
+    checked = config.load(params)
     module = importlib.import_module("perennial.release.publishing.verify")
     with process.interruptible():
-        git = importlib.import_module("perennial.base.project.git").repository(Path())
-        done = module.verify(git, options.artifact, url)
+        access = importlib.import_module("perennial.release.registry.access")
+        done = module.verify(access.with_history(checked).repository, checked.record.artifact, url)
     lines = list(map(str, done.problems))
     if not lines:
         version = f"{done.version}, " if done.version else ""

@@ -363,6 +363,8 @@ def may_push(checked: Config, what: str, *, push: bool | None) -> bool:
     The remote is where the project was cloned from, which may be somebody else's.
     """
     access = importlib.import_module("perennial.release.registry.access")
+    if push and (wrong := access.misnamed(checked)):
+        raise ConfigError(f"--push: {wrong}; nothing was changed")
     if push is not None or (remote := access.remote(checked)) is None:
         return push is not False
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -46,8 +46,8 @@ def _why(
 
 
 def _champion(checked: Config) -> str:
-    """The commit of the champion, as last fetched."""
-    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked, fetch=False)
+    """The commit of the champion."""
+    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
     if opened.registry.champion is None:
         raise ConfigError("there is no champion to compare with; name two versions, branches, tags or commits")
     return str(opened.registry.champion.commit)

@@ -343,9 +343,28 @@ def test_a_damaged_mirror_that_no_run_needs_is_removed(tmp_path: Path, monkeypat
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
     shutil.rmtree(prepare(home, str(whole), "run-1"))
     (mirror,) = (home / "mirror").iterdir()
-    shutil.rmtree(mirror / "objects")
+    DAMAGE["a damaged config"](mirror)
     prepare(home, str(whole), "run-2")
-    assert list((home / "mirror").iterdir()) == [mirror]
+    assert [each.name for each in (home / "mirror").iterdir()] == [f"{mirror.name}-1"]
+
+
+def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.operations.run_setup.checkout.GIT_PAUSES_S", ())
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    first = prepare(home, str(whole), "run-1")
+    (mirror,) = (home / "mirror").iterdir()
+    DAMAGE["a damaged config"](mirror)
+    second = prepare(home, str(whole), "run-2")
+    assert mirror.exists()
+    shutil.rmtree(first)
+    prepare(home, str(whole), "run-3")
+    (other,) = (home / "mirror").iterdir()
+    DAMAGE["a damaged config"](other)
+    prepare(home, str(whole), "run-4")
+    assert (second / ".git").exists()
+    assert {each.name for each in (home / "mirror").iterdir()} == {f"{mirror.name}-1", f"{mirror.name}-2"}
 
 
 def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(

@@ -192,6 +192,9 @@ def test_a_remote_of_another_name_is_named_with_the_setting(world: World) -> Non
     done = world.project.run("perennial", "record", "night-1", "--json")
     assert "git has no remote origin, which record.remote names, only upstream" in done.stderr
     assert "`perennial config --set record.remote=upstream`" in done.stderr
+    refused = world.project.run("perennial", "promote", "--push")
+    assert refused.returncode == 2
+    assert "record.remote=upstream`; nothing was changed" in refused.stderr
 
 
 def test_a_push_that_must_be_signed_is_kept_with_the_setting_to_change(world: World) -> None:

@@ -3,12 +3,16 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
 from release.registry.git_server import World, hook, record
 from support.pipelines import Project
+
+from perennial.base import config
+from perennial.release.registry import access, scores
 
 ON_SERVER = ("version", "commit", "accuracy", "champion")
 History = Callable[[World, Project], None]
@@ -38,6 +42,15 @@ def versions(project: Project, *options: str) -> list[dict[str, Any]]:
     """The versions of a clone that count, without what only it has."""
     listed: list[dict[str, Any]] = project.perennial("versions", *options)
     return [{key: each[key] for key in ON_SERVER} for each in listed if not each["only_here"]]
+
+
+def listed(project: Project, *, fetch: bool) -> list[dict[str, Any]]:
+    """The same in this process, because starting a command takes a second."""
+    with chdir(project.folder):
+        checked = config.load(Path("params.yaml"))
+        registry = access.here(access.open_registry(checked, fetch=fetch)).registry
+        found = [each for each in scores.listing(checked, registry) if not each["only_here"]]
+    return [{key: each[key] for key in ON_SERVER} for each in found]
 
 
 def only_here(project: Project) -> list[str]:
@@ -119,6 +132,7 @@ HISTORIES: tuple[History, ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.fast_rows("lost", "moved", "replaced", "renamed")
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)
 def test_all_clones_agree_with_a_fresh_one(history: History, both: tuple[World, Project]) -> None:
     world, other = both
@@ -135,8 +149,8 @@ def test_all_clones_agree_with_a_fresh_one(history: History, both: tuple[World, 
         fresh.git("checkout", "-q", "trunk")
     expected = versions(fresh)
     clones = [world.project, other, *(Project(folder, other.home) for folder in folders.values())]
-    assert [versions(clone) for clone in clones] == [expected] * len(clones)
-    assert [versions(clone, "--no-fetch") for clone in clones] == [expected] * len(clones)
+    assert [listed(clone, fetch=True) for clone in clones] == [expected] * len(clones)
+    assert [listed(clone, fetch=False) for clone in clones] == [expected] * len(clones)
     assert only_here(fresh) == []
 
 
@@ -198,19 +212,60 @@ def test_a_promotion_does_not_make_a_branch_again_that_is_gone(both: tuple[World
     other.reproduce()
     done = other.perennial("promote", "--push")
     assert "main is no longer on origin, so it was not moved" in done["message"]
+    assert "`git branch -u origin/BRANCH` sets the one to move" in done["message"]
     assert "refs/heads/main" not in world.refs()
 
 
-def test_an_audit_of_a_shallow_clone_says_so(both: tuple[World, Project]) -> None:
+def cloned(world: World, other: Project, *options: str) -> Project:
+    """A clone with options, with the cache of another."""
+    folder = other.folder.parent / "partly"
+    server(world, "config", "uploadpack.allowFilter", "true")
+    world.project.git("clone", "-q", *options, f"file://{world.remote}", str(folder))
+    shutil.copy(other.folder / ".dvc" / "config.local", folder / ".dvc")
+    return Project(folder, other.home)
+
+
+def test_a_shallow_clone_without_tags_gets_what_a_command_needs(both: tuple[World, Project]) -> None:
     world, other = both
-    folder = other.folder.parent / "shallow"
-    world.project.git("clone", "-q", "--depth=1", f"file://{world.remote}", str(folder))
-    shallow = Project(folder, other.home)
+    server(world, "tag", "milestone", "main~1")
+    server(world, "branch", "feature", "main~1")
+    old, new = (each["commit"] for each in reversed(versions(other)))
+    for command in ("audit --rev feature", "audit --rev milestone", "audit --rev v0.0.1", "why v0.0.1 v0.0.2"):
+        clone = cloned(world, other, "--depth=1", "--no-tags")
+        assert clone.git("rev-parse", "--is-shallow-repository") == "true"
+        found = json.loads(clone.run("perennial", *command.split(), "--json").stdout)
+        if command.startswith("why"):
+            assert (found["a"]["commit"], found["b"]["commit"]) == (old, new)
+        else:
+            assert (found["revisions"], found["unseen"]) == (1, [])
+        assert clone.git("rev-list", "--count", "HEAD") == other.git("rev-list", "--count", "HEAD")
+        shutil.rmtree(clone.folder)
+
+
+def test_what_a_clone_cannot_get_is_said(both: tuple[World, Project]) -> None:
+    world, other = both
+    clone = cloned(world, other, "--depth=1", "--no-tags")
+    world.remote.rename(world.remote.with_name("away"))
+    done = clone.run("perennial", "audit", "--all")
     assert (
-        "this clone is shallow: older revisions were not looked at" in shallow.run("perennial", "audit").stdout
+        "not checked: older revisions, which this shallow clone lacks, and what origin had later than"
+        in done.stdout
     )
-    assert json.loads(shallow.run("perennial", "audit", "--all", "--json").stdout)["shallow"] is True
-    assert json.loads(other.run("perennial", "audit", "--json").stdout)["shallow"] is False
+    assert "this clone is shallow, and older revisions could not be fetched" in done.stderr
+    assert len(json.loads(clone.run("perennial", "audit", "--all", "--json").stdout)["unseen"]) == 2
+    refused = clone.run("perennial", "why", "v0.0.1", "HEAD")
+    assert "origin could not be asked" in refused.stderr
+    assert "this clone has no version, branch, tag or commit v0.0.1" in refused.stderr
+
+
+def test_an_audit_of_a_partial_clone_fails_where_it_cannot_read(both: tuple[World, Project]) -> None:
+    world, other = both
+    clone = cloned(world, other, "--filter=blob:none")
+    world.remote.rename(world.remote.with_name("away"))
+    done = clone.run("perennial", "audit", "--all")
+    assert done.returncode != 0
+    assert "all intact" not in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def registry(*facts: dict[str, Any]) -> Registry:
         for number, each in enumerate(facts, 1)
     )
     return Registry(
-        artifact="classifier", versions=found, champions=found, champion=found[-1],
+        artifact="classifier", versions=found, champions=found, champion=found[-1], only_here=(),
         last_version=(0, 0, len(found)), last_number=len(found), last_date=len(found),
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from perennial.base.files import GIT_VARIABLES
 NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 LINES = 3  # of git's message, and before it those of ssh or of the server
+PROMISED = "promisor remote"  # in git's message if a partial clone cannot fetch an object
 PEELED = {"commit", "tag"}  # what references name, or what annotated tags are of
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
 # `-c`: a hook, or a program that watches files, could change or delay what is recorded.
@@ -93,9 +94,20 @@ class Repository:
         followed = self.ask("config", f"branch.{branch}.merge")
         return followed.removeprefix("refs/heads/") if followed else None
 
+    def is_shallow(self) -> bool:
+        """Whether this clone lacks older commits."""
+        return self.ask("rev-parse", "--is-shallow-repository") == "true"
+
     def read(self, revision: str, file: Path) -> str | None:
-        """Read the text of a tracked file of the project; None if the revision lacks it."""
-        return self.ask("show", f"{revision}:./{file.as_posix()}")
+        """Read the text of a tracked file of the project; None if the revision lacks it.
+
+        Raises:
+            GitError: this is a partial clone, and its remote does not give the file.
+        """
+        done = self.call("show", f"{revision}:./{file.as_posix()}")
+        if done.code and PROMISED in done.errors:
+            raise GitError(f"this partial clone lacks {file} of {revision}: {message(done)}")
+        return None if done.code else done.output.strip()
 
     def blob(self, name: str, most: int | None = None) -> bytes | None:
         """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist.
@@ -221,18 +233,20 @@ class Repository:
         """Whether a remote of this name is configured."""
         return self.ask("remote", "get-url", remote) is not None
 
-    def fetch(self, remote: str, references: Iterable[str]) -> None:
+    def fetch(self, remote: str, references: Iterable[str], *, whole: bool = False) -> None:
         """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`; copies of those that are gone go.
 
         A remote that answers nothing is noticed early, by a question with a small answer.
+        `whole`: get the history that a shallow clone lacks, too.
 
         Raises:
             GitError: the remote cannot be reached.
         """
         self.run("ls-remote", "--quiet", remote, "HEAD")
+        deepen = ("--unshallow",) if whole and self.is_shallow() else ()
         for pause in (*retries.GIT_RACE_S, None):
             try:
-                self.run("fetch", "--quiet", "--no-tags", "--prune", remote, *references)
+                self.run("fetch", "--quiet", "--no-tags", "--prune", *deepen, remote, *references)
             except GitError as error:
                 if pause is None or "cannot lock ref" not in str(error):
                     raise

@@ -28,7 +28,7 @@ def fetch(repository: Repository) -> None:
             repository.fetch(remote, [f"+refs/heads/*:{own}/heads/*", f"+refs/tags/*:{own}/tags/*"])
         except GitError as error:
             raise GitError(f"the git remote {remote} cannot be reached ({error})") from error
-    if repository.ask("rev-parse", "--is-shallow-repository") == "true":
+    if repository.is_shallow():
         raise GitError(f"{repository.folder.resolve()} is a shallow clone; run `git fetch --unshallow` first")
 
 

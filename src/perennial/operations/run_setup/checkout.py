@@ -1,8 +1,8 @@
 """The checkout of a run: a git worktree of a shared mirror of the repository, at the requested revision.
 
-The mirror is a cache: if git cannot use it although the repository answers, a new one takes its place, and
-the old one stays if runs work in it. Runs share the mirror, DVC's cache, the copies of a source, downloads and
-checkpoints: a later run in another checkout resumes the training of one that was cancelled.
+The mirror is a cache: if git cannot use it although the repository answers, a new one takes its place. The old
+one goes when no run has a checkout of it. Runs share the mirror, DVC's cache, the copies of a source, downloads
+and checkpoints: a later run in another checkout resumes the training of one that was cancelled.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -61,10 +61,8 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None, insid
                 if isinstance(error, GitTimedOut) or not Repository(home).ask("ls-remote", repository, "HEAD"):
                     raise
                 log.warning("the mirror %s is damaged, so a new one is made: %s", mirror, error)
-                if any((home / "runs" / each.name / ".git").exists() for each in mirror.glob("worktrees/*")):
-                    mirror = mirror.with_name(f"{key}-{len(mirrors)}")
-                else:  # no run needs it
-                    shutil.rmtree(mirror)
+                last = mirror.name.removeprefix(key).removeprefix("-") or "0"
+                mirror = mirror.with_name(f"{key}-{int(last) + 1}")
                 branch, commit = _checked_out(mirror, folder, repository, rev, lock)
             if not (folder / inside / "params.yaml").is_file():
                 where = f"the folder {inside} of {redacted(repository)}" if inside else redacted(repository)
@@ -73,7 +71,15 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None, insid
                 home, folder / inside, hashlib.sha256(f"{normal(repository)}\n{inside}".encode()).hexdigest()
             )
             (mirror / "worktrees" / run / READY).touch()
+            for old in _mirrors(home, key)[:-1]:
+                if old.exists() and not any(_runs(home, old)):
+                    shutil.rmtree(old)
     return folder / inside
+
+
+def _runs(home: Path, mirror: Path) -> Iterator[Path]:
+    """The checkouts that runs have of a mirror."""
+    return filter(Path.exists, (home / "runs" / each.name / ".git" for each in mirror.glob("worktrees/*")))
 
 
 def _mirrors(home: Path, key: str) -> list[Path]:

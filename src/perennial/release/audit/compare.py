@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from perennial.base import documents
-from perennial.base.errors import ConfigError
 from perennial.base.project import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
@@ -113,22 +112,10 @@ def audit(
     return Audit(objects=len(needed), problems=problems)
 
 
-def commit_of(repository: Repository, revision: str) -> str:
-    """Resolve a revision to a commit.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    found = repository.commit_of(revision)
-    if found is None:
-        raise ConfigError(f"this clone has no revision {revision}; `git fetch --tags` gets those of the remote")
-    return found
-
-
 def ends(repository: Repository) -> list[str]:
     """The commits of HEAD, all branches, remote branches as last fetched, and tags."""
     commits = repository.ends("refs/heads", "refs/remotes", "refs/tags")
-    return list(dict.fromkeys([commit_of(repository, "HEAD"), *commits]))
+    return list(dict.fromkeys([repository.run("rev-parse", "HEAD"), *commits]))
 
 
 def _faults(

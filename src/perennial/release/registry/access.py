@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base.config import Config
-from perennial.base.errors import redacted
+from perennial.base.errors import ConfigError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, GitTimedOut, Repository, repository
 from perennial.release.registry import remote_tags
-from perennial.release.registry.versions import Registry, full_name, names, read, tag_patterns
+from perennial.release.registry.versions import Registry, Version, full_name, names, read, tag_patterns
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,10 @@ class OpenRegistry:
         return None
 
 
-def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
+def open_registry(config: Config, *, fetch: bool = True, whole: bool = False) -> OpenRegistry:
     """Open the registry of this checkout, after fetching from its remote.
+
+    `whole`: fetch all of git's history and all tags, and say so where the remote does not give them.
 
     Raises:
         ConfigError: there is no repository, or it has no commit.
@@ -57,28 +59,77 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
     git = repository(Path(), options.git_name, options.git_email)
     remote = options.remote if options.remote and git.has_remote(options.remote) else None
     unreachable = None
-    if options.remote and not remote and fetch and (others := git.run("remote").split()):
-        log.warning(
-            "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
-            "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
-        )  # fmt: skip
+    if fetch and (wrong := misnamed(config)):
+        log.warning("%s; results stay in this repository", wrong)
     if remote and fetch:
         try:
-            _fetch(git, remote, options.artifact)
+            _fetch(git, remote, options.artifact, whole=whole)
         except GitError as error:
             unreachable = str(error)
             log.warning("%s could not be asked; the registry is as of the last fetch: %s", remote, error)
+    if whole and git.is_shallow():
+        log.warning("this clone is shallow, and older revisions could not be fetched, so they are unknown")
     registry = read(git, full_name(git, options.artifact), unpushed=not (remote and fetch))
     return OpenRegistry(repository=git, registry=registry, remote=remote, unreachable=unreachable)
 
 
-def _fetch(git: Repository, remote: str, artifact: str) -> None:
-    """Fetch the branches of a remote and the tags of an artifact, which then are the remote's here."""
+def with_history(config: Config, *revisions: str) -> OpenRegistry:
+    """Open the registry in a clone that has all of git's history, and these versions or revisions.
+
+    The remote is asked only for what is not here.
+    """
+    opened = open_registry(config, fetch=False)
+    git = opened.repository
+    if git.is_shallow() or not all(_found(git, opened.registry, each) for each in revisions):
+        return open_registry(config, whole=True)
+    return opened
+
+
+def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
+    """Resolve a version name, branch, tag or commit to a version (if it is one) and a commit.
+
+    Raises:
+        ConfigError: this clone has none of that name.
+    """
+    registry = read(git, full_name(git, artifact))
+    if commit := _found(git, registry, revision):
+        return registry.at(commit), commit
+    what = f"this clone has no version, branch, tag or commit {revision}"
+    raise ConfigError(f"{what}; `perennial versions` and `git branch --all` list what there is")
+
+
+def _found(git: Repository, registry: Registry, revision: str) -> str | None:
+    """The commit of a version or revision, else of a branch that one remote has."""
+    for version in registry.versions:
+        if revision in {version.name, f"{registry.artifact}@{version.name}"}:
+            return version.commit
+    if commit := git.commit_of(revision):
+        return commit
+    there = set(git.ends(f"refs/remotes/*/{revision}"))
+    return there.pop() if len(there) == 1 else None
+
+
+def _fetch(git: Repository, remote: str, artifact: str, *, whole: bool) -> None:
+    """Fetch the branches of a remote and the tags of an artifact, which then are the remote's here.
+
+    `whole`: with all their history, and other tags that are not here.
+    """
     patterns = [pattern for name in names(git, artifact) for pattern in tag_patterns(name)]
     before = remote_tags.listed(git, remote_tags.copies(remote), patterns)
     heads = f"+refs/heads/*:refs/remotes/{remote}/*"
-    git.fetch(remote, [heads, *remote_tags.refspecs(remote, patterns)])
+    git.fetch(remote, [heads, *remote_tags.refspecs(remote, patterns)], whole=whole)
     remote_tags.follow(git, remote, patterns, before)
+    if whole:
+        git.ask("fetch", "--quiet", "--no-prune", remote, "refs/tags/*:refs/tags/*")  # refuses to move one
+
+
+def misnamed(config: Config) -> str | None:
+    """What to set if git has remotes, but none of the name in record.remote."""
+    git, name = Repository(Path()), config.record.remote
+    if not name or git.has_remote(name) or not (others := git.run("remote").split()):
+        return None
+    what = f"git has no remote {name}, which record.remote names, only {', '.join(others)}"
+    return f"{what}: `perennial config --set record.remote={others[0]}`"
 
 
 def remote(config: Config) -> str | None:

@@ -150,7 +150,7 @@ def _result(done: programs.Finished) -> Push:
         # git updates others in spite of `--atomic` if it may not touch one at all, such as a hidden one.
         updated = tuple(row[1].rpartition(":")[2] for row in rows if row[0] in UPDATED)
         return Push(refused=refused, said=said, updated=updated)
-    return Push(failure=" ".join(_shown(own)) or f"exit code {done.code}", said=_shown(server))
+    return Push(failure=" ".join(_shown(own or lines)) or f"exit code {done.code}", said=_shown(server))
 
 
 def _shown(lines: list[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from perennial.base.config import Config
-from perennial.base.project.git import GitError, Repository
+from perennial.base.project.git import CHECKOUT, GitError, Repository
 from perennial.base.project.layout import Project
 from perennial.release.audit import dvc_remote
 from perennial.release.registry import remote_tags, waiting
@@ -44,7 +44,9 @@ def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
     repository = opened.repository
     branch = moved_branch(opened) if config.record.branch == "fast-forward" else None
     if branch and (why := opened.withdrawn(branch)):
-        return None, "HEAD", f"; {why}, so it was not moved"
+        is_run = (repository.branch() or "").startswith(CHECKOUT)
+        remedy = "" if is_run else f"; `git branch -u {opened.remote}/BRANCH` sets the one to move"
+        return None, "HEAD", f"; {why}, so it was not moved{remedy}"
     tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
     if not tip or repository.is_ancestor(tip, "HEAD"):
         return branch, "HEAD", ""

@@ -6,21 +6,20 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, listed, printable
 from perennial.base.project import dvc_lock
 from perennial.base.project.dvc_lock import LockedStage
-from perennial.base.project.git import Repository, repository
+from perennial.base.project.git import Repository
 from perennial.base.project.pins import ChampionPin, SourcePin, of_revision
 from perennial.base.runtime import processor
 from perennial.release.audit import sides
-from perennial.release.audit.compare import commit_of
 from perennial.release.audit.needs import Need, in_pipeline, needs
 from perennial.release.audit.objects import DvcObjects
-from perennial.release.registry.versions import Version, full_name, read
+from perennial.release.registry.access import find, with_history
+from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import (
     CODE_OF,
@@ -87,7 +86,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
         DataError: its dvc.lock is not valid.
         PerennialError: its packages cannot be installed.
     """
-    started, git = time.monotonic(), repository(Path())
+    started, git = time.monotonic(), with_history(config, revision).repository
     version, commit = find(git, config.record.artifact, revision)
     if git.read(commit, dvc_lock.FILE) is None:
         raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
@@ -119,20 +118,6 @@ def _with_threads(work: Workspace, run: Made) -> Workspace:
         return work
     log.info("made on %d cores: TensorFlow gets as many threads here, on %d cores", cores, here)
     return replace(work, threads=cores)
-
-
-def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
-    """Resolve a version name or a git revision to a version (if it is one) and a commit.
-
-    Raises:
-        ConfigError: there is neither a version nor a revision of that name.
-    """
-    registry = read(git, full_name(git, artifact))
-    for version in registry.versions:
-        if revision in {version.name, f"{registry.artifact}@{version.name}"}:
-            return version, version.commit
-    commit = commit_of(git, revision)
-    return registry.at(commit), commit
 
 
 class _Building:

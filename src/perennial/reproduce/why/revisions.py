@@ -12,12 +12,12 @@ from perennial.base.errors import ConfigError, DataError
 from perennial.base.project import dvc_lock
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
+from perennial.release.registry.access import find
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import inputs
 from perennial.reproduce.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs, from_top
 from perennial.reproduce.rebuild.history import PathHistory
 from perennial.reproduce.rebuild.inputs import FETCHED
-from perennial.reproduce.rebuild.rebuild import find
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,12 @@ import logging
 import math
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError, listed
 from perennial.base.project import dvc_lock
-from perennial.base.project.git import repository
 from perennial.release.audit.objects import DvcObjects
+from perennial.release.registry.access import with_history
 from perennial.reproduce.rebuild.differences import made
 from perennial.reproduce.why import differences, effect
 from perennial.reproduce.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
@@ -72,7 +71,7 @@ def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = Fa
         ConfigError: there is no such revision, or it has no score.
         DataError: a dvc.lock is not valid.
     """
-    opened = Revisions(config, repository(Path()))
+    opened = Revisions(config, with_history(config, a, b).repository)
     one, other = opened.open(a), opened.open(b)
     with DvcObjects() as objects:
         found = _compared(config, opened, one, other, objects)
