@@ -208,7 +208,8 @@ def test_the_export_has_the_temperature_of_its_evaluation(
 ) -> None:
     calibrated = changed(evaluate__calibrate=True)
     evaluate(calibrated)
-    export(calibrated)
+    with caplog.at_level("INFO"):
+        export(calibrated)
     assert "below 50 a class, only large drifts in traffic are found" in caplog.messages  # 144 images of ten
     found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
     expected = documents.read_json(run.paths.metrics)["calibration"]["temperature"]
