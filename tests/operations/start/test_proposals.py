@@ -115,6 +115,7 @@ ASKED = {
     ),
     "a part of the rows": (("image,label", "{n}x.png,{k}"), ["no column names most of the images"]),
     "codes of splits": (("image,label,phase", "{n}.png,{k},{i}"), ["'phase' is not a split", '"0": "?"']),
+    "codes that are names of images": (("file,label,Usage", "{n}.png,{k},{i}"), ["'Usage' is not a split"]),
     "valid may be said of the row": (("image,label,valid", "{n}.png,{k},{i}"), ["'valid' is not a split"]),
     "lists": (("image;labels", "{n}.png;['c', 'd']"), ["several labels"]),
 }  # fmt: skip

@@ -61,7 +61,12 @@ class SideTable:
 
     def splits(self) -> list[int]:
         """The columns that look like splits, also in part where another column is left for the labels."""
-        left = [column for column in range(len(self.columns)) if column not in self.files]
+        most = table_columns.MOST_SPLITS  # codes of splits may be names of images, too
+        left = [
+            column
+            for column in range(len(self.columns))
+            if column not in self.files or len(set(self.values(column))) <= most < len(self.body)
+        ]
         named = {column: str(self.columns[column]) for column in left if self.columns[column] != "label"}
         found = {
             column
