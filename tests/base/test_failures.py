@@ -72,6 +72,22 @@ def test_other_errors(error, kind):
 
 
 @pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (PermissionError(errno.EACCES, "x"), Failure.REFUSED),
+        (OSError(errno.ENOSPC, "x"), Failure.DISK),
+        (ConnectionResetError(), Failure.NETWORK),
+        (Interrupted("x"), Failure.INTERRUPTED),
+        (FileNotFoundError(errno.ENOENT, "x"), Failure.OUTSIDE),
+    ],
+)
+def test_an_error_that_says_no_kind_has_that_of_its_cause(cause, kind):
+    error = PerennialError("x cannot be written")
+    error.__cause__ = cause
+    assert failures.kind(error) is kind
+
+
+@pytest.mark.parametrize(
     ("status", "kind"), [(404, Failure.BUG), (429, Failure.NETWORK), (503, Failure.NETWORK)]
 )
 def test_an_answer_of_a_server_counts_by_its_status(status, kind):

@@ -47,10 +47,9 @@ BUSY = 429  # and all codes from 500: the server may answer later
 
 
 def kind(error: BaseException) -> Failure:
-    """The kind of a failure; an error that one of the network or the disk led to is of its kind."""
-    if isinstance(error, PerennialError):
-        return error.kind
-    return next((found for each in _causes(error) if (found := _outside(each))), Failure.BUG)
+    """The kind of a failure; an error that says none itself is of the kind of the one that led to it."""
+    own = error.kind if isinstance(error, PerennialError) else Failure.BUG
+    return next((found for each in _causes(error) if (found := _known(each))), own)
 
 
 def of_code(code: int) -> Failure:
@@ -87,10 +86,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
-def _outside(error: BaseException) -> Failure | None:
-    """The kind of an error if it is one of the network or the disk, or of a missing right."""
+def _known(error: BaseException) -> Failure | None:
+    """The kind of an error if it says one, or is one of the network or the disk, or of a missing right."""
     if isinstance(error, PerennialError):
-        return error.kind
+        return None if error.kind is Failure.OUTSIDE else error.kind
     status = _status(error)
     if status is not None:
         return Failure.NETWORK if status == BUSY or status >= 500 else None

@@ -58,6 +58,21 @@ def test_a_branch_that_was_not_fetched_keeps_its_data(world, tmp_path):
     assert (rows["remote"].garbage_number, "cannot be reached" in rows["remote"].kept) == (0, True)
 
 
+def test_an_experiment_that_another_clone_pushed_keeps_its_data(world, tmp_path):
+    world.commit("first")
+    git("push", "-q", "origin", "main")
+    other = tmp_path / "other"
+    git("clone", "-q", str(tmp_path / "remote"), str(other))
+    theirs = world.commit("theirs", folder=other)
+    experiment = f"refs/exps/ab/{'c' * 38}/exp-theirs"  # as `dvc exp push` names it
+    git("push", "-q", "origin", f"HEAD:{experiment}", folder=other)
+    world.gc(yes=True)
+    assert theirs <= world.held(world.store)
+    git("push", "-q", "origin", f":{experiment}", folder=other)
+    world.gc(yes=True)
+    assert not theirs & world.held(world.store)
+
+
 def test_local_tags_do_not_move_and_keep_their_data(world, tmp_path):
     world.commit("first")
     git("push", "-q", "origin", "main")

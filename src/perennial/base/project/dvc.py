@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files, limits, programs
-from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.errors import ConfigError, Failure, PerennialError, redacted
 from perennial.base.programs import Finished
 from perennial.base.project.remedies import remedy
 
@@ -71,7 +71,9 @@ def run(
         lines = [line for line in done.errors.splitlines() if line.strip() and not NOISE.search(line)]
         message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.code}"
         hint = remedy("\n".join(lines))
-        raise DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}")
+        failed = DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}")
+        failed.kind = Failure.REFUSED if hint else failed.kind
+        raise failed
     return done.output
 
 

@@ -16,6 +16,7 @@ S3_EXPIRED_HINT = (
 S3_CREDENTIALS_HINT = (
     "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
 )
+S3_RIGHTS_HINT = "give these credentials the right to it on the bucket, or use other credentials"
 GOOGLE_CREDENTIALS_HINT = (
     "gs:// reads GOOGLE_APPLICATION_CREDENTIALS, what `gcloud auth application-default login` wrote, "
     "or the machine's service account"
@@ -47,6 +48,7 @@ WORDS = {
     r"AuthenticationFailed|Connection string is either blank or malformed|\.blob\.core\.windows\.net",
     GOOGLE_CREDENTIALS_HINT: r"Anonymous caller|default credentials|invalid_grant|Invalid Credentials|"
     r"Provided token",
+    S3_RIGHTS_HINT: r"\(AccessDenied\) when calling",
     AZURE_RIGHTS_HINT: r"AuthorizationPermissionMismatch|not authorized to perform this operation using this",
     GOOGLE_RIGHTS_HINT: r"does not have storage\.",
     # A line that ends with b/NAME/o is all that gcsfs says.

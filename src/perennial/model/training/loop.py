@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from perennial.base.config.training import TrainConfig
-from perennial.base.errors import Interrupted, PerennialError
+from perennial.base.errors import Failure, Interrupted, PerennialError
 from perennial.base.runtime import cluster, process
 from perennial.model.evaluation.scoring import ExampleScores, NonFinite
 from perennial.model.models.model_folder import Description
@@ -29,6 +29,12 @@ from perennial.model.training.triggers import Length, StoppedBy, Triggers
 log = logging.getLogger(__name__)
 # Called after each evaluation, with what it stops the training by, if anything; its error ends the training.
 Follower = Callable[[Evaluation, StoppedBy | None], None]
+
+
+class Diverged(PerennialError):
+    """A loss, gradient or weight is not finite; another try computes the same."""
+
+    kind = Failure.REFUSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +189,7 @@ class Saver:
         return state
 
     def save(self, state: TrainingState, *, writes: bool) -> None:
-        """Write a checkpoint, unless this step has one; PerennialError: a weight is not finite."""
+        """Write a checkpoint, unless this step has one; Diverged: a weight is not finite."""
         if writes and state.step != self.step:
             sums = {weight.path: tf.reduce_sum(weight.value) for weight in self._trainer.model.weights}
             self.require_finite(state.step, [name for name, total in sums.items() if not np.isfinite(total)])
@@ -195,7 +201,7 @@ class Saver:
         """Raise if a tensor holds NaN or infinity; `non_finite` names such tensors, the cause first.
 
         Raises:
-            PerennialError: there is such a tensor.
+            Diverged: there is such a tensor.
         """
         if not non_finite:
             return
@@ -203,7 +209,7 @@ class Saver:
         newest = self.checkpoints.newest_step
         kept = "no checkpoint" if newest is None else f"the checkpoint of step {newest}, the last good one,"
         first, others = non_finite[0], len(non_finite) - 1
-        raise PerennialError(
+        raise Diverged(
             f"the {first} {'are' if first.startswith('logits') else 'is'} NaN or infinite at step {step}"
             + (f" (and {others} other tensors after it)" if others else "")
             + f"; no model was written, {kept} was kept; lower train.learning_rate, or set train.clip_norm"

@@ -13,11 +13,12 @@ from perennial.base.project.git import GitError, Repository
 
 WRITTEN = ("dvc.lock", "dvc.yaml", "params.yaml")
 IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
+FETCHED = ("heads", "tags", "exps")  # the last are of `dvc exp push`
 WHOLE = {"GIT_NO_REPLACE_OBJECTS": "1"}  # the history as it was made
 
 
 def fetch(repository: Repository) -> None:
-    """Fetch all branches and tags to references of our own: those of the user, as local tags, do not move.
+    """Fetch branches, tags and experiments to references of our own: those of the user do not move.
 
     Raises:
         GitError: a remote cannot be reached, or the clone lacks a part of the history.
@@ -25,7 +26,7 @@ def fetch(repository: Repository) -> None:
     for remote in repository.run("remote").split():
         own = f"refs/perennial/{remote}"
         try:
-            repository.fetch(remote, [f"+refs/heads/*:{own}/heads/*", f"+refs/tags/*:{own}/tags/*"])
+            repository.fetch(remote, [f"+refs/{kind}/*:{own}/{kind}/*" for kind in FETCHED])
         except GitError as error:
             raise GitError(f"the git remote {remote} cannot be reached ({error})") from error
     if repository.is_shallow():

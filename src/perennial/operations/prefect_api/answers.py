@@ -12,7 +12,7 @@ from urllib.request import proxy_bypass
 
 import httpx
 
-from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.errors import ConfigError, Failure, PerennialError, redacted
 from perennial.operations.prefect_api.settings import AUTH, CERTIFICATE, CSRF, EXAMPLE, HEADERS, KEY, SKIP, URL
 
 BROKEN = 500  # status codes from here on may be temporary
@@ -49,6 +49,8 @@ class ServerAway(PerennialError):
 
 class ServerRefused(PerennialError):
     """The server refuses a request; a retry would not help."""
+
+    kind = Failure.REFUSED
 
     def __init__(self, where: str, status: int, reason: str, url: str = "") -> None:
         hint = _hint(status, reason, url) or _elsewhere(where, status)
