@@ -142,7 +142,10 @@ def test_runs_start_all_work_as_commands() -> None:
     files = python_files("flows", "tasks", "src/perennial/orchestration")
     uses = {package(module) for file in files for module in imported(file) if module.startswith("perennial.")}
     client = {f"operations.{name}" for name in ("prefect_api", "remote_runs", "run_setup")}
-    base = {f"base.{name}" for name in ("errors", "failures", "files", "logs", "project", "retries", "runtime")}
+    base = {
+        f"base.{name}"
+        for name in ("errors", "failures", "files", "limits", "logs", "project", "retries", "runtime")
+    }
     known = {"base", *base, *client}
     assert {use for use in uses if not use.startswith("orchestration")} <= known
 

@@ -82,3 +82,9 @@ def test_an_artifact_is_written_after_the_server_answered_500_once(proxy: Proxy)
     proxy.only, proxy.plan = "POST /api/artifacts", ["500"]
     done = run(f"{proxy.url}/api", PREFECT_CLIENT_RETRY_EXTRA_CODES="500")
     assert (done.returncode, len(proxy.failed), "artifact missing" in done.stderr) == (0, 1, False)
+
+
+def test_a_run_waits_for_one_event_of_a_server_that_does_not_answer(proxy: Proxy) -> None:
+    proxy.only, proxy.faults, proxy.rate = "POST /api/events", ["silent"], 1.0
+    done = run(f"{proxy.url}/api", PERENNIAL_TIMEOUT_FACTOR="0.1")
+    assert (done.returncode, len(proxy.failed)) == (0, 2)  # one event, tried twice

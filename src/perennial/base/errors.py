@@ -61,6 +61,11 @@ class PerennialError(Exception):
     exit_code = 1
     kind = Failure.OUTSIDE
 
+    def __init__(self, *message: object, kind: Failure | None = None) -> None:
+        """`kind`: by default that of the class."""
+        super().__init__(*message)
+        self.kind = kind or self.kind
+
 
 class ConfigError(PerennialError):
     """The parameters or the command line are wrong; nothing was written. Exit code 2."""

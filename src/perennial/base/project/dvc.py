@@ -71,9 +71,8 @@ def run(
         lines = [line for line in done.errors.splitlines() if line.strip() and not NOISE.search(line)]
         message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.code}"
         hint = remedy("\n".join(lines))
-        failed = DvcError(f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}")
-        failed.kind = Failure.REFUSED if hint else failed.kind
-        raise failed
+        failed = f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}"
+        raise DvcError(failed, kind=Failure.REFUSED if hint else None)
     return done.output
 
 

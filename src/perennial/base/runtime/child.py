@@ -45,9 +45,8 @@ def started(program: str, log: Path) -> Iterator[Call]:
             output, _ = child.communicate(given.encode())
             if code := child.returncode:
                 why = ", perhaps because memory ran out" if code < 0 else ""
-                error = PerennialError(f"the process of {program} ended with code {code}{why}; see {log}")
-                error.kind = failures.of_code(code)
-                raise error
+                said = f"the process of {program} ended with code {code}{why}; see {log}"
+                raise PerennialError(said, kind=failures.of_code(code))
             source_code.require_unchanged(program)
             return _result(json.loads(output.splitlines()[-1]))
 
@@ -73,10 +72,8 @@ def _environment() -> dict[str, str]:
 
 def _result(answer: dict[str, Any]) -> Any:
     if "error" in answer:
-        kind = next(each for each in ERRORS if each.exit_code == answer["code"])
-        error = kind(answer["error"])
-        error.kind = Failure(answer["kind"])
-        raise error
+        found = next(each for each in ERRORS if each.exit_code == answer["code"])
+        raise found(answer["error"], kind=Failure(answer["kind"]))
     return answer["result"]
 
 

@@ -236,11 +236,9 @@ def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> No
     """Raise the error of the worker that failed by itself; the others only lost that one."""
     for index in (index for index, code in enumerate(codes) if code > 0 and code != Interrupted.exit_code):
         failure = _failure(work, index)
-        kind = next((each for each in ERRORS if each.exit_code == failure.code), PerennialError)
+        found = next((each for each in ERRORS if each.exit_code == failure.code), PerennialError)
         text = failure.message or f"it ended with code {codes[index]}; see its log"
-        error = kind(f"worker {index}: {text}")
-        error.kind = failure.kind
-        raise error
+        raise found(f"worker {index}: {text}", kind=failure.kind)
     # SIGTERM may have ended a worker that had failed already and was on its way out.
     failures = [_failure(work, index) for index, code in enumerate(codes) if code]
     message = next((each.message for each in failures if each.message), "run it again to resume")

@@ -38,10 +38,8 @@ WRITE_OPTIONS = {  # headers of every write
     "grant_write_acp": "GrantWriteACP",
     "grant_full_control": "GrantFullControl",
 }
-CUSTOMER_KEY, CUSTOMER_ALGORITHM = (
-    "sse_customer_key",
-    "sse_customer_algorithm",
-)  # of every request for an object
+CUSTOMER_KEY = "sse_customer_key"  # of every request for an object, as the next
+CUSTOMER_ALGORITHM = "sse_customer_algorithm"
 
 
 class S3Store(BucketStore):

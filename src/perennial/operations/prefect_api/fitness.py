@@ -61,8 +61,9 @@ def several_workers(server: PrefectServer, starting: int) -> str | None:
         return None
     return (
         f"{count} workers will use {redacted(server.url)}. If its database is SQLite, Prefect's default, their "
-        "requests wait for each other (`database is locked`). Use PostgreSQL: set "
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL of the server"
+        "requests wait for each other (`database is locked`). With PostgreSQL, set "
+        "PREFECT_SERVER_DATABASE_DRIVER=postgresql+asyncpg beside PREFECT_SERVER_DATABASE_CONNECTION_URL of "
+        "the server: its API shows only the first"
     )
 
 

@@ -5,6 +5,7 @@ run at work for dead.
 """
 
 import logging
+import time
 from functools import cached_property
 from typing import Literal
 
@@ -16,27 +17,36 @@ from prefect.events.schemas.events import Event
 from prefect.events.worker import EventsWorker, ProcessPoolForwardingEventsClient
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+from perennial.base import limits
+
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
+SILENT_S = 60.0  # without events, if the server does not answer: a run that ends waits for all events
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
 
 
 class HttpQueue:
     """Takes events from Prefect's thread; one that the server does not take is lost, and the run goes on."""
 
+    _silent_until = 0.0  # on the monotonic clock
+
     def put(self, item: tuple[str, Event]) -> None:
         """Send an event."""
         _, event = item
+        if time.monotonic() < self._silent_until:
+            return
         try:
             with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 1}):
                 self._client.request("POST", "/events", json=[event.model_dump(mode="json")])
         except httpx.HTTPError as error:
             log.debug("the event %s was not sent: %s", event.event, error)
+            if isinstance(error, httpx.TimeoutException):
+                self._silent_until = time.monotonic() + SILENT_S
 
     @cached_property
     def _client(self) -> SyncPrefectClient:
         """Made when the address of the server is known."""
-        return get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
+        return get_client(httpx_settings={"timeout": limits.scaled(TIMEOUT_S)}, sync_client=True)
 
 
 def alert(kind: Alert, words: str) -> None:
