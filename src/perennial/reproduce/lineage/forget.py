@@ -74,7 +74,7 @@ def forget(
         _search(config, repository, images, places, wanted, found)
     found.excluded, more = exclude(repository, list(wanted.digests), because)
     found.added = sorted([*first, *more])
-    found.shallow = repository.ask("rev-parse", "--is-shallow-repository") == "true"
+    found.shallow = repository.is_shallow()
     there = found.seen()
     found.images = {number for number in range(len(images)) if wanted.of(number) in there}
     return found
