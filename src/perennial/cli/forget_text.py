@@ -90,7 +90,8 @@ def _counted(counter: Mapping[Any, int], noun: str) -> str:
 
 def _of_records(records: Mapping[Any, int] | None) -> Iterator[str]:
     if records is None:
-        yield "records: this checkout has none to search; later ones leave out what is excluded"
+        none = "this checkout has none that were validated, so none were searched"
+        yield f"records: {none}; later ones leave out what is excluded"
     if not records:
         return
     splits: dict[str, Counter[Any]] = {}

@@ -455,6 +455,18 @@ def test_records_of_another_limit_leave_it_out_too(project, named):
     assert run() == before - 1
 
 
+def test_records_that_were_written_after_their_validation_are_not_passed_over(project):
+    run = trained(project)
+    run()
+    Path("own/cat/aaa.png").write_bytes(saved(PHOTO, "PNG"))
+    found = config.load(Path("params.yaml"))
+    pin(found).write()
+    download(found)
+    convert(found)
+    done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked"])
+    assert "none that were validated, so none were searched" in done.output
+
+
 def test_a_model_to_come_is_not_trained_on_a_labelled_image_even_if_it_is_merged_later(project):
     run = trained(project)
     merged(project, kept_form(PLAIN, SIDE), kept_form(OTHERS[0]))

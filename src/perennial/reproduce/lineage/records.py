@@ -1,5 +1,6 @@
 """Find the records of this checkout that were made of wanted images."""
 
+import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from perennial.data.validation import image_index
 from perennial.data.validation.image_index import ImageIndex
 from perennial.operations.capture.same_image import TURNED, Found, Wanted
 
+SAMPLE = 64  # records whose digests are compared with the index
 BITS = 16  # of 64 in which the hashes of two encodings of an image may differ; its pixels decide
 
 
@@ -27,13 +29,11 @@ def find(config: Config, wanted: Wanted) -> Counter[tuple[Split, Found]] | None:
     """Count the records of each split; they and their source files are known to `wanted` from then on.
 
     An image that is known only by its digest is also looked for as its record shows it. None: this checkout has
-    no validated records.
+    no records, or they were not validated since they were written.
     """
-    try:
-        index = image_index.read(config.paths.index / image_index.FILE)
-        records = Records(config.paths.records, config.paths.index)
-    except DataError:
+    if (validated := _validated(config)) is None:
         return None
+    index, records = validated
     found = Counter[tuple[Split, Found]]()
     digests = [each.tobytes().hex() for each in index["sha256"]]
     for number in (number for number, digest in enumerate(digests) if wanted.lacks_pixels(digest)):
@@ -53,6 +53,23 @@ def find(config: Config, wanted: Wanted) -> Counter[tuple[Split, Found]] | None:
     if names:
         _add_files(config, wanted, names)
     return found
+
+
+def _validated(config: Config) -> tuple[ImageIndex, Records] | None:
+    """The index of images and the records; None if the numbers or sampled digests differ."""
+    try:
+        index = image_index.read(config.paths.index / image_index.FILE)
+        records = Records(config.paths.records, config.paths.index)
+    except DataError:
+        return None
+    splits = {split: part.examples for split, part in records.manifest.splits.items()}
+    if any(splits.get(split, 0) != np.count_nonzero(index["split"] == n) for n, split in enumerate(SPLITS)):
+        return None
+    for number in np.linspace(0, len(index) - 1, min(len(index), SAMPLE), dtype=int).tolist():
+        content = _content(records, number)
+        if content is None or hashlib.sha256(content).digest() != index["sha256"][number].tobytes():
+            return None
+    return index, records
 
 
 def _add_files(config: Config, wanted: Wanted, names: Mapping[str, int]) -> None:
