@@ -32,11 +32,7 @@ def flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def read_json(file: Path, advice: str = "`dvc repro` makes or restores it") -> Any:
-    """The object in a JSON file.
-
-    Raises:
-        DataError: the file does not exist or holds no JSON object; ends with the advice.
-    """
+    """The object in a JSON file."""
     try:
         return _json_object(file.read_bytes())
     except (OSError, ValueError) as error:
@@ -44,12 +40,7 @@ def read_json(file: Path, advice: str = "`dvc repro` makes or restores it") -> A
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON, in bytes as UTF-8.
-
-    Raises:
-        ValueError: it is not valid, is nested too deeply, or has a number that is not finite or half of a
-            surrogate pair, which nothing can print.
-    """
+    """Parse JSON, in bytes as UTF-8."""
     try:
         text = (text.encode() if isinstance(text, str) else text).decode()
         found = json.loads(text, parse_float=_finite, parse_constant=_finite)
@@ -79,11 +70,7 @@ def valid_fields(values: Mapping[str, Any], schema: type[JsonFile]) -> tuple[dic
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """Parse YAML 1.2, the dialect that DVC reads.
-
-    Raises:
-        ValueError: it is not valid.
-    """
+    """Parse YAML 1.2, the dialect that DVC reads."""
     try:
         return YAML(typ="safe").load(text)
     except (RecursionError, LookupError, YAMLError) as error:  # LookupError: such as `!!bool x`
@@ -110,12 +97,7 @@ def _finite(text: str) -> float:
 
 
 def read_checked(file: Path, schema: type[Schema], advice: str) -> Schema:
-    """Read a JSON file and check it against a schema.
-
-    Raises:
-        DataError: it is missing, not JSON, or lacks a key or has a value of another type; names file and key
-            and ends with the advice.
-    """
+    """Read a JSON file and check it against a schema."""
     if not file.exists():
         raise DataError(f"{file} does not exist; {advice}")
     try:

@@ -51,12 +51,7 @@ def prepare_environment() -> None:
 
 
 def home() -> Path:
-    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
-
-    Raises:
-        ConfigError: PERENNIAL_HOME is relative, so each checkout would have its own; or it is not set, and the
-            user has no home folder, as in some containers.
-    """
+    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
     named = os.environ.get("PERENNIAL_HOME")
     if named and not Path(named).is_absolute():
         raise ConfigError(f"PERENNIAL_HOME must be an absolute path, got {named}; nothing was started")
@@ -129,11 +124,7 @@ def copy(source: Path, file: Path) -> None:
 
 
 def require_utf8(path: Path) -> None:
-    """Check that a file name is UTF-8, as JSON, logs and DVC require.
-
-    Raises:
-        DataError: the name is not UTF-8.
-    """
+    """Check that a file name is UTF-8, as JSON, logs and DVC require."""
     try:
         path.name.encode()
     except UnicodeEncodeError:
@@ -323,11 +314,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait for the lock of a folder, and hold it while the block runs; it leaves no file.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-    """
+    """Wait for the lock of a folder, and hold it while the block runs; it leaves no file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a file system without locks

@@ -30,11 +30,7 @@ GRACE_S = 5.0  # between SIGTERM and SIGKILL of a program that has nothing to sa
 
 
 def scaled(limit_s: float) -> float:
-    """A limit in seconds, multiplied by `PERENNIAL_TIMEOUT_FACTOR`.
-
-    Raises:
-        ConfigError: the factor is not a positive number.
-    """
+    """A limit in seconds, multiplied by `PERENNIAL_TIMEOUT_FACTOR`."""
     text = os.environ.get(FACTOR, "1")
     try:
         factor = float(text)

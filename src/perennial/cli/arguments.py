@@ -58,11 +58,7 @@ class Command(TyperCommand):
 
 
 def assignment(text: str) -> tuple[str, object]:
-    """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml.
-
-    Raises:
-        ConfigError: there is no `=`, or the value is not YAML.
-    """
+    """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml."""
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
         raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
@@ -73,11 +69,7 @@ def assignment(text: str) -> tuple[str, object]:
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """Parse the value of an option that takes a JSON object.
-
-    Raises:
-        ConfigError: it is not a JSON object.
-    """
+    """Parse the value of an option that takes a JSON object."""
     try:
         return dict(documents.parse_json(text))
     except (TypeError, ValueError) as error:

@@ -25,11 +25,6 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
     """Print the scores of a model folder or export, by default the run's own, on a split.
 
     `predictions` names a NumPy archive to write the prediction on each example to.
-
-    Raises:
-        ConfigError: there is no such model or device, or a file of the pipeline would be overwritten.
-        DataError: the records or the model are not valid, or do not go together.
-        QualityError: a weight or a logit is not finite.
     """
     if predictions is not None:
         _require_free(config, predictions)

@@ -65,10 +65,6 @@ def add(name: str, url: str, *, default: bool) -> bool:
     """Add a remote with `verify true`: without it, DVC accepts objects that were damaged.
 
     Returns whether it is the default, which the first remote always is.
-
-    Raises:
-        ConfigError: the URL holds credentials, or another remote has the name.
-        PerennialError: DVC refuses; no remote was added.
     """
     if any(refused_texts({"url": url})):
         raise ConfigError(

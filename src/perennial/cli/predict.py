@@ -61,12 +61,6 @@ def predict(
 
     `model` is a folder or URL; by default it is the export that the parameters name. With `explain`, a heatmap
     of each image is written to this folder, which must be new or empty.
-
-    Raises:
-        ConfigError: standard output is closed; no model is named, and no parameters name it; or the folder of
-            heatmaps is not empty.
-        DataError: there is no model, no image or no valid one; or one is bad and `on_bad_image` is `fail`.
-        Interrupted: a signal arrived.
     """
     if sys.stdout is None:
         raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
@@ -153,11 +147,7 @@ class Heatmaps:
 
     @classmethod
     def into(cls, folder: Path) -> Self:
-        """Make the folder.
-
-        Raises:
-            ConfigError: it is not empty, or cannot be made.
-        """
+        """Make the folder."""
         if folder.is_dir() and any(folder.iterdir()):
             raise ConfigError(f"{folder} is not empty; nothing was written; name a new or empty folder")
         try:

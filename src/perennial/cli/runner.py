@@ -61,11 +61,7 @@ log = logging.getLogger(__name__)
 
 
 def choose(pipeline: str) -> None:
-    """Let the command work in the folder of a pipeline; paths stay relative to the working directory.
-
-    Raises:
-        ConfigError: the project has no such pipeline.
-    """
+    """Let the command work in the folder of a pipeline; paths stay relative to the working directory."""
     project = Project.find()
     known = {each.name: each for each in project.pipelines()}
     if pipeline not in known:
@@ -155,11 +151,7 @@ def _at_root(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_values(params: Path, values: Mapping[str, object]) -> Path:
-    """Write a params.yaml for one command: the project's, with other values.
-
-    Raises:
-        ConfigError: the project's is not valid, or would not be with these values.
-    """
+    """Write a params.yaml for one command: the project's, with other values."""
     file = config.load(params).paths.work / TRIAL / params.name
     text = params.read_text(encoding="utf-8")
     try:

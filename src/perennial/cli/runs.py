@@ -187,11 +187,7 @@ def _end_as(run: Any, *, as_json: bool) -> NoReturn:
 
 
 def _run_here(assign: Sequence[str], *, alone: bool) -> NoReturn:
-    """Become the flow of the project, in its environment; `alone`: without other options.
-
-    Raises:
-        ConfigError: with options that only a run of a deployment has.
-    """
+    """Become the flow of the project, in its environment; `alone`: without other options."""
     if not alone:
         raise ConfigError(
             "without a deployment's NAME, `perennial run` runs here and takes only --set; name one, such as "

@@ -145,11 +145,7 @@ def _capture(params: Path, url: str, **limits: Any) -> tuple[Any, Any]:
 
 
 def _candidate(model: str, **given: float | None) -> Any:
-    """The candidate for the shadow.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
+    """The candidate for the shadow."""
     if not is_bucket(model) and not Path(model).exists():
         raise ConfigError(f"--shadow: {model} does not exist; name an export, a publish folder or a URL")
     return importlib.import_module("perennial.operations.serving.shadow").Candidate(model=model, **given)

@@ -33,22 +33,13 @@ def show(
     """Print a record by its number, overall or within a split; draw its image if stdout is a terminal.
 
     `save` names a file for the encoded image, byte for byte as it is in the record.
-
-    Raises:
-        ConfigError: the file to save to exists.
-        DataError: there is no such record, or it is damaged; its readable parts are printed first.
     """
     records = Records(config.paths.records, config.paths.index)
     _show(records.record(number, split), records.manifest.classes, save, as_json=as_json)
 
 
 def show_in_file(shard: Path, number: int, *, save: Path | None = None, as_json: bool = False) -> None:
-    """Print a record as `show` does, by its number in a TFRecord file; needs neither manifest nor index.
-
-    Raises:
-        ConfigError: the file to save to exists.
-        DataError: there is no such record, or it is damaged; its readable parts are printed first.
-    """
+    """Print a record as `show` does, by its number in a TFRecord file; needs neither manifest nor index."""
     known = (shard.parent / manifest.FILE).is_file()
     classes = manifest.load(shard.parent).classes if known else []
     _show(random_access.in_file(shard, number), classes, save, as_json=as_json)

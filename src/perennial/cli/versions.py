@@ -164,11 +164,7 @@ def _rollback(
 
 
 def _require_recorded(checked: Config) -> None:
-    """Check that dvc.lock has what the stages read.
-
-    Raises:
-        QualityError: it has something else; names it.
-    """
+    """Check that dvc.lock has what the stages read."""
     if wrong := recorded.wrong(checked.paths.work):
         raise QualityError(f"no version is made of this model: {wrong}")
 

@@ -30,10 +30,6 @@ def champion(config: Config) -> None:
 
     They come from the champion's own evaluation if it used this test split; otherwise its export is scored on
     it.
-
-    Raises:
-        DataError: the pin or the records are not valid, or the version is not in this clone.
-        PerennialError: DVC's cache and remote lack its outputs.
     """
     pin = pins.ChampionPin.read()
     with outputs.new_folder(config.paths.champion, "champion") as folder:

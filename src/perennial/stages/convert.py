@@ -47,10 +47,6 @@ def convert(config: Config) -> None:
 
     The output depends only on raw files, exclusions and parameters, not on the machine or the number of
     processes.
-
-    Raises:
-        DataError: a raw file is missing or damaged; or it is not an image and dataset.on_bad_image is `fail`;
-            or a class has no images left.
     """
     started, excluded = time.monotonic(), Exclusions.read()
     digests = parallel.start(partial(files.digests, config.paths.raw))

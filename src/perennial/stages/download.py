@@ -33,11 +33,6 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
 
     Verified, partial and manually added files are kept in `<work>/downloads/<data set>/`. A data set of your
     own is collected from `dataset.url`, as pins/source.json pins it, or from `dataset.path`.
-
-    Raises:
-        DataError: no mirror has a valid copy; the message lists each failure, and where to put files by hand.
-        PerennialError: no mirror is reachable, dataset.url differs from its pin (a retry may succeed), or a
-            file cannot be written.
     """
     dataset = datasets.of(config.dataset)
     if config.dataset.url is not None:

@@ -25,11 +25,6 @@ def evaluate(config: Config) -> None:
     """Score every test example once; write predictions, metrics, confusion matrix and reliability diagram.
 
     With several workers (TF_CONFIG), only the chief evaluates.
-
-    Raises:
-        ConfigError: the devices do not exist.
-        DataError: the records are not valid, the split is empty, or its classes are not the model's.
-        QualityError: a weight or a logit is not finite.
     """
     worker = cluster.this_worker()
     if worker is not None and not worker.is_chief:
@@ -55,11 +50,7 @@ def evaluate(config: Config) -> None:
 
 
 def _audited(config: Config) -> NDArray[np.bool_]:
-    """The test examples that no decision reads, mask [N].
-
-    Raises:
-        DataError: these are all examples.
-    """
+    """The test examples that no decision reads, mask [N]."""
     folder, fraction = config.paths.records, config.evaluate.audit_fraction
     images = columns.examples(folder, manifest.load(folder), "test")
     chosen = unbiased.audited((hashlib.sha256(image).digest() for _, image in images), fraction)

@@ -43,11 +43,6 @@ def export(config: Config) -> None:
 
     The old export stays until a separate process confirms that the new one gives the predictions of the
     evaluation.
-
-    Raises:
-        ConfigError: a format cannot express this model, or the devices are missing.
-        DataError: the model, the records, the metrics or the predictions are invalid.
-        QualityError: the model is not the evaluated one, or the export gives other predictions.
     """
     started = time.monotonic()
     devices.select(config.evaluate.devices, key="evaluate.devices")
@@ -102,11 +97,7 @@ def _card(config: Config, description: Description, data: Manifest) -> tuple[dic
 
 
 def _metrics(config: Config, description: Description) -> Metrics:
-    """Read the metrics, which must have a value for every class of the model.
-
-    Raises:
-        DataError: they are missing or incomplete.
-    """
+    """Read the metrics, which must have a value for every class of the model."""
     file, advice = config.paths.metrics, f"`dvc repro evaluate` makes or restores it; {KEPT}"
     metrics = documents.read_checked(file, Metrics, advice)
     names = ("accuracy", "loss", "recall_at_5") if metrics.intervals else ()
@@ -118,12 +109,7 @@ def _metrics(config: Config, description: Description) -> Metrics:
 
 
 def _training(config: Config, description: Description) -> TrainingRecord:
-    """Read the record of the training that made the model.
-
-    Raises:
-        DataError: it is missing or incomplete.
-        QualityError: it belongs to another model.
-    """
+    """Read the record of the training that made the model."""
     file = config.paths.training
     training = documents.read_checked(file, TrainingRecord, f"`dvc repro train` makes or restores it; {KEPT}")
     if training.weights_sha256 != description.weights_sha256:
@@ -135,12 +121,7 @@ def _training(config: Config, description: Description) -> TrainingRecord:
 
 
 def _require_scored(config: Config, description: Description, metrics: Metrics) -> None:
-    """Check that metrics and predictions belong to this model and these records.
-
-    Raises:
-        DataError: the predictions are missing or damaged.
-        QualityError: they belong to another model or other records.
-    """
+    """Check that metrics and predictions belong to this model and these records."""
     paths = config.paths
     with predictions.arrays(paths.predictions) as found:  # without the probabilities, which may be large
         scored = {kind: str(found[kind]) for kind in ("model", "data")}

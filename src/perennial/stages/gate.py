@@ -55,11 +55,6 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
     """Decide whether the new model may become the champion, and write the decision.
 
     The decision holds `inputs`, the parameters and code as dvc.lock has them.
-
-    Raises:
-        DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits;
-            or the export does not load, where its latency is measured.
-        QualityError: dvc.lock records other parameters or code than the training used.
     """
     results.require_recorded(config.paths.training)
     candidate, champion = _candidate(config), comparison.read(config.paths.champion)
@@ -97,11 +92,7 @@ def _scores(top: TopPredictions, *, bins: int) -> Scores:
 
 
 def _bytes(export: Path) -> int:
-    """The size of an export in bytes, as dvc.lock counts it.
-
-    Raises:
-        DataError: the export does not exist.
-    """
+    """The size of an export in bytes, as dvc.lock counts it."""
     if not export.is_dir():
         raise DataError(f"{export} does not exist; `dvc repro export` makes or restores it")
     return sum(path.stat().st_size for path in export.rglob("*") if path.is_file())

@@ -15,11 +15,6 @@ def initialize(config: Config) -> None:
     It stays empty if training starts from random weights.
 
     Published weights are fetched first, into the work folder.
-
-    Raises:
-        ConfigError: `model.weights` or `train.warm_start.path` differs from the pin.
-        DataError: the weights no longer exist, or published weights have unexpected content.
-        PerennialError: the weights were replaced after they were pinned, or cannot be fetched (retry).
     """
     with outputs.new_folder(config.paths.initial_weights, "initialize") as folder:
         fetched = published_weights.fetch(config) if weights.by_name(config) else None

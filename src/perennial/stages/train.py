@@ -59,12 +59,6 @@ def train(
     Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
     `clean` removes them. Starts from the weights that pins/weights.json names, or, without `pinned`, from where
     the parameters say. The record holds `inputs`, as dvc.lock has them; `follower` gets each evaluation.
-
-    Raises:
-        DataError: the records are invalid or were not validated; nothing was trained.
-        ConfigError: devices, batch size, images and start weights are not compatible.
-        PerennialError: a loss, logit or gradient is not finite.
-        Interrupted: a signal arrived, or another worker was lost; the checkpoints stay.
     """
     stopwatch, worker = Stopwatch(), cluster.this_worker()
     data = integrity.require_valid(config.paths.records, ("train", "validation"))

@@ -19,12 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def validate(config: Config) -> None:
-    """Check the record folder; write the validation report, its HTML page and the record index.
-
-    Raises:
-        DataError: a record violates the format, or has a problem that `validate.severity` makes an error.
-            Report and page are written and list the errors; the old index stays.
-    """
+    """Check the record folder; write the validation report, its HTML page and the record index."""
     started = time.monotonic()
     records, data = config.paths.records, manifest.load(config.paths.records)
     settings = config.validation

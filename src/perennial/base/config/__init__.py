@@ -129,12 +129,7 @@ class Config(Section):
 
 
 def load(file: Path) -> Config:
-    """Load the parameters from a YAML 1.2 file.
-
-    Raises:
-        ConfigError: the file cannot be read or breaks a rule; one line per error with the key's full path, the
-            rule, the value and, for an unknown key or choice, the nearest valid one.
-    """
+    """Load the parameters from a YAML 1.2 file."""
     return load_with_values(file)[0]
 
 
@@ -157,11 +152,7 @@ def load_with_values(file: Path) -> tuple[Config, dict[str, Any]]:
 
 
 def read(text: str) -> dict[str, Any]:
-    """Parse the text of a params.yaml into its sections.
-
-    Raises:
-        ConfigError: it is not YAML 1.2, or not a mapping.
-    """
+    """Parse the text of a params.yaml into its sections."""
     try:
         values = documents.parse_yaml(text)
     except ValueError as error:
@@ -172,11 +163,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def check(values: dict[str, Any]) -> Config:
-    """Check the sections of a params.yaml and return the parameters.
-
-    Raises:
-        ConfigError: they break a rule; one line per error.
-    """
+    """Check the sections of a params.yaml and return the parameters."""
     if refused := list(refused_texts(values)):
         raise ConfigError("\n".join(f"{path} {rule}" for path, rule in refused))
     found = error_messages.missing(Config, values)

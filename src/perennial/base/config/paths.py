@@ -106,11 +106,7 @@ def _written(path: Path) -> Path:
 
 
 def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
-    """Refuse a dataset.path or dataset.url that a stage could replace.
-
-    Raises:
-        ValueError: it lies in one of the paths, or holds one.
-    """
+    """Refuse a dataset.path or dataset.url that a stage could replace."""
     real = own.resolve()
     for name, path in paths.by_name().items():
         if real.is_relative_to(_written(path)) or _written(path).is_relative_to(real):
@@ -118,11 +114,7 @@ def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
 
 
 def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
-    """The folder or URL of a bucket that `publish.url`, `checkpoints.remote` or the command line names.
-
-    Raises:
-        ValueError: it is neither, a run may replace it, or it belongs to the project or to dataset.path.
-    """
+    """The folder or URL of a bucket that `publish.url`, `checkpoints.remote` or the command line names."""
     if re.fullmatch(rf"({'|'.join(BUCKET_SCHEMES)})://[^/@?#:\s]+(/[^?#]*)?", url):
         return url
     if "://" in url:

@@ -50,9 +50,6 @@ def change_file(
     """Upgrade a params.yaml, apply a preset to it, then set values; an unchanged file is not written.
 
     Presets and values must leave a valid file; an upgrade may leave `Change.problems`, such as unknown keys.
-
-    Raises:
-        ConfigError: the file cannot be read or changed, or a preset or value would not leave a valid file.
     """
     try:
         original = file.read_bytes().decode()
@@ -79,11 +76,7 @@ def change_file(
 
 
 def upgrade(text: str) -> Change:
-    """Add missing keys with their defaults and comments.
-
-    Raises:
-        ConfigError: the text is not YAML, or its layout allows no such insertion.
-    """
+    """Add missing keys with their defaults and comments."""
     text = text if text.endswith("\n") else f"{text}\n"
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
@@ -94,11 +87,7 @@ def upgrade(text: str) -> Change:
 
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:
-    """Remove keys with the comments above them, as far as the params.yaml `like` has the same ones.
-
-    Raises:
-        ConfigError: a key is not on a line of its own.
-    """
+    """Remove keys with the comments above them, as far as the params.yaml `like` has the same ones."""
     old, root, template, edits, removed = read(text), _compose(text), _compose(like), [], []
     for key in keys:
         path = tuple(key.split("."))
@@ -135,9 +124,6 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     """Set the keys of a preset; those that only other presets set get their defaults.
 
     Applying several presets one after the other thus gives the same as the last alone; your other values stay.
-
-    Raises:
-        ConfigError: there is no such preset, or it sets a key that is missing in the text.
     """
     there = presets(folder)
     if name not in there:
@@ -156,12 +142,7 @@ def preset_keys() -> set[Key]:
 
 
 def set_values(text: str, values: Mapping[str, object]) -> Change:
-    """Set keys such as train.epochs to JSON values; a key that already has its value stays as it is written.
-
-    Raises:
-        ConfigError: the text would not be valid: lists all unknown keys, wrong types and broken rules; or it
-            lacks a key.
-    """
+    """Set keys such as train.epochs to JSON values; a key that already has its value stays as it is written."""
     new = read(text)
     for key, value in values.items():
         path = tuple(key.split("."))

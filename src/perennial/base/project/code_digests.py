@@ -105,21 +105,13 @@ def require(stage: str, root: Path, work: Path) -> None:
     """Check that a stage runs the code that code.yaml names.
 
     root: the folder of code.yaml. work: the folder for files of no further use.
-
-    Raises:
-        ConfigError: names both versions of perennial, and what to do.
     """
     if stage in STAGES:
         _require({stage: STAGES[stage]}, root, work)
 
 
 def require_all(root: Path, work: Path) -> None:
-    """Check, for a run of all stages, that the installed perennial is the one that code.yaml names.
-
-    Raises:
-        ConfigError: as of `require`; also for another version with the same code of the stages, because the
-            flows of a project belong to a version.
-    """
+    """Check, for a run of all stages, that the installed perennial is the one that code.yaml names."""
     named = _require(STAGES, root, work)
     if named and named["perennial"] != installed():
         raise ConfigError(
@@ -152,11 +144,7 @@ def _require(stages: Mapping[str, object], root: Path, work: Path) -> dict[str, 
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The version and the digests by stage in a code.yaml.
-
-    Raises:
-        ConfigError: it holds something else.
-    """
+    """The version and the digests by stage in a code.yaml."""
     return parse(file.read_bytes(), str(file))
 
 

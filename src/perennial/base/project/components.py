@@ -76,11 +76,7 @@ def files_of(values: Mapping[str, Any], root: Path) -> dict[str, str]:
 
 
 def require(values: Mapping[str, Any], root: Path) -> None:
-    """Check, without running them, that the components which params.yaml names exist.
-
-    Raises:
-        ConfigError: names the key, the file, and the nearest one that there is.
-    """
+    """Check, without running them, that the components which params.yaml names exist."""
     found = named(values)
     _keys.update(found)
     for name, key in found.items():
@@ -144,9 +140,6 @@ def load(name: str, check: Callable[[object], str | None]) -> Any:
     """Import a component from the project that holds the working directory.
 
     check: says what is wrong with the object, if anything is, such as "is an int, expected a Dataset".
-
-    Raises:
-        ConfigError: it cannot be imported, `check` refuses it, or it comes from another project.
     """
     component = Component(name, Project.find().root)
     key = _keys.get(name, "")
@@ -183,11 +176,7 @@ def expect_function(of: str) -> Callable[[object], str | None]:
 
 
 def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of a component.
-
-    Raises:
-        ConfigError: it takes other arguments, or raises an error.
-    """
+    """Call a function of a component."""
     try:
         with suppress(ValueError):  # Python does not know the arguments of some classes
             inspect.signature(function).bind(*arguments)
@@ -245,11 +234,7 @@ def _has_code(file: Path) -> bool:
 
 
 def _require_listed() -> None:
-    """Check that dvc.yaml lists all components that the stage has loaded.
-
-    Raises:
-        ConfigError: an edit of one would not run the stage again.
-    """
+    """Check that dvc.yaml lists all components that the stage has loaded."""
     if not _running:
         return
     stage, deps = _running[0]
@@ -323,9 +308,6 @@ def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
     """Let a stage use components, but only those that dvc.yaml lists, and name them in errors.
 
     deps: the dependencies of the stage that are code, as dvc.yaml has them; None if it does not have the stage.
-
-    Raises:
-        ConfigError: an edit of a component would not run the stage again, and for errors of a component.
     """
     if deps is not None:
         _running[:] = [(stage, tuple(deps))]

@@ -51,9 +51,6 @@ def run(
     """Run a DVC command, by default in the working directory, and return its output; not with `--quiet`.
 
     That would hide why it fails.
-
-    Raises:
-        DvcError: it failed, with the last lines of its message, or did not end in time.
     """
 
     def call() -> Finished:
@@ -88,11 +85,7 @@ def _remove_broken_locks(folder: Path) -> None:
 
 
 def configuration() -> dict[str, str]:
-    """DVC's options by names such as `core.remote`, with absolute paths; some may be secrets.
-
-    Raises:
-        DvcError: they cannot be read.
-    """
+    """DVC's options by names such as `core.remote`, with absolute paths; some may be secrets."""
     return dict(line.partition("=")[::2] for line in run("config", "--list").splitlines())
 
 
@@ -101,9 +94,6 @@ def get(path: str, revision: str, to: Path) -> None:
 
     DVC reads the remotes from the configuration of the revision. Those of the checkout are tried as well: a
     revision may be older than the remote that holds its objects.
-
-    Raises:
-        DvcError: none has it, or the remote cannot be reached.
     """
     top = root()  # DVC takes paths from there
     inside = Path.cwd().relative_to(top) / path
@@ -124,9 +114,6 @@ def variables_to_push(name: str) -> dict[str, str]:
     """The variables that `dvc push` needs in a shell for a remote in S3; none for most servers.
 
     A file of a few bytes is pushed by DVC itself, from a scratch repository, and stays in the remote.
-
-    Raises:
-        DvcError: a push fails with and without them.
     """
     options = {key: value for key, value in configuration().items() if key.startswith(f"remote.{name}.")}
     digest = hashlib.md5(TRIAL, usedforsecurity=False).hexdigest()
@@ -153,12 +140,7 @@ def variables_to_push(name: str) -> dict[str, str]:
 
 
 def remote_options(name: str | None, options: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The options of a remote, `url` among them; none without a name. `options`: DVC's, if already known.
-
-    Raises:
-        ConfigError: there is no remote of this name.
-        DvcError: DVC's options cannot be read.
-    """
+    """The options of a remote, `url` among them; none without a name. `options`: DVC's, if already known."""
     if name is None:
         return {}
     known = remotes(configuration() if options is None else options)
@@ -193,20 +175,12 @@ def _quoted(value: str) -> str:
 
 
 def cache_folder(options: Mapping[str, str]) -> Path:
-    """The folder of DVC's cache.
-
-    Raises:
-        DvcError: there is no DVC repository.
-    """
+    """The folder of DVC's cache."""
     return Path(options.get("cache.dir") or root() / ".dvc" / "cache")
 
 
 def root() -> Path:
-    """The folder that holds `.dvc`: the working directory or one above it.
-
-    Raises:
-        DvcError: there is none.
-    """
+    """The folder that holds `.dvc`: the working directory or one above it."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / ".dvc").is_dir():

@@ -38,11 +38,7 @@ class LockedStage:
 
 
 def parse(text: str | bytes, name: str) -> dict[str, LockedStage]:
-    """Parse the stages of a dvc.lock.
-
-    Raises:
-        DataError: it is not a valid dvc.lock; the message calls it `name`.
-    """
+    """Parse the stages of a dvc.lock."""
     try:
         return {stage: _entry(content) for stage, content in sections(text).items()}
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
@@ -50,11 +46,7 @@ def parse(text: str | bytes, name: str) -> dict[str, LockedStage]:
 
 
 def sections(text: str | bytes) -> dict[str, Any]:
-    """Parse the stages of a dvc.lock as plain values.
-
-    Raises:
-        ValueError, LookupError, TypeError: it is not YAML, or has no stages.
-    """
+    """Parse the stages of a dvc.lock as plain values."""
     stages: dict[str, Any] = documents.parse_yaml(text)["stages"]
     return stages
 

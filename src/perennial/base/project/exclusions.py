@@ -37,12 +37,7 @@ class Exclusions(documents.JsonFile):
 
     @classmethod
     def read(cls) -> Self:
-        """Read the project's file; without one, nothing is excluded.
-
-        Raises:
-            ConfigError: it is where older revisions have it.
-            DataError: the file is not valid.
-        """
+        """Read the project's file; without one, nothing is excluded."""
         if not pins.exists(FILE):
             return cls()
         return documents.read_checked(

@@ -54,11 +54,7 @@ class Repository:
     lock: int | None = None  # descriptor of a lock that is held until git is gone, if this process is killed
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
-        """Run a git command and return its stripped output.
-
-        Raises:
-            GitError: it failed.
-        """
+        """Run a git command and return its stripped output."""
         done = self._git(arguments, {**self.identity, **variables}, stdin)
         if done.code:
             raise GitError(f"git {arguments[0]} failed: {message(done)}")
@@ -99,11 +95,7 @@ class Repository:
         return self.ask("rev-parse", "--is-shallow-repository") == "true"
 
     def read(self, revision: str, file: Path) -> str | None:
-        """Read the text of a tracked file of the project; None if the revision lacks it.
-
-        Raises:
-            GitError: this is a partial clone, and its remote does not give the file.
-        """
+        """Read the text of a tracked file of the project; None if the revision lacks it."""
         done = self.call("show", f"{revision}:./{file.as_posix()}")
         if done.code and PROMISED in done.errors:
             raise GitError(f"this partial clone lacks {file} of {revision}: {message(done)}")
@@ -177,11 +169,7 @@ class Repository:
         return any(self.ask("config", "--type=bool", name) == "true" for name in options)
 
     def commit(self, tree: str, parent: str | None, message: str) -> str:
-        """Create a commit object without a reference, signed where git is configured to; returns its name.
-
-        Raises:
-            GitError: git cannot sign it.
-        """
+        """Create a commit object without a reference, signed where git is configured to; returns its name."""
         parents = ("-p", parent) if parent else ()
         sign = ("-S",) if self.signs("commit.gpgSign") else ()
         return self.run("commit-tree", *sign, tree, *parents, "-F", "-", stdin=message)
@@ -190,9 +178,6 @@ class Repository:
         """Create an annotated tag object without a reference, signed where git is configured to.
 
         `date` in seconds since 1970.
-
-        Raises:
-            GitError: git does not know such a date, or cannot sign the tag.
         """
         if date > LAST_DATE:
             raise GitError(
@@ -238,9 +223,6 @@ class Repository:
 
         A remote that answers nothing is noticed early, by a question with a small answer.
         `whole`: get the history that a shallow clone lacks, too.
-
-        Raises:
-            GitError: the remote cannot be reached.
         """
         self.run("ls-remote", "--quiet", remote, "HEAD")
         deepen = ("--unshallow",) if whole and self.is_shallow() else ()
@@ -307,11 +289,7 @@ def bare(folder: Path, lock: int | None = None) -> Repository:
 
 
 def require_commit(found: Repository) -> None:
-    """Check that a repository has a commit.
-
-    Raises:
-        ConfigError: it has none.
-    """
+    """Check that a repository has a commit."""
     if found.commit_of("HEAD") is None:
         raise ConfigError("this git repository has no commit yet; commit the project first")
 
@@ -321,9 +299,6 @@ def repository(folder: Path, name: str | None = None, email: str | None = None) 
 
     The author of commits and tags is `name` and `email`; where they are None, git's own identity, and if git
     has none, by `perennial`.
-
-    Raises:
-        ConfigError: the folder is not in a repository, or the repository has no commit.
     """
     given = {**_identity("NAME", name), **_identity("EMAIL", email)}
     found = Repository(folder, given)

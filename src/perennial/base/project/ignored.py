@@ -15,11 +15,7 @@ CONTENT = b"# Copies of images, which may show people: not for git.\n*\n"
 
 
 def keep_out_of_git(folder: Path, *, ours: bool) -> None:
-    """Let git ignore all that is in a folder; `ours`: no other program's files are in it.
-
-    Raises:
-        ConfigError: it has other files, and git would track what is written there.
-    """
+    """Let git ignore all that is in a folder; `ours`: no other program's files are in it."""
     if ours and not (folder / FILE).exists():
         files.write_bytes(folder / FILE, CONTENT)
     tree = (folder.absolute(), *folder.absolute().parents)

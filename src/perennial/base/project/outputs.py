@@ -28,11 +28,7 @@ SHOWN = 3
 
 @contextmanager
 def new_folder(folder: Path, stage: str) -> Iterator[Path]:
-    """Replace the output folder of a stage as `files.new_folder` does, and mark the new one.
-
-    Raises:
-        ConfigError: there is a folder that no stage made; it was left as it is.
-    """
+    """Replace the output folder of a stage as `files.new_folder` does, and mark the new one."""
     require_replaceable([folder])
     with files.new_folder(folder) as new:
         yield new
@@ -40,11 +36,7 @@ def new_folder(folder: Path, stage: str) -> Iterator[Path]:
 
 
 def require_outputs(paths: PathsConfig, stages: Iterable[str] = STAGES) -> None:
-    """Check that these stages would not replace files that no stage made.
-
-    Raises:
-        ConfigError: names every such path; nothing was changed.
-    """
+    """Check that these stages would not replace files that no stage made."""
     names = [name for stage in stages for name in STAGES[stage].outputs]
     require_replaceable(getattr(paths, name) for name in names if name in FOLDERS)
     taken = [f"{path} is a folder" for name, path in _single(paths, names) if path.is_dir()]
@@ -53,11 +45,7 @@ def require_outputs(paths: PathsConfig, stages: Iterable[str] = STAGES) -> None:
 
 
 def require_replaceable(folders: Iterable[Path]) -> None:
-    """Check that folders were made by a stage, so that they may be replaced.
-
-    Raises:
-        ConfigError: names them and what they hold.
-    """
+    """Check that folders were made by a stage, so that they may be replaced."""
     _refuse([reason for folder in folders if (reason := _foreign(folder))])
 
 

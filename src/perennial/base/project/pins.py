@@ -25,12 +25,7 @@ class Pin(documents.JsonFile):
 
     @classmethod
     def read(cls) -> Self:
-        """Read the pin; a missing file pins nothing.
-
-        Raises:
-            ConfigError: it is where older revisions have it.
-            DataError: the file is not valid.
-        """
+        """Read the pin; a missing file pins nothing."""
         if not exists(cls.FILE):
             return cls()
         return documents.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
@@ -113,11 +108,7 @@ def old_name(file: Path) -> Path:
 
 
 def exists(file: Path) -> bool:
-    """Whether a file of `pins/` exists.
-
-    Raises:
-        ConfigError: it is where older revisions have it, so what it says would be overlooked.
-    """
+    """Whether a file of `pins/` exists."""
     if not file.exists() and (old := old_name(file)).exists():
         raise ConfigError(f"{old} belongs into {file.parent}/ now; move it: git mv {old} {file}")
     return file.exists()

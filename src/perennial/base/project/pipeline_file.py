@@ -24,11 +24,7 @@ ITEM = re.compile(r"^(      - )(.+\n?)$")
 
 
 def of_project(text: str) -> str:
-    """The dvc.yaml of a project, from this repository's.
-
-    Raises:
-        PerennialError: this repository's has another form.
-    """
+    """The dvc.yaml of a project, from this repository's."""
     head, found, rest = text.partition("\nstages:\n")
     if not found or not all(line.startswith("#") or not line for line in head.splitlines()):
         raise PerennialError("dvc.yaml does not begin with comments and `stages:`; a project's is made from it")

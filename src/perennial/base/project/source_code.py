@@ -53,9 +53,6 @@ def require_unchanged(program: str | None = None) -> None:
 
     `program`: a module that a child process ran; its code is checked as well. Called once code was loaded, it
     also finds an edit that was undone meanwhile.
-
-    Raises:
-        InputsChanged: names the files that changed.
     """
     if not AT_START:
         return

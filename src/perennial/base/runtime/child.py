@@ -27,9 +27,6 @@ def started(program: str, log: Path) -> Iterator[Call]:
     """Start a module of this package as a program, whose stderr goes to `log`; it imports TensorFlow at once.
 
     The function that the block gets calls it, with the environment of that moment, and returns its result.
-
-    Raises (the function):
-        PerennialError: the program's own error, of its class, or the process was killed.
     """
     command = [sys.executable, "-m", __name__, program, str(os.getpid())]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -57,11 +54,7 @@ def started(program: str, log: Path) -> Iterator[Call]:
 
 
 def call(program: str, argument: dict[str, Any], log: Path) -> Any:
-    """Start a program, call it once and return its result.
-
-    Raises:
-        PerennialError: as for `started`.
-    """
+    """Start a program, call it once and return its result."""
     with started(program, log) as run:
         return run(argument)
 

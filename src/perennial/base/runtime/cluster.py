@@ -55,9 +55,6 @@ def this_worker() -> Worker | None:
 
     TF_CONFIG has TensorFlow's format: the addresses of a cluster, and the task of this process in it. With
     PERENNIAL_CLUSTER_HOSTS, it is set here, since TensorFlow reads it, too.
-
-    Raises:
-        ConfigError: TF_CONFIG has another format, or names parameter servers; or the variables contradict.
     """
     text = os.environ.get(VARIABLE)
     if built := _config_by_index():
@@ -98,11 +95,7 @@ def named_by() -> str:
 
 
 def _config_by_index() -> str | None:
-    """TF_CONFIG of one of several equal workers, from their number and the index of this one.
-
-    Raises:
-        ConfigError: a variable is missing or has no possible value.
-    """
+    """TF_CONFIG of one of several equal workers, from their number and the index of this one."""
     pattern = os.environ.get(HOSTS)
     if not pattern:
         return None
@@ -130,10 +123,6 @@ def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: f
 
     TensorFlow would wait for them without a message, and handle no signal. By default, the wait ends after the
     seconds of PERENNIAL_CLUSTER_WAIT_S, or after ten minutes: a worker without its peers must not keep a GPU.
-
-    Raises:
-        ConfigError: another process uses the port.
-        Interrupted: a worker did not answer in time.
     """
     timeout_s = wait_s() if timeout_s is None else timeout_s
     started, announced = time.monotonic(), False
@@ -153,11 +142,7 @@ def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: f
 
 
 def wait_s() -> float:
-    """How long to wait for machines: the seconds of PERENNIAL_CLUSTER_WAIT_S, or ten minutes.
-
-    Raises:
-        ConfigError: the variable is no number.
-    """
+    """How long to wait for machines: the seconds of PERENNIAL_CLUSTER_WAIT_S, or ten minutes."""
     given = os.environ.get(WAIT)
     return _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
 

@@ -6,11 +6,7 @@ from perennial.base.errors import ConfigError
 
 
 def select(devices: str, *, key: str) -> tuple[str, list[int]]:
-    """Kind and indices of the devices in a parameter: `auto`, `cpu:N`, `gpu:N` or `gpu:0,2`.
-
-    Raises:
-        ConfigError: a GPU is not on this machine; the message names the parameter by `key`.
-    """
+    """Kind and indices of the devices in a parameter: `auto`, `cpu:N`, `gpu:N` or `gpu:0,2`."""
     gpus = tf.config.list_physical_devices("GPU")
     if devices == "auto":
         devices = f"gpu:{len(gpus)}" if gpus else "cpu:1"

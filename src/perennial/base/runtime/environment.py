@@ -41,9 +41,6 @@ def require(stage: str, folder: Path | None = None, outcome: str = "nothing was 
     """Check that the installed packages have the versions that the files of a stage's environment name.
 
     Nothing is required if there is no such file, such as outside a checkout. `outcome`: for the message.
-
-    Raises:
-        ConfigError: names each package, its version, the one that the file names, and what to do.
     """
     wrong = {}
     folder = folder or Project.find().shared(FOLDER)

@@ -21,9 +21,6 @@ def visible() -> list[str]:
 
     As in CUDA, CUDA_VISIBLE_DEVICES holds numbers or the beginnings of UUIDs, and nothing counts after one
     that does not exist. Numbers are those of `nvidia-smi`; a number of a GPU that is split means all parts.
-
-    Raises:
-        ConfigError: PERENNIAL_GPUS is invalid.
     """
     gpus = found()
     if VISIBLE not in os.environ:
@@ -47,11 +44,7 @@ def described() -> str:
 
 
 def found() -> list[Gpu]:
-    """The GPUs of this machine in the order of `nvidia-smi`, whoever may use them.
-
-    Raises:
-        ConfigError: PERENNIAL_GPUS is invalid.
-    """
+    """The GPUs of this machine in the order of `nvidia-smi`, whoever may use them."""
     if LISTED in os.environ:
         return _listed(os.environ[LISTED])
     with suppress(programs.Missing, programs.TimedOut):

@@ -80,12 +80,7 @@ class Inputs:
 
 
 def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
-    """Note what a stage reads; `values` are the parameters that this process has read from `file`.
-
-    Raises:
-        InputsChanged: code changed since this process started, so that other code may run than is noted.
-        ConfigError: the parameters name a component that does not exist.
-    """
+    """Note what a stage reads; `values` are the parameters that this process has read from `file`."""
     deps, params = _listed(stage, values)
     project = Project.find()
     components.require(values, project.root)
@@ -109,9 +104,6 @@ def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
 
     A run must not go on with new values by itself. Pins may change: a run pins them again. Writes what the
     stage reads now, also without a run, for the stages after it.
-
-    Raises:
-        InputsChanged: names what changed since.
     """
     file = note_file(noted.stage, work)
     before = documents.json_object(file.read_bytes()) if file.is_file() else {}

@@ -21,11 +21,7 @@ FILE = "inputs.json"
 
 
 def require_unchanged(noted: Inputs, paths: PathsConfig, *, own_outputs: bool) -> None:
-    """Check that a stage that ends would be recorded with what it read; else keep its result apart.
-
-    Raises:
-        InputsChanged: names what changed meanwhile, and what became of the result.
-    """
+    """Check that a stage that ends would be recorded with what it read; else keep its result apart."""
     changed, stage, by_dvc = noted.changes(), noted.stage, BY_DVC in os.environ
     if not changed:
         if own_outputs:

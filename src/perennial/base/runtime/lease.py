@@ -51,9 +51,6 @@ def leased(
     `gpu:N` takes any N of them, `gpu:0,2` these, `auto` compute.gpus (`count`) of them, `cpu:N` none; with
     `one`, only the first is taken. Waits until they are free. Call it before anything imports TensorFlow in
     this process, or for a child; children find the same GPUs. On a machine without GPUs nothing happens.
-
-    Raises:
-        ConfigError: the machine has fewer GPUs; the message names the parameter by `key`.
     """
     if GIVEN in os.environ:
         yield Lease(devices=os.environ[GIVEN])

@@ -29,9 +29,6 @@ def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) 
 
     Waits up to `timeout_s` seconds (30 by default), forever if negative. The file stays: two processes could
     hold locks on a file that was removed between them.
-
-    Raises:
-        PerennialError: another process still held it; the message starts with `busy`.
     """
     make_folder(file.parent)
     lock = FileLock(file)
@@ -78,9 +75,6 @@ def stage(
     Workers that train together may share a checkout; each `worker` then has its own lock. A stage of
     dvc.yaml (`by_dvc`) that DVC did not start also holds DVC's lock (zc.lockfile: flock on .dvc/tmp/lock), so
     that `dvc repro` refuses before it touches any output.
-
-    Raises:
-        PerennialError: another stage or DVC still works in this checkout.
     """
     busy = "another stage works in this checkout"
     with ExitStack() as locks:

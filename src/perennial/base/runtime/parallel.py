@@ -51,10 +51,6 @@ def map_ordered(
     Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
     this process, which is faster than starting others or reaching a cluster. An error of the function is raised
     unchanged.
-
-    Raises:
-        PerennialError: a process was killed, or the Ray cluster failed.
-        ConfigError: Ray is not installed or its cluster cannot be reached.
     """
     if compute.engine == "ray" and not small:
         driver = importlib.import_module("perennial.base.runtime.ray_driver")  # which uses this module
@@ -114,11 +110,7 @@ class Worker:
         self._executor: ProcessPoolExecutor | None = None
 
     def __call__(self, task: Any) -> Any:
-        """Return `function(shared, task)`, or raise its error.
-
-        Raises:
-            BrokenProcessPool: the process was killed.
-        """
+        """Return `function(shared, task)`, or raise its error."""
         self._executor = self._executor or _executor(*self._given, count=1)
         try:
             return self._executor.submit(_call, task).result()

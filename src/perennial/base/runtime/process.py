@@ -49,9 +49,6 @@ def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
     The first signal raises Signalled. If a library swallows it, it is raised again every `repeat_s` seconds
     until it ends the block, but never during the clean-up that it started. A second signal at least `repeat_s`
     after the first, or a third one, ends the process at once with code 75, whatever the process does.
-
-    Raises:
-        Interrupted: a signal arrived.
     """
     try:
         with _handlers(repeat_s):
@@ -171,11 +168,7 @@ def raise_if_signalled() -> None:
 
 
 def require_own_checkout(folder: Path) -> None:
-    """Check that the parameters are not those of another checkout than the running code.
-
-    Raises:
-        ConfigError: `folder` lies in a checkout whose code is not this code.
-    """
+    """Check that the parameters are not those of another checkout than the running code."""
     here = Path(__file__).resolve().parents[2]
     for checkout in (folder.resolve(), *folder.resolve().parents):
         if theirs := layout.source(checkout):

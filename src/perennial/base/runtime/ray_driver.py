@@ -80,11 +80,7 @@ class Driver:
         self._process.send_signal(number)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """Return the next value from the function, at the end its result, or raise its error.
-
-        Raises:
-            Interrupted: the process ended without either, or none came in time.
-        """
+        """Return the next value from the function, at the end its result, or raise its error."""
         while True:
             try:
                 if not self._connection.poll(timeout_s):
@@ -213,11 +209,7 @@ def _map(caller: Caller, function: Callable[[Any, Any], Any], shared: Any) -> No
 
 
 def require_usable() -> None:
-    """Check that Ray is installed, and that something listens at the address of its cluster.
-
-    Raises:
-        ConfigError: it is not so; or this Python is one that Ray cannot start.
-    """
+    """Check that Ray is installed, and that something listens at the address of its cluster."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
@@ -234,12 +226,7 @@ def require_usable() -> None:
 
 @contextmanager
 def connected(caller: Caller, *, processes: int | None = None) -> Iterator[tuple[Any, Watch]]:
-    """Give the ray module to the block, connected to its cluster; a local one has at least so many cores.
-
-    Raises:
-        ConfigError: the cluster cannot be reached.
-        Interrupted: it failed in the block.
-    """
+    """Give the ray module to the block, connected to its cluster; a local one has at least so many cores."""
     import ray  # noqa: PLC0415 - an extra
 
     handlers = {number: signal.getsignal(number) for number in SIGNALS}

@@ -54,11 +54,6 @@ def run(arguments: Sequence[str], config: Config) -> None:
 
     If a worker or the cluster is lost or interrupted, all start again from the newest checkpoint: as long as
     checkpoints are made, and RESTARTS times without one. The workers end soon after this process.
-
-    Raises:
-        ConfigError: the cluster cannot be reached, or its nodes do not have what the workers need.
-        Interrupted: a signal came, the nodes are busy, or workers were lost too often; what was saved stays.
-        PerennialError: a worker failed; the error has its class and message.
     """
     work = config.paths.work
     left, seen, given = RESTARTS, _checkpoints(work), list(arguments)
@@ -81,11 +76,7 @@ def run(arguments: Sequence[str], config: Config) -> None:
 
 
 def _run_once(arguments: Sequence[str], config: Config) -> None:
-    """Start all workers, and wait until they have ended.
-
-    Raises:
-        As `run`; Interrupted also if a worker or the cluster was lost.
-    """
+    """Start all workers, and wait until they have ended."""
     with ray_driver.Driver(_train, arguments, config) as driver:
         try:
             driver.receive()
@@ -112,9 +103,6 @@ def _job(ray: Any, arguments: Sequence[str], config: Config) -> Job:
     """Choose the devices of each worker.
 
     As for workers on one machine, train.devices are those of all workers together.
-
-    Raises:
-        ConfigError: the devices cannot be shared evenly.
     """
     count, devices = config.compute.workers, config.train.devices
     kind, _, which = devices.partition(":")
@@ -183,12 +171,7 @@ def _placed(ray: Any, job: Job, watch: ray_driver.Watch) -> Iterator[list[Any]]:
 
 
 def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -> None:
-    """Wait until Ray has reserved a node for each worker.
-
-    Raises:
-        ConfigError: the cluster has not so many nodes of this size.
-        Busy: they are in use.
-    """
+    """Wait until Ray has reserved a node for each worker."""
     limit_s = cluster.wait_s()  # a cluster that grows on demand needs minutes
     started, announced = time.monotonic(), False
     while ray.util.placement_group_table(group)["state"] != "CREATED":
@@ -258,11 +241,7 @@ def _supervise(ray: Any, job: Job, agents: Sequence[Any], watch: ray_driver.Watc
 
 
 def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple[Any, dict[str, Any]]]:
-    """The agents and what they see of this machine's files.
-
-    Raises:
-        ConfigError: a node does not share the folder of the project.
-    """
+    """The agents and what they see of this machine's files."""
     file, token = job.work / TRAINED / TOKEN, secrets.token_hex(16)
     files.write_bytes(file, token.encode())
     try:

@@ -37,11 +37,7 @@ def complete(noted: Inputs, paths: PathsConfig) -> None:
 
 
 def require_others_as_noted(noted: Inputs, work: Path, *, by_dvc: bool) -> None:
-    """Check that DVC recorded for other stages what they have read; `by_dvc`: it starts this one, else warn.
-
-    Raises:
-        InputsChanged: names what dvc.lock has otherwise.
-    """
+    """Check that DVC recorded for other stages what they have read; `by_dvc`: it starts this one, else warn."""
     stages, own = dvc_lock.here(), inputs.dvc_process() if by_dvc else []
     below = inputs.built_on(noted, stages)
     for stage, note in _notes(work):
@@ -63,9 +59,6 @@ def require_as_recorded(noted: Inputs) -> None:
     """Check that a stage reads the parameters that dvc.lock has for the stages that its result builds on.
 
     After an edit between two stages of a run, the export's model card would describe another training.
-
-    Raises:
-        InputsChanged: names what changed since.
     """
     stages = dvc_lock.here()
     now = {file: documents.flattened(values) for file, values in noted.params.items()}

@@ -58,10 +58,6 @@ def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
 
     The chief writes to the terminal as a training alone does; lines of the others start with `worker N: `.
     The workers hold the lease too, so that those of a killed caller compute alone until they have ended.
-
-    Raises:
-        ConfigError: the devices cannot be shared evenly.
-        Interrupted, PerennialError: as for `supervise`.
     """
     shares = _shares(taken, count)
     addresses = _free_addresses(count)
@@ -77,12 +73,7 @@ def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
 
 
 def supervise(start: Callable[[int], Worker], count: int, work: Path) -> None:
-    """Start workers by number, and wait until all have ended; if one fails, end the others.
-
-    Raises:
-        Interrupted: a signal came, or a worker was killed or lost; what was saved stays.
-        PerennialError: a worker failed; the error has its class and message.
-    """
+    """Start workers by number, and wait until all have ended; if one fails, end the others."""
     for index in range(count):
         failure_file(work, index).unlink(missing_ok=True)
     started: list[Worker] = []
@@ -122,11 +113,7 @@ def failure_file(work: Path, index: int) -> Path:
 
 
 def _shares(taken: Lease, count: int) -> list[dict[str, str]]:
-    """The variables that give each worker its devices.
-
-    Raises:
-        ConfigError: the devices cannot be shared evenly.
-    """
+    """The variables that give each worker its devices."""
     kind = taken.devices.partition(":")[0]
     if taken.gpus:
         each = shared(len(taken.gpus), count)
@@ -138,11 +125,7 @@ def _shares(taken: Lease, count: int) -> list[dict[str, str]]:
 
 
 def shared(number: int, count: int) -> int:
-    """How many of the GPUs each worker gets.
-
-    Raises:
-        ConfigError: they cannot be shared evenly.
-    """
+    """How many of the GPUs each worker gets."""
     each, rest = divmod(number, count)
     if rest or not each:
         raise ConfigError(
@@ -153,11 +136,7 @@ def shared(number: int, count: int) -> int:
 
 
 def require_one_cpu_each(devices: str, count: int) -> None:
-    """Check that train.devices names one CPU for each worker, if it names CPUs.
-
-    Raises:
-        ConfigError: it names another number.
-    """
+    """Check that train.devices names one CPU for each worker, if it names CPUs."""
     kind, _, number = devices.partition(":")
     if kind == "cpu" and int(number) != count:
         raise ConfigError(

@@ -55,11 +55,7 @@ class Store(Protocol):
     url: str  # without a trailing slash
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page.
-
-        Raises:
-            Missing: the folder of the store does not exist; in a bucket that is an empty one.
-        """
+        """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page."""
 
     def numbers(self) -> tuple[int, ...]:
         """Return the numeric folder names directly below the URL, in ascending order."""
@@ -77,11 +73,6 @@ class Store(Protocol):
 
         With `if_match`, the expected ETag, an interrupted call to a bucket leaves its bytes beside the file as
         `.NAME.part`, and the next call resumes from there. The file is not synced to disk.
-
-        Raises:
-            Missing: the object does not exist.
-            Changed: its ETag is not `if_match`, or it changed during the read.
-            DataError: its size or SHA-256 differs from the expected one.
         """
 
     def get_bytes(self, key: str) -> tuple[bytes, Entry]:
@@ -100,9 +91,6 @@ class Store(Protocol):
         `if_match` replaces only an object with this ETag; `if_none_match` writes only a new object. If the
         response to a write of bytes is lost, the write counts as successful when the object has this content.
         If two writers must not both succeed, make the content unique.
-
-        Raises:
-            Changed: the condition does not hold, or the object no longer exists; nothing was written.
         """
 
     def delete(self, key: str) -> None:
@@ -135,9 +123,6 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
     """Open the store at a URL of `PLACES`, or in a folder, which need not exist yet.
 
     Options have the names that DVC gives them in a remote, and override the environment; others are left out.
-
-    Raises:
-        ConfigError: the URL names no bucket or has another scheme, or the provider's client is not installed.
     """
     if is_bucket(url):
         provider = _class_for(url)
@@ -167,11 +152,7 @@ def _class_for(url: str) -> Any:
 
 
 def file_below(folder: Path, key: str) -> Path:
-    """Return the path of a key below a folder.
-
-    Raises:
-        DataError: the key leads outside the folder, or is no valid file name.
-    """
+    """Return the path of a key below a folder."""
     parts = key.split("/")
     if "\0" in key or any(part in {"", ".", ".."} for part in parts):
         raise DataError(f"the object {key!r} cannot be a file below {folder}; rename or remove it")

@@ -23,11 +23,7 @@ class Target:
         return self._stream.tell()
 
     def begin(self, etag: str, start: int) -> None:
-        """Take a response with this ETag, whose first byte has this offset in the object.
-
-        Raises:
-            Changed: it is another version, which some servers send in spite of the condition.
-        """
+        """Take a response with this ETag, whose first byte has this offset in the object."""
         if self.etag not in {None, etag}:
             raise Changed(f"{self._where} changed: expected the ETag {self.etag}, got {etag}")
         self.etag = etag

@@ -193,11 +193,7 @@ def _conditions(condition: Condition) -> dict[str, str]:
 
 
 def _customer_key(options: Mapping[str, str]) -> dict[str, Any]:
-    """The headers that name a customer's key, which S3 needs to read, too; DVC's option has it in base64.
-
-    Raises:
-        ConfigError: it is not base64.
-    """
+    """The headers that name a customer's key, which S3 needs to read, too; DVC's option has it in base64."""
     if CUSTOMER_KEY not in options:
         return {}
     try:

@@ -18,10 +18,6 @@ def folder_contents(folder: Path) -> list[Member]:
     """Find all files and folders in a folder, in the order of names; the offset of each is 0.
 
     Files that desktops and tools leave behind are left out. Links to files are followed.
-
-    Raises:
-        DataError: something cannot be read or packed: a hidden file, a link to a folder, a device, a name that
-            is not UTF-8; or there is no file.
     """
     names, ignored = Names(folder, LIMITS, portable=False), list[str]()
     found = list[Member]()

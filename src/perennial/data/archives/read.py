@@ -50,11 +50,7 @@ class Member:
 
 
 def format_of(archive: Path) -> str:
-    """Format of an archive by its content: tar, gzip, bzip2, xz or zip.
-
-    Raises:
-        DataError: it is none of these, or cannot be read.
-    """
+    """Format of an archive by its content: tar, gzip, bzip2, xz or zip."""
     try:
         with archive.open("rb") as stream:
             start = stream.read(BLOCK_BYTES)
@@ -78,9 +74,6 @@ def contents(tar: Path, inner: Member | None = None) -> list[Member]:
     """The files and folders in a plain tar file, or in one that is its member, sorted by name.
 
     The offsets of both are from the start of the outer file.
-
-    Raises:
-        DataError: the file is damaged or incomplete, or a member breaks a rule.
     """
     if not tar.is_file():
         raise DataError(f"{tar} does not exist; `dvc repro download` fetches the archive that it comes from")
@@ -95,12 +88,7 @@ def content(tar: Path, member: Member) -> bytes:
 
 
 def read_members(tar: Path, members: Iterable[Member]) -> Iterator[bytes]:
-    """Yield the bytes of files in a plain tar file.
-
-    Raises:
-        DataError: the tar file has become shorter.
-        OSError: it cannot be read; names it.
-    """
+    """Yield the bytes of files in a plain tar file."""
     with files.naming(tar), tar.open("rb") as stream:
         for member in members:
             stream.seek(member.offset)
@@ -133,9 +121,6 @@ def walk(tar: Path, archive: Path, limits: ArchiveLimits, inner: Member | None =
     """The members in file order, of the whole file or of a tar file that is its member.
 
     Error messages name the archive that the tar file was made from.
-
-    Raises:
-        DataError: a member breaks a rule, or the tar file is damaged or incomplete.
     """
     names, count, position = Names(archive, limits), 0, inner.offset if inner else 0
     fields: dict[bytes, bytes] = {}  # of the extension headers before a header
@@ -249,9 +234,6 @@ def decompressed(file: Path, compression: str) -> Iterator[bytes]:
     """Decompress a gzip, zlib, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
 
     Memory is constant, and the file is read to its end, where the checksums are.
-
-    Raises:
-        DataError: the file is damaged, incomplete, or something follows its end.
     """
     decompressor, data = _decompressor(compression), b""
     with file.open("rb") as stream:

@@ -57,11 +57,7 @@ class Names:
         self._count = 0
 
     def add(self, encoded: bytes, *, folder: bool) -> str:
-        """The name without a leading `./` and a trailing slash; the archive's own folder has none.
-
-        Raises:
-            DataError: the name breaks a rule, or the archive has more members than it may.
-        """
+        """The name without a leading `./` and a trailing slash; the archive's own folder has none."""
         self._count += 1
         if self._count > self._limits.members:
             raise DataError(f"{self._archive} holds more than {self._limits.members} members")

@@ -31,12 +31,7 @@ METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others expand withou
 
 
 def unpack(raw: Path, folder: Path) -> None:
-    """Put every raw file into a folder, uncompressed: archives as plain `.tar`, others without their `.gz`.
-
-    Raises:
-        DataError: there is no file, or one is damaged or incomplete. A gzip stream is read to its end, where
-            its checksum is.
-    """
+    """Put every raw file into a folder, uncompressed: archives as plain `.tar`, others without their `.gz`."""
     found = sorted(path for path in raw.glob("*") if path.is_file() and path.name != files.MARK)
     if not found:
         raise DataError(f"{raw} holds no files; `dvc repro download` fetches them")
@@ -59,10 +54,6 @@ def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
     """Write the content of a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip file as one plain tar file.
 
     A plain tar file is linked, not copied. The content decides the format of the archive, not its name.
-
-    Raises:
-        DataError: the archive is damaged or incomplete, exceeds the limits, or a member is not a plain file or
-            folder with a safe name. No target is written then.
     """
     archive_format = format_of(archive)
     if archive_format == "tar":
@@ -79,11 +70,7 @@ def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write a folder of images as a plain tar file: equal trees give equal bytes, leftovers are skipped.
-
-    Raises:
-        DataError: a file cannot be read or its name breaks a rule. No target is written then.
-    """
+    """Write a folder of images as a plain tar file: equal trees give equal bytes, leftovers are skipped."""
     found = folder_contents(folder)
     portable = _are_portable(folder, found)
     with files.new_file(target, durable=False) as stream:
@@ -116,9 +103,6 @@ def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
     """Write files under other names as a plain tar file, with the bytes that `pack` writes for such a folder.
 
     The names are checked, and those in a folder come one after the other.
-
-    Raises:
-        DataError: a file cannot be read. No target is written then.
     """
     written: list[str] = []  # the folders above the last file
     with files.new_file(target, durable=False) as stream:
@@ -133,11 +117,7 @@ def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
 
 
 def inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLimits = LIMITS) -> None:
-    """Write the content of a gzip, zlib, bzip2 or xz file; stop as soon as it exceeds the limits.
-
-    Raises:
-        DataError: the file is damaged, incomplete or exceeds the limits.
-    """
+    """Write the content of a gzip, zlib, bzip2 or xz file; stop as soon as it exceeds the limits."""
     most, written = limits.most_bytes(archive.stat().st_size), 0
 
     def within_limits() -> Iterator[bytes]:

@@ -26,18 +26,10 @@ DATASETS: dict[str, Dataset] = {
 
 
 def of(options: DatasetConfig) -> Dataset:
-    """The data set that the parameters describe.
-
-    Raises:
-        ConfigError: as `named`.
-    """
+    """The data set that the parameters describe."""
     return named(options.name) if options.table is None else image_folder.with_table(options.table)
 
 
 def named(name: str) -> Dataset:
-    """The data set that a name means, which may be a component of the project.
-
-    Raises:
-        ConfigError: the component cannot be imported, or is not a Dataset.
-    """
+    """The data set that a name means, which may be a component of the project."""
     return component.load(name) if is_component(name) else DATASETS[name]

@@ -23,21 +23,13 @@ class _Nowhere(io.RawIOBase):
 
 
 def load(name: str) -> Dataset:
-    """The data set of a component.
-
-    Raises:
-        ConfigError: the component cannot be imported, or is not a Dataset.
-    """
+    """The data set of a component."""
     found: Dataset = components.load(name, components.expect(Dataset))
     return replace(found, read=partial(_read, name, found.read))
 
 
 def _read(name: str, read: Callable[[Path], Source], folder: Path) -> Source:
-    """Read the data set, and check the result.
-
-    Raises:
-        ConfigError: names what is wrong with it.
-    """
+    """Read the data set, and check the result."""
     source: Source = components.call(name, read, folder)
     if wrong := _wrong(source):
         raise components.refused(name, wrong)

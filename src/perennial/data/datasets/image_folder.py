@@ -29,10 +29,6 @@ def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
     """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
 
     An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
-
-    Raises:
-        DataError: the path does not exist, cannot be read, is not an archive or holds no classes. What is wrong
-            inside an archive is detected when it is expanded.
     """
     if content.is_dir():
         understood.log_found(layout.of_folder(content, table)[0], content)
@@ -44,11 +40,7 @@ def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
 
 
 def assemble(found: Iterable[tuple[str, Path]], raw: Path, table: TableConfig | None = None) -> None:
-    """Pack fetched images, given folder by folder, into the raw folder as `images.tar`.
-
-    Raises:
-        DataError: as `collect`.
-    """
+    """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
     archives.pack_files(found, tar := raw / "images.tar")
     contents = layout.find(archives.contents(tar), partial(archives.content, tar), raw, table=table)
     understood.log_found(contents, raw)

@@ -20,11 +20,7 @@ BACKGROUND = ("background",)
 
 
 def collect(path: Path, raw: Path) -> None:
-    """Copy the archives in a folder into the raw folder; the archives of bounding boxes are optional.
-
-    Raises:
-        DataError: the folder or a required archive is missing.
-    """
+    """Copy the archives in a folder into the raw folder; the archives of bounding boxes are optional."""
     if missing := [name for name in REQUIRED if not (path / name).is_file()]:
         raise DataError(
             f"{path} lacks {', '.join(missing)}; download {', '.join(REQUIRED)} and, for bounding boxes, "
@@ -40,9 +36,6 @@ def read(folder: Path) -> Source:
     """Read the images of both archives, sorted by the SHA-256 of their names, with their boxes.
 
     A class name is the synset and the first of its words, because by words alone two classes are `crane`.
-
-    Raises:
-        DataError: an archive is damaged, or the archives do not belong together.
     """
     synsets, truth = ilsvrc.development_kit(folder / f"{KIT}.tar")
     names = (f"{synset.wnid} {synset.words.split(',')[0]}" for synset in synsets)

@@ -18,11 +18,7 @@ UNPACKED = ".unpacked.tar"
 
 
 def read(folder: Path) -> Source:
-    """Read the records of each split, in the order of file names.
-
-    Raises:
-        DataError: a file is damaged or a record has no image or label; names the record and its offset.
-    """
+    """Read the records of each split, in the order of file names."""
     found = sorted(file for file in folder.iterdir() if file.is_file())
     texts: class_texts.Texts = {}
     splits = {
@@ -35,11 +31,7 @@ def read(folder: Path) -> Source:
 
 
 def collect(path: Path, raw: Path) -> None:
-    """Copy the TFRecords and the list of classes in a folder or an archive into the raw folder.
-
-    Raises:
-        DataError: there are none, or a file is named like TFRecords but not like those of a split.
-    """
+    """Copy the TFRecords and the list of classes in a folder or an archive into the raw folder."""
     if path.is_dir():
         found = shards.in_folder(path)
         for name, target in shards.chosen_below(found, path).items():

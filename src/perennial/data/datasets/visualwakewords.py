@@ -20,11 +20,7 @@ IMAGES = (82_783, 40_504)
 
 
 def read(folder: Path, images: tuple[int, int] = IMAGES) -> Source:
-    """Read the photographs, sorted by the SHA-256 of their names, with the boxes of people.
-
-    Raises:
-        DataError: an archive is damaged, has another number of images, or images and annotations differ.
-    """
+    """Read the photographs, sorted by the SHA-256 of their names, with the boxes of people."""
     splits = [_split(folder, name, count) for name, count in zip(("train2014", "val2014"), images, strict=True)]
     return Source(classes=CLASSES, splits=dict(zip(("train", "test"), splits, strict=True)))
 

@@ -43,9 +43,6 @@ def credentials_for(base_url: str) -> tuple[str, str] | None:
 
     The environment comes first, then the netrc entry of the host (`default` entries are ignored: they would go
     to any server). A user and password in the URL are never used.
-
-    Raises:
-        ConfigError: the netrc file is not valid, or others may read it.
     """
     if urlsplit(base_url).scheme not in {"http", "https"}:
         return None
@@ -92,11 +89,7 @@ class Client:
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str], method: str = "GET") -> Iterator[Response]:
-        """Send a request and follow safe redirects; only the first server receives the credentials.
-
-        Raises:
-            Failure: no response, an unsafe redirect (names the target host), a truncated or too slow body.
-        """
+        """Send a request and follow safe redirects; only the first server receives the credentials."""
         try:
             first = target = httpx.URL(url).copy_with(username=None, password=None)
         except httpx.InvalidURL:
@@ -116,11 +109,7 @@ class Client:
 
 
 def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
-    """Resolve the Location of a redirect.
-
-    Raises:
-        PermanentFailure: an invalid URL, another protocol, or https to http.
-    """
+    """Resolve the Location of a redirect."""
     try:
         target = current.join(location)
     except (httpx.InvalidURL, ValueError):

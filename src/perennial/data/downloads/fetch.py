@@ -57,11 +57,6 @@ class Fetcher:
         """Return the files of a data set, or the alternative files if one is unavailable.
 
         Calls `on_file` after each file.
-
-        Raises:
-            DataError: a mirror has other bytes or refuses the request; lists every missing file and where to
-                put it.
-            PerennialError: the network or a server failed (a retry may succeed), or the disk.
         """
         choices = [choice for choice in (specs, alternatives) if choice]
         if len(choices) > 1:
@@ -83,12 +78,7 @@ class Fetcher:
         raise kind(f"{failed}Nothing was replaced.{self._by_hand(choices)}")
 
     def fetch(self, spec: FileSpec) -> Path:
-        """Return the verified file: the present one, or a download.
-
-        Raises:
-            Unavailable: no mirror has the valid file, or none is reachable.
-            PerennialError: the file cannot be written, or another process held the lock for too long.
-        """
+        """Return the verified file: the present one, or a download."""
         file = self.folder / spec.name
         # First without the lock: the folder may be read-only.
         if not is_verified(file, spec):

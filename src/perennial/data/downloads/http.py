@@ -41,12 +41,7 @@ class Download:
     client: Client
 
     def attempt(self) -> None:
-        """Receive the missing bytes, or all bytes if the partial file may belong to another version.
-
-        Raises:
-            Failure: nothing, too little or wrong bytes arrived; received bytes stay in the partial file.
-            PerennialError: the file cannot be written.
-        """
+        """Receive the missing bytes, or all bytes if the partial file may belong to another version."""
         # Without a digest or version to verify it with, a download always starts from the first byte.
         verifiable = self.spec.digest or self.spec.version
         version = self.partial.version(public_url(self.url)) if verifiable else None
@@ -59,12 +54,7 @@ class Download:
                 self._receive_all(response)
 
     def copy(self) -> None:
-        """Copy a file:// URL.
-
-        Raises:
-            PermanentFailure: it cannot be read.
-            PerennialError: the file cannot be written.
-        """
+        """Copy a file:// URL."""
         source = Path(url2pathname(urlsplit(self.url).path))
         try:
             with source.open("rb") as stream:

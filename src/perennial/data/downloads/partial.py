@@ -22,11 +22,7 @@ class DiskFull(PerennialError):
 
 
 def require_space(folder: Path, needed_bytes: int) -> None:
-    """Refuse a download that does not fit on the disk.
-
-    Raises:
-        DiskFull: states the needed and the free bytes.
-    """
+    """Refuse a download that does not fit on the disk."""
     usage = shutil.disk_usage(folder)
     # Some network file systems report a size of 0.
     if usage.total and usage.free < needed_bytes:
@@ -38,12 +34,7 @@ def require_space(folder: Path, needed_bytes: int) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Convert errors of the file system while the block runs.
-
-    Raises:
-        DiskFull: no space left.
-        PerennialError: any other OSError, with the path and the reason.
-    """
+    """Convert errors of the file system while the block runs."""
     try:
         yield
     except OSError as error:
@@ -116,11 +107,7 @@ class Partial:
         self.resumed_from = self.size
 
     def append(self, piece: bytes) -> None:
-        """Write without a buffer, so that a kill loses no received byte.
-
-        Raises:
-            PerennialError: the disk refused; if it is full, the partial file is removed.
-        """
+        """Write without a buffer, so that a kill loses no received byte."""
         try:
             with disk_errors(self.file):
                 rest = memoryview(piece)

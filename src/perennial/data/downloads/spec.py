@@ -98,11 +98,7 @@ def record_digest(file: Path, url: str, digest: str) -> None:
 
 
 def _recorded_digests(file: Path) -> dict[str, str]:
-    """The digests by URL; none before the first download.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """The digests by URL; none before the first download."""
     if not file.exists():
         return {}
     found = documents.read_json(file, f"`git checkout -- {file}` restores it")
@@ -142,11 +138,7 @@ class TemporaryFailure(Failure):
 
 
 def is_verified(file: Path, spec: FileSpec) -> bool:
-    """Return whether a file exists and has the expected digest.
-
-    Raises:
-        PerennialError: it cannot be read, or is a folder.
-    """
+    """Return whether a file exists and has the expected digest."""
     if spec.digest is None:
         return False
     try:
@@ -159,11 +151,7 @@ def is_verified(file: Path, spec: FileSpec) -> bool:
 
 
 def mismatch(file: Path, spec: FileSpec) -> str | None:
-    """Describe how the size, digest and type of a file differ from the expected ones; None for a valid file.
-
-    Raises:
-        PerennialError: it cannot be read.
-    """
+    """Describe how the size, digest and type of a file differ from the expected ones; None for a valid file."""
     try:
         size, digest = file.stat().st_size, _digest(file, spec)
         if spec.digest is None or digest == spec.digest:

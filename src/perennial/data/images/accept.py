@@ -115,9 +115,6 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
 
     The filter is Lanczos. A JPEG is read at a size of at least twice the result, which libjpeg computes from
     its coefficients, and saved with quality 95 and chroma of half the resolution. A PNG stays a PNG.
-
-    Raises:
-        ValueError: it is damaged; or one of PILLOW_ERRORS.
     """
     head = header.header(encoded)
     if head is None or max(head.width, head.height) <= max_side:
@@ -141,19 +138,12 @@ def without_metadata(encoded: bytes) -> bytes:
     """Write a JPEG or PNG of a record again with only what decoding its pixels needs.
 
     It lacks EXIF (place, time, camera), texts, thumbnails, and bytes behind the image.
-
-    Raises:
-        Refused: it is damaged, or not as records hold it.
     """
     return jpeg_file.rewritten(encoded) if encoded.startswith(jpeg.START) else png_file.rewritten(encoded)
 
 
 def is_kept(content: bytes) -> bool:
-    """Whether a record keeps an image file byte for byte; detects damage only in the structure of a JPEG.
-
-    Raises:
-        Refused: it is a JPEG or PNG, but damaged or too large.
-    """
+    """Whether a record keeps an image file byte for byte; detects damage only in the structure of a JPEG."""
     if content.startswith(png.SIGNATURE):
         return png_file.check(content).kept
     if not content.startswith(jpeg.START):
@@ -163,11 +153,7 @@ def is_kept(content: bytes) -> bool:
 
 
 def size(content: bytes) -> tuple[int, int] | None:
-    """Read width and height of a file of a format that is accepted; None for other files.
-
-    Raises:
-        Refused: the header is damaged, or there are too many pixels.
-    """
+    """Read width and height of a file of a format that is accepted; None for other files."""
     head = header.header(content)
     if head is not None:
         width, height = head.width, head.height

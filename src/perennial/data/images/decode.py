@@ -24,11 +24,7 @@ Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
 
 
 def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
-    """Decode a PNG or JPEG file, grey or RGB, to an array, or to Pillow's image if Pillow decoded it.
-
-    Raises:
-        ValueError: it cannot be decoded, here or by TensorFlow.
-    """
+    """Decode a PNG or JPEG file, grey or RGB, to an array, or to Pillow's image if Pillow decoded it."""
     pixels = png.stored_pixels(encoded)
     if pixels is not None:
         return pixels
@@ -42,11 +38,7 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
 
 
 def opened(encoded: bytes) -> PIL.Image.Image:
-    """Open a PNG or JPEG file that TensorFlow decodes, without its metadata.
-
-    Raises:
-        Refused: it is damaged, too large, or of a kind that TensorFlow does not decode.
-    """
+    """Open a PNG or JPEG file that TensorFlow decodes, without its metadata."""
     if encoded.startswith(png.SIGNATURE):
         found = png_file.check(encoded)
         if not found.window:
@@ -66,11 +58,7 @@ def photograph(encoded: bytes) -> jpeg.Jpeg:
 
 
 def check_coefficients(encoded: bytes, found: jpeg.Jpeg) -> None:
-    """Decode a JPEG file down to its coefficients, where damage shows.
-
-    Raises:
-        one of PILLOW_ERRORS: it is damaged.
-    """
+    """Decode a JPEG file down to its coefficients, where damage shows."""
     content, size = found.for_decoder(encoded), (-(-found.width // DRAFT), -(-found.height // DRAFT))
     mode, order = ("CMYK", "CMYK;I") if len(found.factors) == len("CMYK") else ("L", "L")
     try:  # without Pillow's own reading of the segments, which takes a tenth of the time

@@ -16,9 +16,6 @@ def single_gif(content: bytes) -> tuple[tuple[int, int], bytes]:
     """Return the size of a GIF and the file with nothing but its only image and the transparency.
 
     Source: GIF89a specification (CompuServe), section 7 (blocks).
-
-    Raises:
-        Refused: it is incomplete, damaged or an animation.
     """
     blocks = _Blocks(content)
     try:
@@ -76,11 +73,7 @@ def _table(flags: int) -> int:
 
 
 def bmp_size(content: bytes) -> tuple[int, int]:
-    """Read width and height of a BMP from its header.
-
-    Raises:
-        Refused: the header is incomplete, or Pillow would take long to decode the runs.
-    """
+    """Read width and height of a BMP from its header."""
     try:
         (header,) = struct.unpack_from("<I", content, 14)
         width, height = struct.unpack_from("<HH" if header < INFO_HEADER else "<ii", content, 18)

@@ -94,9 +94,6 @@ def read(jpeg: bytes) -> Jpeg:
 
     TensorFlow requires the marker, Pillow does not. Bytes after it, such as the video of a Motion Photo, are
     ignored, as in decoders. A marker inside a segment (an EXIF thumbnail) does not count.
-
-    Raises:
-        Refused: the file is incomplete, has too many pixels, or more segments or scans than programs write.
     """
     metadata: dict[bytes, bytes] = {}
     heads: list[tuple[int, int]] = []
@@ -127,11 +124,7 @@ def read(jpeg: bytes) -> Jpeg:
 
 
 def segments(jpeg: bytes) -> Iterator[Segment]:
-    """Yield the segments of a JPEG file up to the end marker, or to the end of the file.
-
-    Raises:
-        Refused: there are too many.
-    """
+    """Yield the segments of a JPEG file up to the end marker, or to the end of the file."""
     at = 2
     for _ in range(MOST_SEGMENTS):
         at = _code(jpeg, at)

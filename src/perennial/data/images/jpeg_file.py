@@ -26,9 +26,6 @@ def rewritten(content: bytes) -> bytes:
     """The same pixels without EXIF, XMP, comments, thumbnails, unused tables, and bytes after the image's end.
 
     The scans are copied.
-
-    Raises:
-        Refused: it is damaged, of a kind that TensorFlow does not decode, or bytes follow its pixels.
     """
     found = jpeg.read(content)
     if not found.trained_on:

@@ -81,11 +81,7 @@ class Png:
 
 
 def check(content: bytes) -> Png:
-    """Check every byte of a PNG file: all chunks and the filtered lines. Pillow ignores much damage.
-
-    Raises:
-        Refused: the file is damaged or incomplete, an animation, or has too many pixels.
-    """
+    """Check every byte of a PNG file: all chunks and the filtered lines. Pillow ignores much damage."""
     needed: list[_Chunk] = []
     data: list[_Chunk] = []
     metadata, last, exif, xmp = 0, b"", None, None
@@ -126,11 +122,7 @@ def check(content: bytes) -> Png:
 
 
 def rewritten(content: bytes) -> bytes:
-    """The same pixels in a file of only its header and its compressed lines, which are copied as they are.
-
-    Raises:
-        Refused: it is damaged, or not 8-bit grey or RGB, opaque and upright.
-    """
+    """The same pixels in a file of only its header and its compressed lines, which are copied as they are."""
     found = check(content)
     if not found.plain:
         raise Refused("it is not an opaque, upright PNG of 8 bits, grey or RGB")

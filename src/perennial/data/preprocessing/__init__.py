@@ -45,11 +45,7 @@ VERSION = 2  # of the pixels; since 2, photographs are distorted when they are d
 
 
 def named(name: str) -> Preprocessing:
-    """The preprocessing that a name means, which may be a component of the project.
-
-    Raises:
-        ConfigError: the component cannot be imported, or is neither a Preprocessing nor a function.
-    """
+    """The preprocessing that a name means, which may be a component of the project."""
     if not is_component(name):
         return PREPROCESSING[name]
     found = components.load(name, _wrong)
@@ -238,9 +234,6 @@ def fitted(
 
     `published` is the preprocessing of the architecture, which `auto` selects; `tensorflow_1` says whether it
     comes from a program of TensorFlow 1, which took images as that version resized them.
-
-    Raises:
-        ConfigError: the images differ in size, and no image_size is set.
     """
     (low, high), (left, right) = heights, widths
     resize = config.resize

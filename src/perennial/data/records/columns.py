@@ -41,11 +41,7 @@ def write(folder: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -
 
 
 def read(folder: Path, split: Split) -> Columns | None:
-    """Read the further columns of a split; None if no table gave the labels, or only them.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """Read the further columns of a split; None if no table gave the labels, or only them."""
     file = folder / FILE
     if not file.exists():
         return None
@@ -65,11 +61,7 @@ def read(folder: Path, split: Split) -> Columns | None:
 
 
 def examples(folder: Path, data: Manifest, split: Split) -> Iterator[tuple[Fields, bytes]]:
-    """Yield the fields and the encoded image of each record of a split, in the order of the manifest.
-
-    Raises:
-        DataError: a shard cannot be read.
-    """
+    """Yield the fields and the encoded image of each record of a split, in the order of the manifest."""
     for shard in data.splits[split].shards:
         file = folder / shard.file
         try:

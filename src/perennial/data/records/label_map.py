@@ -35,22 +35,14 @@ class LabelMap:
         return data.splits[split].per_class[self.offset :]
 
     def require_classes(self, data: Manifest) -> None:
-        """Check that the offset leaves at least two classes.
-
-        Raises:
-            ConfigError: names the number of classes.
-        """
+        """Check that the offset leaves at least two classes."""
         if len(self.classes(data)) < 2:
             raise ConfigError(
                 f"model.labels_offset must leave at least two of {len(data.classes)} classes, got {self.offset}"
             )
 
     def require_none_below(self, folder: Path, data: Manifest, split: Split) -> None:
-        """Check that no example of a split has a class that the model leaves out.
-
-        Raises:
-            DataError: names the first such example.
-        """
+        """Check that no example of a split has a class that the model leaves out."""
         count = sum(data.splits[split].per_class[: self.offset])
         for shard in data.splits[split].shards if count else ():
             with (folder / shard.file).open("rb") as stream:

@@ -62,11 +62,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def load(folder: Path) -> Manifest:
-    """The manifest of a record folder.
-
-    Raises:
-        DataError: the file is missing or not a manifest.
-    """
+    """The manifest of a record folder."""
     file = folder / FILE
     try:
         return Manifest.model_validate_json(file.read_bytes())

@@ -40,9 +40,6 @@ def batches(
 
     Images are the stored uint8 if all have one size, otherwise float32 for the model. They stay in memory for
     further passes if they take at most `cache_mb` megabytes.
-
-    Raises:
-        DataError: the split has examples of classes that the model leaves out.
     """
     label_map.require_none_below(folder, data, split)
     part = data.splits[split]
@@ -111,11 +108,7 @@ def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[byt
 
 @contextmanager
 def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
-    """Convert a TensorFlow error caused by a shard to a DataError that names the shard.
-
-    Raises:
-        DataError: a shard is missing or differs from the one that was checked, or an image does not decode.
-    """
+    """Convert a TensorFlow error caused by a shard to a DataError that names the shard."""
     try:
         yield
     except tf.errors.OpError as error:

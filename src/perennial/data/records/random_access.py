@@ -47,20 +47,12 @@ class Records:
     """The records of a folder, by number."""
 
     def __init__(self, folder: Path, index: Path) -> None:
-        """Open a record folder and its index.
-
-        Raises:
-            DataError: there is no readable manifest.
-        """
+        """Open a record folder and its index."""
         self.folder, self.index = folder, index
         self.manifest = manifest.load(folder)
 
     def record(self, number: int, split: Split | None = None) -> Record:
-        """Read the record with this number, from 0, among all records or in one split.
-
-        Raises:
-            DataError: there is no such record, or its shard or the index cannot be read.
-        """
+        """Read the record with this number, from 0, among all records or in one split."""
         found = position(self.manifest, number, split)
         file = self.folder / found.shard.file
         index = self.index / f"{file.name}.npy"
@@ -82,11 +74,7 @@ def write_index(folder: Path, shards: Mapping[str, Spans], beside: Mapping[str, 
 
 
 def in_file(file: Path, number: int, position: Position | None = None) -> Record:
-    """Read the record with this number, from 0, in a TFRecord file; scans the headers before it.
-
-    Raises:
-        DataError: the file cannot be read or has no such record.
-    """
+    """Read the record with this number, from 0, in a TFRecord file; scans the headers before it."""
     try:
         with file.open("rb") as stream:
             spans, fault = framing.scan(stream, file.stat().st_size)
@@ -106,11 +94,7 @@ def data(file: Path, offset: int, length: int) -> bytes:
 
 
 def position(manifest: Manifest, number: int, split: Split | None = None) -> Position:
-    """Find the position of the record with this number, among all records or in one split.
-
-    Raises:
-        DataError: there is no such record.
-    """
+    """Find the position of the record with this number, among all records or in one split."""
     before = skipped = 0  # records of shards before this one; of splits before the chosen one
     for part in SPLITS:
         skipped = before if part == split else skipped

@@ -51,9 +51,6 @@ def kept(
     """Find the indices of each split's examples that are not excluded.
 
     An image is excluded if the SHA-256 of its file, or of the file that a record holds of it, is listed.
-
-    Raises:
-        DataError: a class would have no example left in a split where it has some.
     """
     chosen = {split: np.ones(len(each.labels), np.bool_) for split, each in source.splits.items()}
     if excluded.digests:

@@ -71,9 +71,6 @@ def plan(
 
     `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
     it has no shards. Images of traffic that were drawn at random are divided between test and validation.
-
-    Raises:
-        DataError: a class has too few examples for a cut.
     """
     train, kinds = source.splits["train"], _kinds(source)
     chosen: dict[Split, list[tuple[Split, NDArray[np.int64]]]] = {
@@ -153,9 +150,6 @@ def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedS
     build_imagenet_data.py. Slim takes the files of flowers and ImageNet in directory order, which differs
     between machines; here they are sorted first. Digits are written as MNIST. Your own images are written as
     flowers, whose program slim tells to copy for them, with `fraction` of them for validation.
-
-    Raises:
-        DataError: there are too few photographs to hold out slim's 350.
     """
     if any(examples.kinds is not None for examples in source.splits.values()):
         raise DataError("dataset.layout: slim takes no labelled images of traffic; set it to perennial")

@@ -18,9 +18,6 @@ def held_out(
     The examples of each class with the lowest SHA-256 of the salt and their name, or their index if they have
     none: random number generators change between versions, and most named examples keep their split when
     others are added. Those that rank near the last one held out may move.
-
-    Raises:
-        ValueError: a class has fewer than two examples.
     """
     ranks = _ranks(salt, names or range(len(labels)))
     chosen = np.zeros(len(labels), np.bool_)

@@ -30,12 +30,7 @@ class Copies:
         self._folder = folder
 
     def fetch(self, listing: Listing, origin: Origin) -> None:
-        """Fetch the objects that have no valid copy. After an error, fetched copies stay.
-
-        Raises:
-            PerennialError: the source cannot be read, or an object changed after it was listed.
-            DataError: an object is missing or has another size.
-        """
+        """Fetch the objects that have no valid copy. After an error, fetched copies stay."""
         for path in self._present():
             if name := COPY.fullmatch(path.name):
                 listing.record(name[1], name[2])

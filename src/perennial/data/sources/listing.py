@@ -46,11 +46,7 @@ class Listing:
         self._db.execute("BEGIN")
 
     def add(self, entry: Entry) -> None:
-        """Add an object. Folder markers and files that desktops and tools leave behind are ignored.
-
-        Raises:
-            DataError: its name breaks a rule, or equals another name up to case or Unicode normalization.
-        """
+        """Add an object. Folder markers and files that desktops and tools leave behind are ignored."""
         name = entry.key
         if leftover(name) or (name.endswith("/") and not entry.size):
             return

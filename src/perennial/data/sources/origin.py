@@ -25,12 +25,7 @@ class Origin(Protocol):
         """Yield the current objects of the source."""
 
     def get(self, entry: Entry, file: Path) -> None:
-        """Write an object to a file.
-
-        Raises:
-            PerennialError: it cannot be read, or changed after it was listed; a retry may succeed.
-            DataError: it is missing or has another size.
-        """
+        """Write an object to a file."""
 
     def stop(self) -> None:
         """Make running calls end soon with an error."""

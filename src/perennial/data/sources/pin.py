@@ -33,13 +33,7 @@ class SourceChanged(PerennialError):
 
 
 def pin(config: Config) -> SourcePin:
-    """Record the content of `dataset.url` and the labels in pins/source.json, written only if it changes.
-
-    Raises:
-        ConfigError: the URL cannot be a source of the data set, or access is denied.
-        DataError: it is empty, or an object's name is refused.
-        PerennialError: it cannot be reached.
-    """
+    """Record the content of `dataset.url` and the labels in pins/source.json, written only if it changes."""
     found = SourcePin(labels_sha256=labels_sha256())
     if config.dataset.url is not None:
         with listed(config) as (listing, _):
@@ -52,10 +46,6 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
     """Put the objects of `dataset.url` into the raw folder: exactly those that pins/source.json pins.
 
     Equal bytes give equal raw files, whatever their ETags. Objects that the last run fetched are reused.
-
-    Raises:
-        SourceChanged: the source differs from its pin, or changed during the read.
-        DataError, PerennialError: as `pin`.
     """
     url, dataset = config.dataset.url or "", datasets.of(config.dataset)
     pinned = SourcePin.read()
@@ -96,11 +86,7 @@ def _origin(config: Config, limits: TransferLimits) -> Origin:
 
 @contextmanager
 def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
-    """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin.
-
-    Raises:
-        ConfigError, DataError, PerennialError: as `pin`.
-    """
+    """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin."""
     url = config.dataset.url or ""
     origin, listing = _origin(config, limits), Listing(url, portable=not _is_local(url))
     left: list[str] = []
@@ -153,13 +139,7 @@ def pin_of(listing: Listing) -> SourcePin:
 
 
 def collect_labels(config: Config, raw: Path) -> None:
-    """Put the labelled images of traffic into the raw folder, if there are any.
-
-    Raises:
-        SourceChanged: their table differs from its pin.
-        ConfigError: the data set takes none.
-        DataError: an image is missing or damaged.
-    """
+    """Put the labelled images of traffic into the raw folder, if there are any."""
     found = labels_sha256()
     if found != SourcePin.read().labels_sha256:
         raise SourceChanged(

@@ -34,11 +34,6 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     The first file is compared with the digest that Keras publishes (for MobileNet V1 and V2, and presets of
     KerasHub, it publishes none). Its digest is then recorded in `paths.digests`, and later files are compared
     with that.
-
-    Raises:
-        ConfigError: no weights are published for the network.
-        DataError: the digest differs, the file is not HDF5, or the server does not have it.
-        PerennialError: the address cannot be reached (a retry may succeed); names a folder for the file.
     """
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:
         raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
@@ -98,11 +93,7 @@ def _unpin(found: PublishedWeights, config: Config) -> str:
 
 
 def _require_keras_weights(file: Path, marker: bytes) -> None:
-    """Check the format before the digest is recorded.
-
-    Raises:
-        DataError: it is no HDF5 file, and was removed; or not one as Keras publishes them.
-    """
+    """Check the format before the digest is recorded."""
     with file.open("rb") as stream:
         start = stream.read(len(HDF5))
         if start == HDF5:

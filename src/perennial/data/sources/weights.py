@@ -54,9 +54,6 @@ def pin(config: Config) -> WeightsPin:
     """Write the digests of the weights that the options name to pins/weights.json, only if they change.
 
     A path that no longer exists keeps its pin, because DVC's cache may have the initialize stage.
-
-    Raises:
-        ConfigError: a path neither exists nor is pinned, or is of the wrong kind.
     """
     old = WeightsPin.read()
     found: dict[str, PinnedWeights | None] = {}
@@ -86,13 +83,7 @@ def by_name(config: Config) -> PublishedWeights | None:
 
 
 def copy(config: Config, folder: Path, fetched: Path | None) -> None:
-    """Copy the weights that pins/weights.json pins into a folder; `fetched` is the file of published weights.
-
-    Raises:
-        ConfigError: the options name other paths than the pin.
-        DataError: a path no longer exists.
-        PerennialError: the content of a path differs from its pin.
-    """
+    """Copy the weights that pins/weights.json pins into a folder; `fetched`: the file of published ones."""
     for option, pinned in _pinned(config).items():
         path, target = Path(pinned.path), folder / SUBFOLDERS[option]
         if pinned.file and fetched:
@@ -115,12 +106,7 @@ def copy(config: Config, folder: Path, fetched: Path | None) -> None:
 
 
 def located(config: Config) -> Mapping[str, Path]:
-    """Return the verified copies of the options that are set: a file of ImageNet weights, or a folder.
-
-    Raises:
-        ConfigError: the options name other paths than the pin.
-        DataError: a copy is missing or differs from its pin.
-    """
+    """Return the verified copies of the options that are set: a file of ImageNet weights, or a folder."""
     found = {}
     for option, pinned in _pinned(config).items():
         target = config.paths.initial_weights / SUBFOLDERS[option]
@@ -150,9 +136,6 @@ def linked(config: Config) -> Iterator[Mapping[str, Path]]:
     """Return the weights that the options name, without pins and copies, in the form of `located`.
 
     They are links, which last as long as the block. Published weights must have been fetched.
-
-    Raises:
-        ConfigError: a path does not exist, or is of the wrong kind.
     """
     with tempfile.TemporaryDirectory() as folder:
         found = {}
@@ -226,11 +209,7 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
 
 
 def _original(path: Path) -> dict[str, Path]:
-    """Return the files of a TensorFlow 1 checkpoint with this path or prefix.
-
-    Raises:
-        ConfigError: there is none; a file of another kind is named.
-    """
+    """Return the files of a TensorFlow 1 checkpoint with this path or prefix."""
     prefix = path.with_name(PART.sub("", path.name))
     index, parts = prefix.with_name(f"{prefix.name}.index"), prefix.parent.glob(f"{escape(prefix.name)}.data-*")
     if index.is_file():
@@ -255,11 +234,7 @@ def _original(path: Path) -> dict[str, Path]:
 
 
 def _newest_original(folder: Path) -> Path | None:
-    """Return the prefix of the checkpoint that a folder of TensorFlow 1 calls the newest, or has alone.
-
-    Raises:
-        ConfigError: its file `checkpoint` names one that is not there, or several are there without that file.
-    """
+    """Return the prefix of the checkpoint that a folder of TensorFlow 1 calls the newest, or has alone."""
     found = _originals(folder)
     state = folder / STATE
     if not found or not state.is_file():

@@ -124,12 +124,7 @@ def _annotate(features: Any, annotations: Annotations, label: int) -> None:
 
 
 def parse(data: bytes) -> tuple[Fields, bytes]:
-    """Parse the fields of a record and its encoded image.
-
-    Raises:
-        ValueError: the data are not a tf.Example, or a key is missing, empty or of another type; the
-            message names the key, the expected and the actual type.
-    """
+    """Parse the fields of a record and its encoded image."""
     features = features_of(data)
     fields = Fields(
         label=only(features, "image/class/label", "int64_list"),
@@ -163,11 +158,7 @@ def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] |
 
 
 def features_of(data: bytes) -> Any:
-    """Parse the features of a tf.Example, by key.
-
-    Raises:
-        ValueError: the data are not a tf.Example.
-    """
+    """Parse the features of a tf.Example, by key."""
     example = Example()
     try:
         example.ParseFromString(data)
@@ -177,11 +168,7 @@ def features_of(data: bytes) -> Any:
 
 
 def only(features: Any, key: str, kind: str) -> Any:
-    """Return the single value of a feature.
-
-    Raises:
-        ValueError: the feature is missing, of another type or has another number of values.
-    """
+    """Return the single value of a feature."""
     if key not in features:
         raise ValueError(f"{key} is missing")
     found = features[key].WhichOneof("kind")

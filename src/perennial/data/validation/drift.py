@@ -54,11 +54,7 @@ NO_BASELINE = Baseline(dataset=None, statistics=None)
 
 
 def load_baseline(file: Path) -> Baseline:
-    """Load the pinned baseline; an empty one if the file is missing.
-
-    Raises:
-        DataError: the file is not a baseline.
-    """
+    """Load the pinned baseline; an empty one if the file is missing."""
     if not file.exists():
         return NO_BASELINE
     try:
@@ -70,11 +66,7 @@ def load_baseline(file: Path) -> Baseline:
 
 
 def baseline_of(report: Mapping[str, Any]) -> Baseline:
-    """Create the next version's baseline from a validation report.
-
-    Raises:
-        ValueError, LookupError, TypeError: the report lacks its statistics.
-    """
+    """Create the next version's baseline from a validation report."""
     found = report["statistics"]
     train = found["splits"]["train"]
     per_class = dict(zip(found["classes"], train["per_class"], strict=True))

@@ -48,11 +48,7 @@ def content(index: ImageIndex) -> bytes:
 
 
 def read(file: Path) -> ImageIndex:
-    """Read the index from a file.
-
-    Raises:
-        DataError: the file is not an image index.
-    """
+    """Read the index from a file."""
     try:
         # Unlike np.load, it accepts neither archives nor pickles.
         found: ImageIndex = np.lib.format.open_memmap(file, mode="r")

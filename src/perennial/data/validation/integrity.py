@@ -54,11 +54,7 @@ def check(
     where: ComputeConfig = HERE,
     work: Work = DEFAULT_WORK,
 ) -> Findings:
-    """Find all problems in splits of a record folder (by default all splits), in reading order.
-
-    Raises:
-        DataError: the manifest is missing or not readable.
-    """
+    """Find all problems in splits of a record folder (by default all splits), in reading order."""
     folder = folder.absolute()  # worker processes on other machines have another current folder
     expected, findings = manifest.load(folder), Findings()
     _check_files(folder, expected, findings)
@@ -80,11 +76,7 @@ def check(
 
 
 def require_valid(folder: Path, splits: Sequence[Split]) -> Manifest:
-    """Check the splits, except for decoding images, and return the manifest of the record folder.
-
-    Raises:
-        DataError: there are problems; the message lists them, one per line.
-    """
+    """Check the splits, except for decoding images, and return the manifest of the record folder."""
     findings = check(folder, splits, decode="none")
     if findings.problems:
         raise DataError(describe(folder, findings.problems, findings.codes, "`perennial validate` lists all."))

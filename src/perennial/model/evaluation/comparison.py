@@ -67,11 +67,7 @@ def write_none(folder: Path) -> None:
 
 
 def read(folder: Path) -> Champion | None:
-    """The champion that the stage `champion` wrote; None if there is none yet.
-
-    Raises:
-        DataError: a file is missing or not valid.
-    """
+    """The champion that the stage `champion` wrote; None if there is none yet."""
     facts = documents.read_checked(folder / FACTS, ChampionFile, ADVICE)
     if facts.commit is None:
         return None
@@ -165,9 +161,6 @@ def correct(candidate: TopPredictions, champion: Champion) -> Sides:
 
     An example that the champion was trained on shows nothing, and would favour it: it may be a test example now
     because the class grew, another share is held out, or somebody moved it.
-
-    Raises:
-        DataError: the two did not classify the same examples.
     """
     same = len(champion.predicted) == len(candidate.split_labels)
     if champion.split_digest != candidate.split_digest or not same:
@@ -199,11 +192,7 @@ def fresh_score(candidate: TopPredictions, champion: Champion) -> dict[str, Any]
 
 
 def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
-    """Compare two models example by example.
-
-    Raises:
-        DataError: the two did not classify the same examples, or the champion was trained on all of them.
-    """
+    """Compare two models example by example."""
     rows, ours, theirs = correct(candidate, champion)
     if not len(rows):
         raise DataError(f"the champion {champion.version} was trained on every test example")

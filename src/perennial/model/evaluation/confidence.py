@@ -99,11 +99,7 @@ def needed(max_error: float) -> int:
 
 
 def require_enough(examples: int, max_error: float) -> None:
-    """Check that the validation split is large enough to show an error of at most `max_error`.
-
-    Raises:
-        DataError: no model could; says what this many examples can show.
-    """
+    """Check that the validation split is large enough to show an error of at most `max_error`."""
     if examples < (least := needed(max_error)):
         shown = math.ceil(1e4 * -math.expm1(math.log(RISK) / examples)) / 1e4
         raise DataError(

@@ -106,11 +106,7 @@ class TopPredictions(_Scored):
 
 
 def read(file: Path) -> Predictions:
-    """Read what `Predictions.write` wrote.
-
-    Raises:
-        DataError: the file does not exist or holds no predictions.
-    """
+    """Read what `Predictions.write` wrote."""
     with arrays(file) as found:
         return Predictions(**_scored(found), probabilities=found["probabilities"])
 
@@ -119,9 +115,6 @@ def read_top(file: Path, *, every: bool = False) -> TopPredictions:
     """Read a file of predictions without holding all probabilities in memory.
 
     `every`: also those on examples that no decision reads.
-
-    Raises:
-        DataError: the file does not exist or holds no predictions.
     """
     with arrays(file) as found:
         scored = _scored(found)
@@ -184,11 +177,7 @@ def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]
 
 @contextmanager
 def arrays(file: Path, stage: str = "evaluate") -> Iterator[Any]:
-    """Open a NumPy archive that a stage wrote; each array is read when it is used.
-
-    Raises:
-        DataError: the file does not exist, or turns out in the block to be damaged or to lack an array.
-    """
+    """Open a NumPy archive that a stage wrote; each array is read when it is used."""
     try:
         # NumPy does not close a damaged file that it opened itself.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as found:

@@ -190,11 +190,7 @@ class RunResults:
 
 
 def require_recorded(file: Path) -> None:
-    """Check that dvc.lock has the parameters and the code that a record says were used.
-
-    Raises:
-        QualityError: it has others; names them.
-    """
+    """Check that dvc.lock has the parameters and the code that a record says were used."""
     stages, content = dvc_lock.here(), file.read_bytes() if file.is_file() else b""
     wrong = dvc_lock.contradictions(stages, file, content)
     if not wrong:
@@ -214,11 +210,7 @@ def require_recorded(file: Path) -> None:
 
 
 def read_results(paths: PathsConfig) -> RunResults:
-    """Read the results of the last run.
-
-    Raises:
-        DataError: a file is missing or incomplete, or they are of different models or data.
-    """
+    """Read the results of the last run."""
     training = read_checked(paths.training, TrainingRecord, "`dvc repro train` makes or restores it")
     metrics = read_checked(paths.metrics, Metrics, "`dvc repro evaluate` makes or restores it")
     decision = read_checked(paths.decision, Decision, "`dvc repro gate` makes or restores it")

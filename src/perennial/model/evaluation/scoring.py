@@ -50,12 +50,7 @@ class ExampleScores:
 def score(
     batches: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], *, classes: int, examples: int
 ) -> ExampleScores:
-    """Score batches of (logits [N, classes], labels [N]).
-
-    Raises:
-        NonFinite: a logit is NaN or infinite.
-        QualityError: the batches do not hold exactly `examples` examples, or hold none.
-    """
+    """Score batches of (logits [N, classes], labels [N])."""
     scored: list[ExampleScores] = []
     found = 0
     for logits, labels in batches:

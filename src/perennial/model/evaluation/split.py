@@ -94,10 +94,6 @@ def evaluate(
     """Evaluate the model that `load` returns on a split of the records, on one device or several.
 
     `fit`: fit its confidence on the validation split if the parameters say so; that of an export is fixed.
-
-    Raises:
-        DataError: the records are not valid, the split is empty, or its classes or images are not the model's.
-        NonFinite: a weight or a logit is NaN or infinite.
     """
     folder = config.paths.records
     data, options = require_split(folder, split), config.evaluate
@@ -133,11 +129,7 @@ def evaluate(
 
 
 def require_finite(model: keras.Model) -> None:
-    """Check that the weights are finite; the logits do not show it, because a ReLU can turn NaN into a number.
-
-    Raises:
-        NonFinite: a weight is NaN or infinite; names it.
-    """
+    """Check that the weights are finite; logits do not show it, because a ReLU can turn NaN into a number."""
     bad = [weight.path for weight in model.weights if not np.isfinite(weight.numpy()).all()]
     if bad:
         raise NonFinite(
@@ -147,11 +139,7 @@ def require_finite(model: keras.Model) -> None:
 
 
 def require_split(folder: Path, split: Split) -> Manifest:
-    """The manifest of a record folder with a valid split that has examples.
-
-    Raises:
-        DataError: there is no such split, it is empty, or it is not valid.
-    """
+    """The manifest of a record folder with a valid split that has examples."""
     known = manifest.load(folder).splits
     if split not in known:
         raise DataError(f"{folder} has no {split}, only {', '.join(known)}; nothing was scored or written")
@@ -161,11 +149,7 @@ def require_split(folder: Path, split: Split) -> Manifest:
 
 
 def _require_validation(config: Config) -> None:
-    """Check that the records have a valid validation split that is large enough.
-
-    Raises:
-        DataError: it has too few examples, or is not valid, or a class is called like no answer.
-    """
+    """Check that the records have a valid validation split that is large enough."""
     folder, most = config.paths.records, config.evaluate.max_error
     data = manifest.load(folder)
     known = data.splits

@@ -108,11 +108,7 @@ def random_features(values: tf.Tensor, bandwidth: float) -> tf.Tensor:
 def measure(
     model: keras.Model, description: Description, records: Path, data: Manifest, most: int
 ) -> Reference | str:
-    """Measure at most `most` validation images, spread evenly over the split; or say why there is no reference.
-
-    Raises:
-        DataError: a shard changed since it was checked, or an image does not decode.
-    """
+    """Measure at most `most` validation images, spread over the split; or say why there is no reference."""
     part = data.splits.get("validation")
     if most == 0:
         return "export.reference_examples is 0"

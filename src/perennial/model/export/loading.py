@@ -25,11 +25,7 @@ NO_GRADIENTS = "Importing a function (%s) with ops with unsaved custom gradients
 
 
 def load(folder: Path) -> Any:
-    """Load the SavedModel of a folder with any name. Errors of the machine pass through.
-
-    Raises:
-        DataError: the folder holds no model that this TensorFlow loads.
-    """
+    """Load the SavedModel of a folder with any name. Errors of the machine pass through."""
     try:
         with files.plainly_named(folder) as plain, suppressed("absl", NO_GRADIENTS):
             return tf.saved_model.load(str(plain))

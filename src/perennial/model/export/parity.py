@@ -64,13 +64,7 @@ class FormatReport(BaseModel):
 
 
 def compare_apart(job: Job, call: child.Call) -> tuple[FormatReport, ...]:
-    """Let a process of this program, which loads only the export, compare; `call` calls it.
-
-    Raises:
-        QualityError: the export differs from the scored model.
-        DataError: the data to compare with are missing or damaged.
-        PerennialError: the process was killed.
-    """
+    """Let a process of this program, which loads only the export, compare; `call` calls it."""
     try:
         found = call(job.model_dump(mode="json"))
     except QualityError as error:
@@ -86,11 +80,7 @@ def compare_apart(job: Job, call: child.Call) -> tuple[FormatReport, ...]:
 
 
 def compare(job: Job) -> tuple[FormatReport, ...]:
-    """Compare every format of an export with the scored model's predictions for each test example.
-
-    Raises:
-        QualityError: a format differs too much, which names the example, or labels or card differ.
-    """
+    """Compare every format of an export with the scored model's predictions for each test example."""
     scored = predictions.read(job.predictions)
     _check_metadata(job.export, scored)
     kind, indices = devices.select(job.devices, key="evaluate.devices")
@@ -126,11 +116,7 @@ def _check_metadata(export: Path, scored: Predictions) -> None:
 
 @contextmanager
 def format_errors(name: str, action: str) -> Iterator[None]:
-    """Convert errors of a format in the block to a QualityError; errors of the machine pass through.
-
-    Raises:
-        QualityError: with the first line of the error.
-    """
+    """Convert errors of a format in the block to a QualityError; errors of the machine pass through."""
     try:
         yield
     except Exception as error:
@@ -169,11 +155,7 @@ class Backend:
         return classes, probabilities
 
     def milliseconds(self, images: Sequence[Image]) -> float:
-        """Median time of a batch of one image, after a warm-up.
-
-        Raises:
-            QualityError: the format fails on a batch of one.
-        """
+        """Median time of a batch of one image, after a warm-up."""
         seconds = []
         with format_errors(self.name, "fails at an image alone"):
             self._batch(images[:1])
@@ -189,11 +171,7 @@ class Backend:
 
 
 def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
-    """Load an export: both signatures of the SavedModel, then the other formats.
-
-    Raises:
-        QualityError: a format does not load.
-    """
+    """Load an export: both signatures of the SavedModel, then the other formats."""
     with format_errors("SavedModel", "does not load"):
         loaded = loading.load(export)
     own = (path for path in export.rglob("*") if EXTRA not in path.relative_to(export).parents)
@@ -247,12 +225,7 @@ class FormatComparison:
         self._largest, self._largest_text, self._first_other_text = 0.0, "", ""
 
     def add(self, images: Sequence[Image]) -> None:
-        """Predict the next images.
-
-        Raises:
-            QualityError: there are more examples, or other classes, than the scored model predicted, or the
-                format fails at an example.
-        """
+        """Predict the next images."""
         first, names = self._seen, self._scored.classes
         classes, probabilities = self._outputs(images, first)
         self._seen += len(probabilities)
@@ -297,11 +270,7 @@ class FormatComparison:
             raise
 
     def report(self, milliseconds: float) -> FormatReport:
-        """Report on a format that is within its limits.
-
-        Raises:
-            QualityError: it exceeds them, or did not predict every example.
-        """
+        """Report on a format that is within its limits."""
         backend, examples = self.backend, len(self._scored.labels)
         agreement, problem = 1 - self._other_class / examples, ""
         if self._seen != examples:

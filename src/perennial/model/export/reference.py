@@ -50,11 +50,7 @@ def packed(features: Features) -> str:
 
 
 def unpacked(text: str) -> NDArray[np.float32]:
-    """The features [N, FEATURES] in a text.
-
-    Raises:
-        ValueError: it is no base64 of whole rows, or a number is not finite or too large.
-    """
+    """The features [N, FEATURES] in a text."""
     content = base64.b64decode(text, validate=True)
     if len(content) % (2 * FEATURES):
         raise ValueError(f"expected {FEATURES} numbers an image")
@@ -140,11 +136,7 @@ def mark(export: Path) -> str | None:
 
 
 def load(export: Path) -> Reference:
-    """Read the reference of an export.
-
-    Raises:
-        DataError: it has none, with the reason, or the file is damaged.
-    """
+    """Read the reference of an export."""
     file = export / REFERENCE
     if not file.exists():
         raise DataError(f"{export} has no reference for drift: {OLD}")

@@ -132,9 +132,6 @@ def save(
 
     The description is saved beside it, for `model_folder.load_export`. `bandwidth`: of the reference, if it has
     one; `takes`: which encoded images it takes.
-
-    Raises:
-        OSError: the disk is full, broken or read-only.
     """
     confidence = description.confidence
     servable = Servable(

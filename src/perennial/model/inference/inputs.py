@@ -119,9 +119,6 @@ def from_arguments(arguments: Sequence[str]) -> ImageList:
 
     Folders are walked in name order. Hidden files and documents (README.md, *.txt) in them are skipped, and
     links to folders are not followed.
-
-    Raises:
-        ConfigError: a name is empty; standard input is named twice, or is a terminal.
     """
     if "" in arguments:
         raise ConfigError("the name of an image is empty; is a variable of the shell not set?")
@@ -131,11 +128,7 @@ def from_arguments(arguments: Sequence[str]) -> ImageList:
 
 
 def from_values(images: ImageInput | Iterable[ImageInput]) -> Iterator[ImageSource]:
-    """Yield the images that a program passes, one or several; an array [N, height, width, channels] is several.
-
-    Raises:
-        DataError: something has another type.
-    """
+    """Yield the images that a program passes, one or several; [N, height, width, channels] is several."""
     if isinstance(images, SINGLE) and not (isinstance(images, np.ndarray) and images.ndim > 3):
         images = [images]
     elif _is_file(images):
@@ -276,22 +269,14 @@ def _content(stream: IO[bytes]) -> bytes:
 
 
 def to_encoded(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
-    """Convert to PNG or JPEG for the model; damage may be detected only when it is decoded.
-
-    Raises:
-        UnusableImage: with the reason.
-    """
+    """Convert to PNG or JPEG for the model; damage may be detected only when it is decoded."""
     with _refusals():
         kept = accept.is_kept(content)
     return content if kept else to_decodable(content, budget, transparency)
 
 
 def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
-    """Convert to PNG or JPEG for the model, and decode once to find damage.
-
-    Raises:
-        UnusableImage: with the reason.
-    """
+    """Convert to PNG or JPEG for the model, and decode once to find damage."""
     # Check the size and reserve memory before any decoder allocates pixels.
     return budget.convert(pixels(content), _decodable, content, transparency)
 
@@ -315,11 +300,7 @@ def limited(encoded: bytes, budget: PixelBudget, max_side: int | None) -> bytes:
 
 
 def pixels(content: bytes) -> int:
-    """The number of pixels of a file; 0 if it has no known format.
-
-    Raises:
-        UnusableImage: there are too many, or the header is damaged.
-    """
+    """The number of pixels of a file; 0 if it has no known format."""
     with _refusals():
         width, height = accept.size(content) or (0, 0)
     return width * height
@@ -337,11 +318,7 @@ def _encode_pillow(image: PIL.Image.Image, budget: PixelBudget, transparency: Tr
 
 
 def _encode(image: PIL.Image.Image, transparency: Transparency) -> bytes:
-    """Encode a loaded Pillow image as PNG.
-
-    Raises:
-        Refused: it is too large, or its values have no known range.
-    """
+    """Encode a loaded Pillow image as PNG."""
     check_size(*image.size)
     if image.mode in {"F", "I"}:
         raise Refused(f"it has samples of 32 bits (mode {image.mode}), expected 8 or 16")

@@ -17,11 +17,7 @@ SIDE = 256  # of an image for a model that takes any size
 
 
 def main(job: dict[str, Any]) -> float:
-    """The median time of the default signature on one image of random pixels, on the CPU, in milliseconds.
-
-    Raises:
-        DataError: the export job["export"] does not load or fails on an image.
-    """
+    """The median time of the default signature on one image of random pixels, on the CPU, in milliseconds."""
     devices.configure("cpu", [0])
     loaded = loading.load(Path(job["export"]))
     try:

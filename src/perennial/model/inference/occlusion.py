@@ -32,10 +32,6 @@ def heatmap(classifier: Classifier, image: ImageSource, index: int) -> tuple[Hea
 
     The loss is averaged over the patches that cover a cell, below 0 where the class gains; pixels are uint8
     [height, width, 1 or 3].
-
-    Raises:
-        UnusableImage: the image cannot be read.
-        DataError: the model refuses it.
     """
     encoded = inputs.limited(classifier.encoded(image), inputs.PixelBudget(), _most_side(classifier))
     try:

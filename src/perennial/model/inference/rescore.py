@@ -23,10 +23,6 @@ def main(job: dict[str, Any]) -> None:
     """Write the predictions of the export job["export"] on the test split of job["records"] to job["to"].
 
     The archive holds the arrays [N] of `evaluation.comparison.Champion`.
-
-    Raises:
-        DataError: the records are missing or were changed.
-        QualityError: the export does not load, does not take these images, or predicts non-finite values.
     """
     kind, indices = devices.select(job["devices"], key="evaluate.devices")
     devices.configure(kind, indices[:1])

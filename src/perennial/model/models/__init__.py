@@ -32,11 +32,7 @@ MODELS: dict[str, Architecture] = {
 
 
 def named(name: str) -> Architecture:
-    """The architecture that a name means, which may be a component of the project.
-
-    Raises:
-        ConfigError: the component cannot be imported, or is neither an Architecture nor a function.
-    """
+    """The architecture that a name means, which may be a component of the project."""
     if not is_component(name):
         return MODELS[name]
     found = components.load(name, _wrong)

@@ -52,10 +52,6 @@ def load(model: keras.Model, file: Path) -> None:
 
     A file without top also leaves the layers just before the head unchanged. The files have no checksum, so the
     log gives the SHA-256 of the file.
-
-    Raises:
-        ConfigError: the model is not one of Keras, or the file belongs to another architecture; the model is
-            unchanged.
     """
     if model.name in TRANSFORMERS:
         loaded, new = vision_transformers.load(model, TRANSFORMERS[model.name], require_file(file))

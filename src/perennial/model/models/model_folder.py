@@ -86,12 +86,7 @@ def save(folder: Path, model: keras.Model, description: Description) -> None:
 
 
 def load(folder: Path) -> tuple[keras.Model, Description]:
-    """Load the model in a folder and its description.
-
-    Raises:
-        DataError: the folder is missing or damaged, or the digest of its weights differs from model.json.
-        ConfigError: the component that builds its network fails.
-    """
+    """Load the model in a folder and its description."""
     return _loaded(folder, folder / FILE, folder / WEIGHTS, _saved, made_by="train")
 
 

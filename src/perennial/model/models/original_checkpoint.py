@@ -171,11 +171,7 @@ class Checkpoint(NamedTuple):
 
 
 def read(prefix: Path) -> Checkpoint:
-    """Read the variables of the network, without the state of the training.
-
-    Raises:
-        DataError: the file is damaged, incomplete, or not a checkpoint of TensorFlow 1.
-    """
+    """Read the variables of the network, without the state of the training."""
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         names = {*reader.get_variable_to_shape_map()} - {*OTHERS}
@@ -210,9 +206,6 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
     """Map weights by their original names to the paths and shapes of our model; logs those that it has not.
 
     Kernels that cover the whole grid are dense layers here; a weight of another size stays unchanged.
-
-    Raises:
-        ConfigError: none of the programs has such a network.
     """
     names = variables(model)
     if not names:

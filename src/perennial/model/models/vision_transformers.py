@@ -45,11 +45,7 @@ class Transformer:
         return Architecture(network=self.network, preprocessing="inception")
 
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
-        """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes].
-
-        Raises:
-            ConfigError: KerasHub is not installed, or a side of the images is no multiple of the patch's.
-        """
+        """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes]."""
         embed, encode = self.layers(image, options.name)
         inputs = keras.Input(image, name="image")
         outputs = inputs
@@ -65,11 +61,7 @@ class Transformer:
         return keras.Model(inputs, layers.Dense(classes, name="logits")(dropped), name=options.name)
 
     def layers(self, image: tuple[int, int, int], name: str) -> tuple[keras.Layer, keras.Layer]:
-        """Return new layers that embed the patches of an image, and encode them.
-
-        Raises:
-            ConfigError: as `network`.
-        """
+        """Return new layers that embed the patches of an image, and encode them."""
         if any(side % self.patch for side in image[:2]):
             raise ConfigError(
                 f"model.name: {name} needs images whose sides are multiples of {self.patch} pixels, got "
@@ -80,11 +72,7 @@ class Transformer:
         return embed, encode
 
     def published(self, name: str, file: Path) -> dict[str, np.ndarray]:
-        """Read the weights of a KerasHub preset (its model.weights.h5), by the paths of the variables.
-
-        Raises:
-            ConfigError: the file holds no weights of this network.
-        """
+        """Read the weights of a KerasHub preset (its model.weights.h5), by the paths of the variables."""
         backbone = self._backbone((self.published_size, self.published_size, 3), name)
         try:
             # Keras only warns when it skips layers, so make its warnings errors.
@@ -115,10 +103,6 @@ def load(model: keras.Model, transformer: Transformer, file: Path) -> tuple[int,
     """Load the weights of a preset of KerasHub, but for the head; returns how many, and what stays new.
 
     The positions are interpolated to another number of patches, as in section 3.2 of the ViT's paper.
-
-    Raises:
-        ConfigError: the file belongs to another architecture, or its images have other channels; the model is
-            unchanged.
     """
     values = transformer.published(model.name, file)
     found = {}

@@ -49,10 +49,6 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
     """Decode the training split into the cache; None if images have to be decoded each time they are used.
 
     Removes cache files of other records.
-
-    Raises:
-        DataError: the records no longer match the manifest.
-        PerennialError: the disk has no room for the file.
     """
     cache, examples = work / FOLDER, in_order(folder, data, pixels)
     shape = (data.splits["train"].examples, *pixels.undistorted_as.shape)
@@ -82,11 +78,7 @@ def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
 
 
 def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = pipeline.DECODED) -> Examples:
-    """The training split in record order: as stored if all have one size, else resized without distortion.
-
-    Raises:
-        DataError: the number of examples differs from the manifest, or a shard changed.
-    """
+    """The training split in record order: as stored if all have one size, else resized without distortion."""
     part, found = data.splits["train"], 0
     examples = pipeline.decoded_examples(folder, part.shards, pixels, batch_size)
     examples = examples.prefetch(pipeline.AHEAD).with_options(pipeline.options())

@@ -47,12 +47,7 @@ class CheckpointScorer:
     """
 
     def __init__(self, config: Config, split: Split, max_batches: int | None) -> None:
-        """Check the records.
-
-        Raises:
-            ConfigError: the device does not exist.
-            DataError: the records are not valid.
-        """
+        """Check the records."""
         chosen = config.evaluate.devices
         kind, numbers = devices.select("cpu:1" if chosen == "auto" else chosen, key="evaluate.devices")
         devices.disable_tf32()
@@ -66,13 +61,7 @@ class CheckpointScorer:
         self._prepared: _Prepared | None = None
 
     def score(self, taken: Snapshot) -> ScoredCheckpoint:
-        """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores.
-
-        Raises:
-            DataError: the training used other records or another version of the program; or a shard
-                changed since it was checked.
-            NonFinite: a weight or a logit is NaN or infinite.
-        """
+        """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores."""
         description = _description(taken)
         if description.data != self._digest:
             raise DataError(

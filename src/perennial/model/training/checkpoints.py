@@ -33,9 +33,6 @@ def write(folder: Path, snapshot: Snapshot) -> int:
 
     The files are those of `tf.train.Checkpoint` without the object graph, which takes ten times as long to
     write as the values of 3,000 variables; `tf.train.load_checkpoint` reads them.
-
-    Raises:
-        OSError, tf.errors.OpError: the disk is full, broken or read-only; nothing is left behind.
     """
     with files.new_folder(folder) as new:
         with tf.device("CPU:0"):
@@ -52,11 +49,7 @@ def write(folder: Path, snapshot: Snapshot) -> int:
 
 
 def read(folder: Path, *groups: str) -> Snapshot:
-    """Read a checkpoint and verify every byte; `groups` limit the values to these groups.
-
-    Raises:
-        DataError: a file is missing or differs from what was written.
-    """
+    """Read a checkpoint and verify every byte; `groups` limit the values to these groups."""
     description = verified(folder)
     try:
         with files.plainly_named(folder) as plain:
@@ -111,11 +104,7 @@ def _verify(file: Path, size: int, digest: str) -> None:
 
 
 def committed(folder: Path) -> list[Path]:
-    """List the committed checkpoints in a folder, oldest first; the folder need not exist.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
+    """List the committed checkpoints in a folder, oldest first; the folder need not exist."""
     try:
         return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), key=_order)
     except FileNotFoundError:
@@ -150,9 +139,6 @@ def newest(folder: Path, *groups: str) -> Snapshot | None:
     """Read the newest valid checkpoint, with the arrays of all or of some groups; None if there is none.
 
     Damaged checkpoints are skipped with a warning. Safe while a training saves and removes checkpoints.
-
-    Raises:
-        DataError: there are checkpoints, but no valid one.
     """
     return _newest(folder, *groups)[0]
 
@@ -220,12 +206,7 @@ class Checkpoints:
             self._writer.shutdown()
 
     def save(self, step: int, variables: Variables, facts: dict[str, Any], *, wait: bool = False) -> None:
-        """Copy the variables, then write them in the background or, with `wait`, before returning.
-
-        Raises:
-            PerennialError: this write (if it is waited for) or the previous one failed.
-            ValueError: the facts are not JSON, or the step is before a checkpoint that was not restored.
-        """
+        """Copy the variables, then write them in the background or, with `wait`, before returning."""
         self.wait()
         valid = self._valid()
         if valid and step < step_of(valid[-1]):
@@ -251,11 +232,7 @@ class Checkpoints:
         pending.result()
 
     def restore(self, variables: Variables) -> Snapshot | None:
-        """Restore the newest valid checkpoint into the variables; None if there is no checkpoint.
-
-        Raises:
-            DataError: no checkpoint is valid, or it does not fit the variables; no variable is changed.
-        """
+        """Restore the newest valid checkpoint into the variables; None if there is no checkpoint."""
         self.wait()
         found, self._damaged = _newest(self.folder)
         if found is not None:

@@ -37,10 +37,6 @@ def strategy(config: TrainConfig, worker: Worker | None) -> tf.distribute.Strate
 
     Call it before anything uses a device, because TensorFlow cannot split the CPU after its first use. Several
     workers wait for each other here.
-
-    Raises:
-        ConfigError: a device does not exist, or the global batch cannot be split evenly.
-        Interrupted: another worker did not start.
     """
     kind, numbers = devices.select(config.devices, key="train.devices")
     _require_possible(config, kind, len(numbers), worker)
@@ -133,21 +129,12 @@ class Peers:
         return gathered
 
     def barrier(self) -> None:
-        """Wait for all workers. A worker that ended before the others would count as lost.
-
-        Raises:
-            Interrupted: another worker was lost.
-        """
+        """Wait for all workers. A worker that ended before the others would count as lost."""
         with naming_lost(self.worker):
             self.all_gather(0)
 
     def require_same(self, step: int, digest: str) -> None:
-        """Wait for all workers; raise if their fingerprints (hexadecimal) or first steps differ.
-
-        Raises:
-            ConfigError: they differ.
-            Interrupted: another worker was lost.
-        """
+        """Wait for all workers; raise if their fingerprints (hexadecimal) or first steps differ."""
         with naming_lost(self.worker):
             steps, digests = self.all_gather(step, int(digest[:12], 16)).T
         for number in np.flatnonzero(digests != digests[0]):

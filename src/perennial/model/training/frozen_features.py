@@ -55,11 +55,7 @@ class FrozenFeatures:
         return self._rest
 
     def table(self, source: Input) -> Table:
-        """Compute the features of the training examples; returns them with their labels.
-
-        Raises:
-            DataError: a shard changed since it was checked.
-        """
+        """Compute the features of the training examples; returns them with their labels."""
         found, labels = zip(*self._computed(source.in_order(BATCH)), strict=True)
         with tf.device("CPU"):
             features = tuple(tf.concat(parts, axis=0) for parts in zip(*found, strict=True))

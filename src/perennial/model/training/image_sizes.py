@@ -23,11 +23,7 @@ class Forward(Protocol):
 
 
 class Sizes:
-    """The size of the training images by step: equal parts of the training, each with a size of its own.
-
-    Raises:
-        ConfigError: the weights of the network depend on the size of its images.
-    """
+    """The size of the training images by step: equal parts of the training, each with a size of its own."""
 
     def __init__(self, model: keras.Model, sizes: Sequence[int], length: Length) -> None:
         self._sizes, self._steps = sizes, length.steps

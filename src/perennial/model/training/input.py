@@ -67,13 +67,7 @@ class Input:
         work: Path,
         label_map: LabelMap,
     ) -> None:
-        """Decode the images into memory or a file in `work`, if they have one size and fit.
-
-        Raises:
-            DataError: an example belongs to a class that the model leaves out, or a shard changed after
-                validation.
-            PerennialError: the disk has no room for the file.
-        """
+        """Decode the images into memory or a file in `work`, if they have one size and fit."""
         label_map.require_none_below(folder, data, "train")
         self._folder, self._data, self.pixels = folder, data, pixels
         self._batch_size, self._label_map = config.batch_size, label_map
@@ -142,11 +136,7 @@ class Input:
             return np.concatenate([model_input(each, self.pixels, self._augmentation) for each in batches])
 
     def in_order(self, batch_size: int) -> Iterator[tuple[tf.Tensor, NDArray[np.int64]]]:
-        """Undistorted images as in `Batch`, and the labels of the records; each example once, in record order.
-
-        Raises:
-            DataError: a shard changed since it was checked.
-        """
+        """Undistorted images as in `Batch`, and labels of the records; each example once, in record order."""
         if self._table is None:
             yield from cache.in_order(self._folder, self._data, self.pixels, batch_size)
             return

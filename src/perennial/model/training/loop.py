@@ -100,11 +100,7 @@ class Evaluator:
         return -(-state.step // self._length.steps_per_epoch)
 
     def evaluate(self, state: TrainingState) -> Evaluation:
-        """Score the current weights, and keep them if they are the best.
-
-        Raises:
-            NonFinite: a logit on validation is NaN or infinite.
-        """
+        """Score the current weights, and keep them if they are the best."""
         with self._trainer.averages.swapped():
             accuracy, loss, recall_at_5 = self._scores(state.step)
             new = Evaluation(
@@ -198,11 +194,7 @@ class Saver:
         self.step, self._time = state.step, time.monotonic()
 
     def require_finite(self, step: int, non_finite: Sequence[str]) -> None:
-        """Raise if a tensor holds NaN or infinity; `non_finite` names such tensors, the cause first.
-
-        Raises:
-            Diverged: there is such a tensor.
-        """
+        """Raise if a tensor holds NaN or infinity; `non_finite` names such tensors, the cause first."""
         if not non_finite:
             return
         self.checkpoints.wait()
@@ -237,10 +229,6 @@ class Loop:
         """Train from the newest checkpoint until a stop rule or the last step; returns the last state.
 
         If there is a validation split, the last weights are always evaluated.
-
-        Raises:
-            PerennialError: a loss, logit or gradient is not finite, or a checkpoint cannot be written.
-            Interrupted: a signal arrived and all completed steps are saved; or another worker was lost.
         """
         state = self.saver.resume()
         self.peers.require_same(state.step, self.saver.checkpoints.folder.name)

@@ -134,9 +134,6 @@ def class_weights(
 
     `balanced` is as in scikit-learn: all examples together have a weight equal to their number, and each class
     has an equal part of it. `per_class` counts the training examples; a class without any has weight 0.
-
-    Raises:
-        ConfigError: a list does not have one number per class.
     """
     if chosen is None:
         return None

@@ -35,11 +35,7 @@ def build(
 
 
 def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
-    """The optimizer of a component of the project: a class, or a function of the learning rate.
-
-    Raises:
-        ConfigError: the component cannot be imported or called, or makes no optimizer of Keras.
-    """
+    """The optimizer of a component of the project: a class, or a function of the learning rate."""
     made = components.call(name, components.load(name, components.expect_function("rate")), learning_rate)
     if not isinstance(made, keras.optimizers.Optimizer):
         raise components.refused(name, f"returned {components.described(made)}, expected a Keras optimizer")

@@ -85,9 +85,6 @@ class RemoteRun:
         """Fetch the newest complete copy into the run folder if it is newer than every valid checkpoint there.
 
         A damaged copy is skipped with a warning, and the previous one is tried.
-
-        Raises:
-            OSError, PerennialError: the remote cannot be reached.
         """
         newest_here = _newest_valid(self.folder)
         for name in reversed(self._complete(self._list())):
@@ -128,9 +125,6 @@ class RemoteRun:
         """Copy a checkpoint, then remove all but the two newest copies; returns the number of bytes sent.
 
         Nothing is copied if the remote has two newer ones: another machine is ahead with the same training.
-
-        Raises:
-            OSError, PerennialError: the remote cannot be reached; its earlier copies are intact.
         """
         before = self._list()
         complete = self._complete(before)

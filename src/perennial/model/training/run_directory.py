@@ -74,9 +74,6 @@ def resumes(folder: Path, parts: Parts) -> bool:
     """Whether the training resumes from a checkpoint in its run folder.
 
     If it does not, but another training left checkpoints, the reason for starting from step 0 is logged.
-
-    Raises:
-        DataError: the folder cannot be read.
     """
     if checkpoints.steps(folder):
         return True

@@ -69,11 +69,7 @@ def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) ->
 
 
 def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
-    """The decay of a schedule, which may be a component of the project.
-
-    Raises:
-        ConfigError: the component cannot be imported or called, or makes no function of the step.
-    """
+    """The decay of a schedule, which may be a component of the project."""
     if not is_component(schedule.name):
         decay: Decay = SCHEDULES[schedule.name](rate, schedule, length)
         return decay

@@ -48,11 +48,7 @@ class Results:
     """Results in a JSON Lines file and as TensorBoard scalars; `add` returns once a result is on disk."""
 
     def __init__(self, file: Path, logs: Path) -> None:
-        """Read the file, ignoring a line that a kill cut short; rewrite it and TensorBoard's file in `logs`.
-
-        Raises:
-            DataError: the file holds something else.
-        """
+        """Read the file, ignoring a line that a kill cut short; rewrite it and TensorBoard's file in `logs`."""
         self._file = file
         try:
             lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
@@ -101,12 +97,6 @@ def watch(
 
     Checks for new checkpoints every `every_s` seconds until the training has ended or is removed; with `once`,
     only once. Checkpoints scored by an earlier call are not scored again.
-
-    Raises:
-        ConfigError: the folder does not exist or is not a training's, or the device does not exist.
-        DataError: the records are not valid or not the training's, or a checkpoint is damaged.
-        QualityError: a model has weights or logits that are not finite.
-        PerennialError: another process scores the same checkpoints.
     """
     _require_trainings(folder, config.paths.work / "train")
     training = _newest_training(folder)

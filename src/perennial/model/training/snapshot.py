@@ -32,11 +32,7 @@ class Snapshot:
         return {key.removeprefix(prefix): value for key, value in self.values.items() if key.startswith(prefix)}
 
     def restore(self, variables: Variables) -> None:
-        """Assign the values to variables with the same names, types and shapes.
-
-        Raises:
-            DataError: a variable is missing, unexpected or different; no variable is changed.
-        """
+        """Assign the values to variables with the same names, types and shapes."""
         targets = named(variables)
         if problems := _differences(_specs(self.values), _specs(targets)):
             raise DataError(

@@ -18,11 +18,7 @@ SHORT_S = 10.0  # after a signal (its sender waits about 30 s), or if the remote
 
 
 def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
-    """Create the uploader of a training with this run folder; None without `checkpoints.remote`.
-
-    Raises:
-        ConfigError: the URL is invalid, boto3 is not installed, or DVC has no remote `checkpoints.dvc_remote`.
-    """
+    """Create the uploader of a training with this run folder; None without `checkpoints.remote`."""
     if config.remote is None:
         return None
     options = {}

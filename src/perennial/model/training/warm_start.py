@@ -70,10 +70,6 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
     `train.warm_start.averages` has it; never the best ones.
 
     `pinned`: read the copies that pins/weights.json pins, instead of the paths.
-
-    Raises:
-        ConfigError: the options name other paths than the pin does, or a folder without weights.
-        DataError: the weights are damaged, or their copy is missing.
     """
     digest, weights, pretrained, original, source = hashlib.sha256(), None, None, False, None
     averages: Weights = {}
@@ -111,11 +107,7 @@ def _origin(config: Config, file: Path) -> Pretrained:
 
 
 def refuse_other_classes(start: StartWeights, model: Description) -> None:
-    """Raise if start weights that nothing trains are of other classes; log a preprocessing that differs.
-
-    Raises:
-        ConfigError: an output is another class in the model of the start weights.
-    """
+    """Raise if start weights that nothing trains are of other classes; log a preprocessing that differs."""
     if (source := start.source) is None:
         return
     for number, (theirs, ours) in enumerate(zip_longest(source.classes, model.classes)):
@@ -139,11 +131,6 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, c
     """Assign start weights to a model with random weights; log which weights were set and which stay random.
 
     `complete`: no layer may stay random, except for auxiliary classifiers, which exports leave out.
-
-    Raises:
-        ConfigError: a pattern in `exclude` matches nothing, weights are missing and `ignore_missing` is off,
-            weights have another shape, or none fits; or moving averages that `averages` demands are missing.
-        DataError: a weight is NaN or infinite.
     """
     if start.imagenet is not None:
         imagenet.load(model, start.imagenet)
@@ -280,9 +267,6 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
     """Make only the layers that match a pattern trainable; all layers if there is no pattern.
 
     The other layers are frozen; batch normalization among them uses its statistics and does not update them.
-
-    Raises:
-        ConfigError: a pattern matches no layer with weights.
     """
     refuse_unknown("train.trainable", patterns, model)
     for layer in model.layers:
@@ -292,11 +276,7 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
 def refuse_unknown(
     option: str, patterns: Iterable[str], model: keras.Model, *, or_weights: bool = False
 ) -> None:
-    """Raise if a pattern matches no layer with weights nor, with `or_weights`, the path of a weight.
-
-    Raises:
-        ConfigError: a pattern matches nothing; the message lists the layers.
-    """
+    """Raise if a pattern matches no layer with weights nor, with `or_weights`, the path of a weight."""
     with_weights = [layer for layer in model.layers if layer.weights]
     known = [layer.name for layer in with_weights]
     paths = [weight.path for weight in model.weights] if or_weights else []

@@ -47,14 +47,7 @@ class CaptureLimits:
 
 
 class Keeper:
-    """Keeps images of a model's traffic in a place.
-
-    Args:
-        store: the place.
-        limits: what is kept at most.
-        model: its name in URLs.
-        count: called with a result for each image that was chosen.
-    """
+    """Keeps images of a model's traffic in a place."""
 
     def __init__(
         self, store: Store, limits: CaptureLimits, model: str, count: Callable[[Result], object]

@@ -120,11 +120,7 @@ class Usage(NamedTuple):
 
 
 def open_place(url: str) -> Store:
-    """Open a folder, which is made, or the store at a URL.
-
-    Raises:
-        ConfigError: the folder cannot be written, git would track it, or the URL names no store.
-    """
+    """Open a folder, which is made, or the store at a URL."""
     store = open_store(url)
     if not is_bucket(url):
         folder = Path(url)
@@ -312,11 +308,7 @@ def records(store: Store, key: str, damaged: Damaged) -> list[KeptImage]:
 
 
 def record(line: bytes) -> KeptImage:
-    """Parse and check a line; nothing in a record that this returns can name another file.
-
-    Raises:
-        ValueError: it is no record; says which field is wrong.
-    """
+    """Parse and check a line; nothing in a record that this returns can name another file."""
     if len(line) > LINE_BYTES:
         raise ValueError(f"it has {len(line):,} bytes, expected at most {LINE_BYTES:,}")
     try:

@@ -55,11 +55,7 @@ class _Shown:
 
 @dataclass
 class Wanted:
-    """Images that are looked for.
-
-    Args:
-        sides: values of `dataset.max_side` with which images may have been reduced.
-    """
+    """Images that are looked for."""
 
     sides: Sequence[int] = ()
     digests: dict[str, int] = field(

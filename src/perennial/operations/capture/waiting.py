@@ -41,12 +41,7 @@ class Answered(NamedTuple):
 
 
 class Waiting:
-    """A queue of images for one thread. An image for which there is no room is refused.
-
-    Args:
-        images: limit.
-        size: limit of the bytes of all images.
-    """
+    """A queue of images for one thread. An image for which there is no room is refused."""
 
     def __init__(self, images: int, size: int) -> None:
         self._most, self._most_bytes = images, size
@@ -70,11 +65,7 @@ class Waiting:
         self._queue.put(None)
 
     def get(self, timeout_s: float | None = None) -> Answered | None:
-        """Wait for an image; None at the end.
-
-        Raises:
-            queue.Empty: none came in time.
-        """
+        """Wait for an image; None at the end."""
         answered = self._queue.get(timeout=timeout_s)
         if answered is not None:
             with self._lock:

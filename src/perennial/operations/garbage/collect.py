@@ -42,9 +42,6 @@ def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[S
     """Yield a row for each place; with `yes`, after removing its garbage.
 
     What goes wrong in one place is in its row, and the others are cleaned nevertheless.
-
-    Raises:
-        ConfigError: there is no repository.
     """
     cutoff = time.time() - days * DAY_S
     with locks.held(home / "locks" / "gc.lock", "gc", busy="another gc runs on this machine"):

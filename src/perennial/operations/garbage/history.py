@@ -18,11 +18,7 @@ WHOLE = {"GIT_NO_REPLACE_OBJECTS": "1"}  # the history as it was made
 
 
 def fetch(repository: Repository) -> None:
-    """Fetch branches, tags and experiments to references of our own: those of the user do not move.
-
-    Raises:
-        GitError: a remote cannot be reached, or the clone lacks a part of the history.
-    """
+    """Fetch branches, tags and experiments to references of our own: those of the user do not move."""
     for remote in repository.run("remote").split():
         own = f"refs/perennial/{remote}"
         try:

@@ -50,11 +50,7 @@ class Incomplete(PerennialError):
 
 
 def find(places: Places) -> list[Garbage]:
-    """Find the objects on each side that nothing needs.
-
-    Raises:
-        Incomplete: a remote of git cannot be reached, or the list of a folder is damaged or cannot be read.
-    """
+    """Find the objects on each side that nothing needs."""
     needed = needed_now(places)
     # A run writes an output to the cache before it writes dvc.lock.
     cutoff = min([places.cutoff, *places.checkouts.values()])
@@ -83,11 +79,7 @@ def measured(
 
 
 def needed_now(places: Places) -> set[str]:
-    """The digests that branches, tags, recent commits and checkouts need, after a fetch.
-
-    Raises:
-        Incomplete: see `find`.
-    """
+    """The digests that branches, tags, recent commits and checkouts need, after a fetch."""
     read = partial(_content, places.sides)
     needed: set[str] = set()
     for repository in places.repositories:
@@ -112,10 +104,6 @@ def remove(places: Places, garbage: Garbage) -> tuple[dict[str, int], str | None
     """Remove what nothing needs from a side.
 
     Returns the objects that are gone, with their bytes, and what kept others from being removed.
-
-    Raises:
-        Incomplete: see `find`; nothing is removed.
-        PerennialError: objects were removed from S3 that a commit pushed meanwhile needs, or may need.
     """
     if garbage.side.folder is not None:
         return _from_folder(places, garbage, garbage.side.folder)

@@ -29,11 +29,7 @@ class Taken(PerennialError):
 
 
 class Answers:
-    """The labels that are not yet in the project's table.
-
-    Args:
-        folder: in the work folder of the pipeline.
-    """
+    """The labels that are not yet in the project's table."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.images = folder, folder / labelled.IMAGES.name
@@ -46,11 +42,7 @@ class Answers:
         return labelled.read(self._table)
 
     def add(self, queued: QueuedImage, name: str, who: str) -> Label:
-        """Write an answer; an empty name means none of the classes.
-
-        Raises:
-            Taken: the image has an answer.
-        """
+        """Write an answer; an empty name means none of the classes."""
         label = queued.labelled(name, who, datetime.now(UTC).isoformat(timespec="milliseconds"))
 
         def change(found: dict[str, Label]) -> None:
@@ -62,11 +54,7 @@ class Answers:
         return label
 
     def undo(self, sha256: str, time: str) -> None:
-        """Remove the answer that was given at a time.
-
-        Raises:
-            Taken: the image has another answer, or none.
-        """
+        """Remove the answer that was given at a time."""
 
         def change(found: dict[str, Label]) -> None:
             if sha256 not in found or found[sha256].time != time:
@@ -111,21 +99,13 @@ class Answers:
         return found if mine and queue.left(found.images, self.labels()) else None
 
     def drawn(self) -> Queue:
-        """The queue that was drawn last, finished or not.
-
-        Raises:
-            ConfigError: none was.
-        """
+        """The queue that was drawn last, finished or not."""
         if not self._queue.exists():
             raise ConfigError("no queue was drawn yet; name the place of `perennial serve --keep`")
         return documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
 
     def draw(self, url: str, *, count: int, seed: int, bits: int | None) -> Queue:
-        """Draw a new queue from the images of a place.
-
-        Raises:
-            ConfigError: the place has no images that could be labelled.
-        """
+        """Draw a new queue from the images of a place."""
         store = place.open_place(url)
         place.remember(self.folder.parent, url)
         try:

@@ -39,15 +39,7 @@ MOST_BYTES = 1 << 16  # of a request
 
 
 class Labelling:
-    """What the page shows, and what it writes.
-
-    Args:
-        found: the images to label.
-        answers: where labels are written.
-        classes: that an image may have, in the order of their keys.
-        who: that gives the labels.
-        none: the class of images of none of the classes; empty: they are left out.
-    """
+    """What the page shows, and what it writes."""
 
     def __init__(
         self, found: Queue, answers: Answers, classes: Sequence[str], who: str, none: str = ""
@@ -66,12 +58,7 @@ class Labelling:
         }
 
     def answer(self, sha256: str, name: str | None) -> dict[str, Any]:
-        """Write a label; None is none of the classes.
-
-        Raises:
-            DataError: there is no such image or class.
-            Taken: the image has a label.
-        """
+        """Write a label; None is none of the classes."""
         if sha256 not in self._images:
             raise DataError("this image is not in the queue; reload the page")
         if name is not None and name not in self.classes:
@@ -166,11 +153,7 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 def listen(port: int) -> socket.socket:
-    """Open a listening socket on the loopback address; port 0 means any free one.
-
-    Raises:
-        ConfigError: the port is taken.
-    """
+    """Open a listening socket on the loopback address; port 0 means any free one."""
     try:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:

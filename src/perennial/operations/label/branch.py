@@ -32,10 +32,6 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     """Commit the answers and their images on a branch, which is made from HEAD or continued.
 
     Neither the checkout nor its index change.
-
-    Raises:
-        ConfigError: there is nothing new, or the branch's name is not valid or is checked out.
-        PerennialError: the branch cannot be pushed; it is kept here.
     """
     opened = open_registry(config, fetch=push)
     git, reference = opened.repository, f"refs/heads/{branch}"

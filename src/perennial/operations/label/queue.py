@@ -78,11 +78,7 @@ class _Candidate:
 
 
 class Lookalikes:
-    """The perceptual hashes of images: whether another one looks like one of them.
-
-    Args:
-        bits: hashes that differ by at most so many bits are alike; None: only equal pixels are.
-    """
+    """The perceptual hashes of images: whether another one looks like one of them."""
 
     def __init__(self, bits: int | None) -> None:
         self._bits = bits
@@ -118,17 +114,7 @@ def choose(
     labelled: Iterable[bytes] = (),
     bits: int | None = None,
 ) -> list[QueuedImage]:
-    """Choose up to `count` images, half of them at random; equal arguments give equal queues.
-
-    Args:
-        records: of the images that were kept.
-        fetch: reads an image.
-        count: images to choose.
-        seed: of the order at random.
-        known: SHA-256 of images to leave out, because they have a label or are excluded.
-        labelled: images that others must not look like.
-        bits: as in `Lookalikes`.
-    """
+    """Choose up to `count` images, half of them at random; equal arguments give equal queues."""
     there = {name: each for name, each in _candidates(records).items() if name not in known}
     alike = Lookalikes(bits)
     for content in labelled:

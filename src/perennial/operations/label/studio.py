@@ -72,11 +72,7 @@ def _annotation(label: Label) -> dict[str, Any]:
 
 
 def read(text: str, where: object, images: Sequence[QueuedImage]) -> list[Label]:
-    """The labels in an export of Label Studio (JSON, JSON-MIN or CSV), or in a table with sha256 and class.
-
-    Raises:
-        DataError: it has none of these forms, an image is not in the queue, or an image has several labels.
-    """
+    """The labels in an export of Label Studio (JSON, JSON-MIN or CSV), or in a table with sha256 and class."""
     try:
         answers = list(_of_json(documents.parse_json(text)) if text.lstrip().startswith("[") else _of_csv(text))
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:

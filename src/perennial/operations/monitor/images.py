@@ -35,9 +35,6 @@ def of_files(
     """The images in files of a source, or in raw files of the download stage; `scratch` is an empty folder.
 
     `labels`: of files by name, if class folders or a table of the source give them.
-
-    Raises:
-        DataError: an archive or TFRecord file is damaged.
     """
     if dataset.name == "tfrecord":
         yield from _of_tfrecords(found, scratch)

@@ -39,12 +39,7 @@ NAMES = (PINNED_BY_RUN, tuple(map(old_name, PINNED_BY_RUN)))  # now, and in olde
 
 
 def look(config: Config, now: datetime | None = None) -> Seen:
-    """Collect everything that the rules need, for the champion on the git remote.
-
-    Raises:
-        ConfigError: there is no repository, or it has no commit.
-        PerennialError: the git remote cannot be reached, so another version may be champion.
-    """
+    """Collect everything that the rules need, for the champion on the git remote."""
     opened = open_registry(config)
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached: {opened.unreachable}; nothing was looked at")
@@ -119,9 +114,6 @@ def _new(config: Config, version: Version, listing: Listing, origin: Origin) -> 
     """The new data, with the champion's score and their drift; and why one of these is missing.
 
     Measurements are kept beside the copies of the objects as long as nothing changes.
-
-    Raises:
-        PerennialError: the source cannot be read.
     """
     folder = copies_folder(config) / "monitor"
     mark = [version.commit, listing.sha256(), config.monitor.max_examples, config.evaluate.confidence_level]

@@ -18,9 +18,6 @@ def main(job: dict[str, Any]) -> list[str]:
 
     The others' features [N, 256] and brightness [N] are written to job["to"], in order. It runs on the CPU: a
     GPU may be in use by a training.
-
-    Raises:
-        DataError: the export does not load, or it has no reference.
     """
     devices.configure("cpu", [0])
     classifier = load.load(job["export"])

@@ -64,12 +64,7 @@ class TrainedOn:
 
 
 def open_trained_on(config: Config, commit: str, folder: Path) -> TrainedOn:
-    """Open the list of a version's training data; `folder` keeps it, so that the data are fetched once.
-
-    Raises:
-        DataError: the commit is not in this clone, or its data are damaged.
-        PerennialError: DVC's cache and remote lack its data.
-    """
+    """Open the list of a version's training data; `folder` keeps it, so that the data are fetched once."""
     raw = revision.paths(commit).get("raw", "")
     digest = dvc_lock.digest(revision.recorded(commit), raw)
     if digest is None:
@@ -136,10 +131,6 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
     """Fetch new data, at most `monitor.max_examples` examples, into an empty folder.
 
     The copies of objects are those of the download stage: a retraining does not fetch them again.
-
-    Raises:
-        PerennialError: the source cannot be read or changed meanwhile, or a run fetches from it.
-        DataError: an archive or TFRecord file is damaged.
     """
     most, url = config.monitor.max_examples, config.dataset.url or ""
     found, lists = _new_objects(config, listing, known)

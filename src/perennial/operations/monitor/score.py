@@ -16,10 +16,6 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     """Counts of the predictions by the export job["export"] of the examples that job["examples"] lists.
 
     It runs on the CPU: a GPU may be in use by a training.
-
-    Raises:
-        DataError: the export does not load.
-        QualityError: a prediction is not finite.
     """
     devices.configure("cpu", [0])
     listed = documents.read_json(Path(job["examples"]))

@@ -131,11 +131,7 @@ def _look(config: Config, url: str, version: Version | None) -> TrafficSeen:
 
 
 def _reference(version: Version, folder: Path) -> Path:
-    """A folder with the reference of a version's export, which is fetched once.
-
-    Raises:
-        PerennialError: it cannot be fetched.
-    """
+    """A folder with the reference of a version's export, which is fetched once."""
     found, path = folder / version.commit, revision.paths(version.commit)["export"]
     if (found / REFERENCE).exists():
         return found

@@ -45,10 +45,6 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
     """Make a project in a new or empty folder, which may be an empty git repository.
 
     photos: a folder or archive with a folder per class, which stays where it is. data: one of `DATA`.
-
-    Raises:
-        ConfigError: the folder is not empty, git is missing, or there is no such data set.
-        DataError: the photographs are missing, or not in folders.
     """
     target = folder.absolute()
     require_choice(photos, data)
@@ -82,12 +78,7 @@ def set_up(made: Path, target: Path, photos: Path | None, data: str | None) -> S
 
 
 def require_choice(photos: Path | None, data: str | None) -> None:
-    """Check the photographs or the data set that a new pipeline is for.
-
-    Raises:
-        ConfigError: there is no such data set, or both are given.
-        DataError: the photographs are missing.
-    """
+    """Check the photographs or the data set that a new pipeline is for."""
     if photos is not None and data is not None:
         raise ConfigError("--photos and --data exclude each other; leave one out")
     if data is not None and data not in DATA:

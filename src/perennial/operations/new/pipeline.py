@@ -22,10 +22,6 @@ def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Ma
     """Make the folder of a further pipeline of the project that holds the working directory.
 
     photos, data: as for a new project.
-
-    Raises:
-        ConfigError: this is no project, the name is not valid, or the project has such a pipeline.
-        DataError: the photographs are missing, or not in folders.
     """
     project = Project.find()
     target = project.root / PIPELINES / name

@@ -52,11 +52,7 @@ GENERATED = (code_digests.FILE, LOCK)
 
 
 def template() -> dict[str, bytes]:
-    """The content of each file of a new project with one pipeline, by its path.
-
-    Raises:
-        PerennialError: the files are not there.
-    """
+    """The content of each file of a new project with one pipeline, by its path."""
     content = {name: _without_source(written) for name, written in _of_repository().items()}
     return {
         **content,

@@ -91,11 +91,7 @@ def wants_csrf(answer: httpx.Response) -> bool:
 
 
 def parsed(answer: httpx.Response, url: str) -> Any:
-    """The JSON of an answer; None if it is empty.
-
-    Raises:
-        WrongServer: it is something else, such as the sign-in page of a proxy.
-    """
+    """The JSON of an answer; None if it is empty."""
     if not answer.content:
         return None
     try:
@@ -132,11 +128,7 @@ def _title(answer: httpx.Response) -> str:
 
 
 def moved(answer: httpx.Response, path: str, url: str, *, secret: bool) -> httpx.URL:
-    """Where an answer redirects a request for this path of the API to.
-
-    Raises:
-        WrongServer: that is no API, or a password would be sent to another host or without encryption.
-    """
+    """Where an answer redirects a request for this path of the API to."""
     source = answer.request.url
     target = source.join(answer.headers["location"])
     asked = path.partition("?")[0].strip("/")
@@ -157,11 +149,7 @@ def moved(answer: httpx.Response, path: str, url: str, *, secret: bool) -> httpx
 
 
 def require_fitting(error: httpx.TransportError, url: str) -> None:
-    """Raise if a failure of the network will not pass by itself.
-
-    Raises:
-        WrongServer: what to correct.
-    """
+    """Raise if a failure of the network will not pass by itself."""
     text = str(error)
     problem = ""
     if isinstance(error.__cause__, ssl.SSLError) or "SSL" in text or "CERTIFICATE" in text:
@@ -190,11 +178,7 @@ def described(error: httpx.TransportError, url: str) -> str:
 
 @contextmanager
 def proxies_named(address: SplitResult) -> Iterator[None]:
-    """Convert what httpx raises for the address of a proxy that it cannot use.
-
-    Raises:
-        ConfigError: with the variable that holds it.
-    """
+    """Convert what httpx raises for the address of a proxy that it cannot use."""
     try:
         yield
     except (ImportError, ValueError, httpx.InvalidURL) as error:

@@ -76,9 +76,6 @@ def of_checkout(
     """The owner of what a checkout deploys; PERENNIAL_REPOSITORY names the repository.
 
     Without it, both the checkout and the remotes that it was cloned from or pushes to count.
-
-    Raises:
-        ConfigError: PERENNIAL_REPOSITORY holds a password.
     """
     top = top_folder(folder)
     named = environment.get(REPOSITORY)
@@ -112,11 +109,7 @@ def top_folder(folder: Path) -> Path:
 
 
 def require_no_password(repository: str) -> None:
-    """Refuse an address that contains a password or token; the user name of an SSH address is not one.
-
-    Raises:
-        ConfigError: it holds one.
-    """
+    """Refuse an address that contains a password or token; the user name of an SSH address is not one."""
     if "://" not in repository:
         return
     try:
@@ -134,11 +127,7 @@ def require_no_password(repository: str) -> None:
 
 
 def require_commit(folder: Path) -> None:
-    """Check that the repository that holds a folder, if any, has a commit: a run is recorded with its own.
-
-    Raises:
-        ConfigError: it has none.
-    """
+    """Check that the repository that holds a folder, if any, has a commit: a run is recorded with its own."""
     found = git.Repository(folder)
     if found.ask("rev-parse", "--git-dir") is not None:
         git.require_commit(found)

@@ -65,39 +65,23 @@ class PrefectServer:
         )
 
     def flow_run(self, run: str) -> dict[str, Any]:
-        """Read a flow run: `parameters`, including those of its deployment, and more.
-
-        Raises:
-            PerennialError: the server does not answer, or does not know the run.
-        """
+        """Read a flow run: `parameters`, including those of its deployment, and more."""
         found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")
         return found
 
     def states(self, run: str) -> list[dict[str, Any]]:
-        """Read the states of a flow run, oldest first, each with `type`, `message` and more.
-
-        Raises:
-            PerennialError: the server does not answer or refuses.
-        """
+        """Read the states of a flow run, oldest first, each with `type`, `message` and more."""
         found: list[dict[str, Any]] = self.request("GET", f"flow_run_states/?flow_run_id={run}")
         return sorted(found, key=lambda state: datetime.fromisoformat(state["timestamp"]))
 
     def fail(self, run: str, message: str) -> None:
-        """End a run as Failed with a message, which is also logged.
-
-        Raises:
-            PerennialError: the server does not answer or refuses.
-        """
+        """End a run as Failed with a message, which is also logged."""
         state = {"type": "FAILED", "name": "Failed", "message": message}
         self.request("POST", f"flow_runs/{run}/set_state", {"state": state})
         self.log(run, message, logging.ERROR)
 
     def emit(self, event: str, resource: str, *, identity: str = "", **payload: str) -> None:
-        """Emit an event about a resource, by default with a new id.
-
-        Raises:
-            PerennialError: the server does not answer or refuses.
-        """
+        """Emit an event about a resource, by default with a new id."""
         content = {
             "id": identity or str(uuid.uuid4()),
             "occurred": datetime.now(UTC).isoformat(),
@@ -108,11 +92,7 @@ class PrefectServer:
         self.request("POST", "events", [content])
 
     def log(self, run: str, message: str, level: int = logging.INFO) -> None:
-        """Add a line to the log of a run.
-
-        Raises:
-            PerennialError: the server does not answer or refuses.
-        """
+        """Add a line to the log of a run."""
         now = datetime.now(UTC).isoformat()
         line = {
             "name": "perennial",
@@ -124,13 +104,7 @@ class PrefectServer:
         self.request("POST", "logs/", [line])
 
     def reach(self) -> None:
-        """Check that a Prefect server of the right version answers, once.
-
-        Raises:
-            WrongServer: something else answers, or the settings do not fit the server.
-            ServerRefused: it wants another user, password or token.
-            ServerAway: nothing answers.
-        """
+        """Check that a Prefect server of the right version answers, once."""
         if self._reached:
             return
         version = None
@@ -148,13 +122,7 @@ class PrefectServer:
         self._reached = True
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request and return the JSON response.
-
-        Raises:
-            ServerRefused: the server refuses the request.
-            WrongServer: something else answers, or the settings do not fit the server.
-            ServerAway: nothing answers.
-        """
+        """Send a request and return the JSON response."""
         self.reach()
         return self._request(method, path, body)
 
@@ -219,11 +187,7 @@ def _ahead_s(answer: httpx.Response) -> float:
 def connect(
     environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PREFECT_PAUSES_S
 ) -> PrefectServer:
-    """Connect to the server of Prefect's settings.
-
-    Raises:
-        ConfigError: no server is set, or a setting is not valid.
-    """
+    """Connect to the server of Prefect's settings."""
     found = settings.read(environment)
     if not found.url:
         raise answers.NoServer

@@ -40,11 +40,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings from the environment, `.env`, `prefect.toml`, `pyproject.toml` and Prefect's profile.
-
-    Raises:
-        ConfigError: a value is not valid; the message names its variable and where it is set.
-    """
+    """Read settings from the environment, `.env`, `prefect.toml`, `pyproject.toml` and Prefect's profile."""
     found: dict[str, tuple[Any, str]] = {}
     for place, values in _places(environment):
         for name, value in values.items():
@@ -107,11 +103,7 @@ def _headers(values: Mapping[str, Any], refuse: Callable[[str, str], ConfigError
 
 
 def _verification(url: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> ssl.SSLContext | bool:
-    """How to check the server's certificate; nothing is loaded, which takes a while, where it has none.
-
-    Raises:
-        ConfigError: the file of certificates cannot be used.
-    """
+    """How to check the server's certificate; nothing is loaded, which takes a while, where it has none."""
     name = CERTIFICATE if CERTIFICATE in values else "SSL_CERT_FILE"
     file = str(values.get(CERTIFICATE) or environment.get(name) or "")
     try:

@@ -56,11 +56,7 @@ class Deployment:
         return connect(self.environment, pauses=(1, 2, 4, 8, 16, 32))
 
     def start(self) -> None:
-        """Start server and worker, and deploy.
-
-        Raises:
-            PerennialError: one of them failed.
-        """
+        """Start server and worker, and deploy."""
         self.start_server()
         deployed = self._start("tasks.deploy").wait()
         if deployed.code:

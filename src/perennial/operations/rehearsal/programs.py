@@ -90,11 +90,7 @@ class Program:
         return self.process.poll() is not None
 
     def wait(self, limit_s: float = LIMIT_S) -> Ended:
-        """Wait for its end.
-
-        Raises:
-            PerennialError: it did not end in time, and was killed.
-        """
+        """Wait for its end."""
         try:
             code = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -126,12 +122,7 @@ def find(folder: Path, *words: str) -> int | None:
 
 
 def wait_for(condition: Callable[[], int | None], program: Program | None, limit_s: float = LIMIT_S) -> int:
-    """Wait until a function returns a process.
-
-    Raises:
-        TooLate: the program ended before.
-        PerennialError: it took too long.
-    """
+    """Wait until a function returns a process."""
     deadline = time.monotonic() + limit_s
     while (found := condition()) is None:
         if program is not None and program.ended:
@@ -152,11 +143,7 @@ def catches(process: int, number: signal.Signals) -> bool:
 
 
 def send(process: int, number: signal.Signals) -> None:
-    """Send a signal.
-
-    Raises:
-        TooLate: the process has ended.
-    """
+    """Send a signal."""
     try:
         os.kill(process, number)
     except ProcessLookupError:

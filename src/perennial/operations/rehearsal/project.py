@@ -142,12 +142,7 @@ class Project:
 
 
 def make(checked: Config, base: Path, address: str) -> Project:
-    """Create the scratch project from the pipeline in the working directory; `address` will serve its images.
-
-    Raises:
-        ConfigError: this is no project, or it is in no git repository.
-        PerennialError: git or a stage that makes records failed.
-    """
+    """Create the scratch project from the pipeline in this directory; `address` will serve its images."""
     project = Project(base)
     checkout = project.reference
     _copy_checkout(checkout)

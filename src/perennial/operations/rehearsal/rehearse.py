@@ -70,12 +70,7 @@ class Rehearsal:
 
 
 def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequence[str] = ()) -> Rehearsal:
-    """Rehearse the pipeline of the checkout in the working directory; trials start during `minutes` minutes.
-
-    Raises:
-        ConfigError: an unknown fault, none that can be injected here, or this is no checkout.
-        PerennialError: the pipeline fails without any fault.
-    """
+    """Rehearse the pipeline of the checkout in the working directory; trials start during `minutes` minutes."""
     if unknown := [name for name in only if name not in NAMES]:
         raise ConfigError(f"{unknown[0]} is not a fault; choose from: {', '.join(NAMES)}")
     started, result = time.monotonic(), Rehearsal(secrets.randbelow(1 << 32) if seed is None else seed)
@@ -101,10 +96,6 @@ def run_once(checked: Config) -> dict[str, float]:
     """Run all stages of the pipeline once on a small sample, in a folder of its own that is removed at the end.
 
     Returns the seconds of each stage.
-
-    Raises:
-        ConfigError: this is no checkout of a project.
-        PerennialError: a stage failed; with its exit code.
     """
     base = Path(tempfile.mkdtemp(prefix="perennial-test-")).resolve()
     try:

@@ -210,11 +210,7 @@ class _S3Handler(_Quiet):
 
 
 def wait_for_answer(url: str, program: Program) -> None:
-    """Wait until a server answers.
-
-    Raises:
-        PerennialError: it ended, or did not answer in time.
-    """
+    """Wait until a server answers."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and not program.ended:
         with suppress(OSError), urlopen(url, timeout=5):  # noqa: S310 - this machine's

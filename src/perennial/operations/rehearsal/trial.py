@@ -103,11 +103,7 @@ class Trial:
         return programs.find(self.folder, "perennial", stage)
 
     def pause(self, process: int, stage: str) -> None:
-        """Wait until a random moment of a stage's run.
-
-        Raises:
-            TooLate: it ended before.
-        """
+        """Wait until a random moment of a stage's run."""
         began, moment = time.monotonic(), self.rng.uniform(0.05, 1) * self.durations.of(stage)
         while (now := time.monotonic() - began) < moment:
             if not is_alive(process):
@@ -170,11 +166,7 @@ def ended_well(guarantee: str, ended: Ended) -> Check:
 
 
 def unbroken(project: Project) -> float:
-    """Make the reference run that all others are compared with; returns its seconds.
-
-    Raises:
-        PerennialError: it failed, so that nothing can be rehearsed.
-    """
+    """Make the reference run that all others are compared with; returns its seconds."""
     checkout, started = project.reference, time.monotonic()
     ended = run_program(project, checkout, [sys.executable, "-m", "flows.retrain"])
     if ended.code:

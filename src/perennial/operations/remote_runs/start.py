@@ -57,11 +57,7 @@ class StartedRun:
 
 
 def require_options(overrides: Mapping[str, object]) -> None:
-    """Check that all keys are options of params.yaml.
-
-    Raises:
-        ConfigError: a key is unknown; one line per key with the nearest option.
-    """
+    """Check that all keys are options of params.yaml."""
     known = [each.key for each in options.options()]
     lines = []
     for key in overrides:
@@ -79,13 +75,7 @@ def start(
     parameters: Mapping[str, object],
     local: LocalOwner | None = None,
 ) -> StartedRun:
-    """Start a run of a deployment, which supplies the parameters that are not given.
-
-    Raises:
-        ConfigError: there is no such deployment, it belongs to another project than the given one, or it does
-            not take these parameters.
-        PerennialError: the server does not answer.
-    """
+    """Start a run of a deployment, which supplies the parameters that are not given."""
     name = deployment if "/" in deployment else f"{FLOW}/{deployment}"
     try:
         found = server.request("GET", f"deployments/name/{name}")
@@ -118,9 +108,6 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
     """Wait until a run has ended for good, including restarts after a crash.
 
     Log the states before its last, and what its stages do: start, progress of the training, retries, failure.
-
-    Raises:
-        PerennialError: the server no longer answers; the run continues.
     """
     now, crashed = started, 0.0
     shown: set[str] = set()

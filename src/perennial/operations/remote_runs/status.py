@@ -26,9 +26,6 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem.
 
     `fetch`: fetch from the git remote first. Without PREFECT_API_URL in Prefect's settings, no server is asked.
-
-    Raises:
-        ConfigError: there is no repository, or it has no commit; or a setting of Prefect is not valid.
     """
     now = datetime.now(UTC)
     opened = access.open_registry(config, fetch=fetch)
@@ -226,11 +223,7 @@ def _workers(server: PrefectServer, pools: set[str | None]) -> Iterator[dict[str
 
 
 def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> Iterator[str]:
-    """Why no worker takes the runs of a work pool, each reason with its remedy; nothing without a pool.
-
-    Raises:
-        PerennialError: the server does not answer or refuses.
-    """
+    """Why no worker takes the runs of a work pool, each reason with its remedy; nothing without a pool."""
     if pool is None:
         return
     work_pool = existing(server, f"work_pools/{pool}")

@@ -63,11 +63,7 @@ class Facts:
 
 
 def collect(config: Config, stages: Sequence[str]) -> Facts:
-    """Read the files that the stages wrote.
-
-    Raises:
-        DataError: a required result is missing, damaged or of another model.
-    """
+    """Read the files that the stages wrote."""
     paths = config.paths
     missing: dict[str, str] = {}
     results = read_results(paths)

@@ -21,9 +21,6 @@ def of_examples(predictions: TopPredictions, paths: PathsConfig, rows: Sequence[
     """A heatmap of each example for its predicted class, by its row in the predictions, as a URI for a page.
 
     Empty where the records are not those that were scored.
-
-    Raises:
-        DataError: the export does not exist, or is damaged.
     """
     records = scored_records(paths.records, paths.index, predictions.data)
     if records is None or not rows:

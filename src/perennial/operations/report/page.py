@@ -59,9 +59,6 @@ def write(config: Config, *, explain: bool = False) -> None:
     """Write the page and the picture of the curves; the page gives the reason for any missing part.
 
     `explain` draws what the worst mistakes depend on, with TensorFlow.
-
-    Raises:
-        DataError: a required stage has not run yet, or on another model.
     """
     stages, file = tuple(STAGES), config.paths.report
     try:

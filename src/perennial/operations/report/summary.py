@@ -18,11 +18,7 @@ CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 
 
 def summary(config: Config) -> dict[str, Any]:
-    """Summarize the run: the name and value of each fact.
-
-    Raises:
-        DataError: a stage has not run yet, or its result is damaged or of another model than the scores.
-    """
+    """Summarize the run: the name and value of each fact."""
     paths = config.paths
     results, data = read_results(paths), manifest.load(paths.records)
     training, metrics, decision = results.training, results.metrics, results.decision

@@ -40,10 +40,6 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None, insid
     """Return the project in the checkout of a run: an existing one, else a new one at a branch, tag or commit.
 
     Without `rev` it is the repository's default branch. `inside`: the folder of the project in the repository.
-
-    Raises:
-        ConfigError: the repository has no such revision, or that has no such folder.
-        PerennialError: the repository, or one of its submodules, cannot be reached.
     """
     key = hashlib.sha256(repository.encode()).hexdigest()[:16]
     folder = home / "runs" / run
@@ -117,11 +113,7 @@ def _mirror(folder: Path, repository: str, lock: int) -> Repository:
 
 
 def _retried(call: Callable[[], T], repository: str) -> T:
-    """Call a function that needs the network, with retries.
-
-    Raises:
-        PerennialError: it failed three times.
-    """
+    """Call a function that needs the network, with retries."""
     for pause in (*GIT_PAUSES_S, None):
         try:
             return call()
@@ -160,11 +152,7 @@ def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | N
 
 
 def _branches(git: Repository, repository: str) -> str:
-    """The branches of the repository, for a message.
-
-    Raises:
-        ConfigError: it has branches, and none can be fetched: it is a shallow clone.
-    """
+    """The branches of the repository, for a message."""
     newest_first = ("--sort=-committerdate", "--format=%(refname:strip=3)", "refs/remotes/origin")
     known = [each for each in git.run("for-each-ref", *newest_first).split() if not each.startswith("run/")]
     if not known and git.ask("ls-remote", "--heads", "origin"):

@@ -37,10 +37,6 @@ def python_for(
     These include perennial, unless the checkout has its source. It is this process's own if `own` allows it and
     `make install` installed it from the same files, or if its packages have the same versions; else that of an
     environment in `home`, which the first run with a lock creates.
-
-    Raises:
-        ConfigError: the checkout has no such lock file.
-        PerennialError: the packages cannot be installed.
     """
     files = _lock_files(checkout, variables.get(REQUIREMENTS) or S3)
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

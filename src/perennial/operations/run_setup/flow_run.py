@@ -41,9 +41,6 @@ def start() -> NoReturn:
     """Run the flow run that Prefect's worker names in the environment; if preparation fails, end it as failed.
 
     A run that has crashed too often, even during preparation, is ended here, too.
-
-    Raises:
-        PerennialError: the server does not answer, so the run cannot be ended here; the worker ends it.
     """
     run = os.environ.get(RUN)
     if not run:
@@ -79,11 +76,7 @@ def _require_newest_job(server: PrefectServer, run: str) -> None:
 
 
 def take(server: PrefectServer, run: str) -> Mapping[str, Any]:
-    """Read a run that starts. If it was restarted too often, or completed before, end the run and this process.
-
-    Raises:
-        PerennialError: the server does not answer.
-    """
+    """Read a run that starts. If it restarted too often, or completed before, end the run and process."""
     found, states = server.flow_run(run), server.states(run)
     if found["auto_scheduled"]:
         # Prefect's scheduler emits no event for the first state, whose id that would have. The server keeps the
@@ -167,9 +160,6 @@ def require_taken(checkout: Path, entrypoint: str, given: Mapping[str, object]) 
 
     Neither the server nor its UI checks names, and Prefect's engine crashes on an unknown one at each restart.
     `entrypoint`: such as `flows.retrain.retrain` or `flow.py:retrain`.
-
-    Raises:
-        ConfigError: with the unknown names, and those that the flow takes.
     """
     place, _, name = entrypoint.rpartition(":" if ":" in entrypoint else ".")
     file = checkout / (place if place.endswith(".py") else f"{place.replace('.', '/')}.py")

@@ -20,10 +20,6 @@ def become(module: str, arguments: Sequence[str] = (), *, at_top: bool = False) 
     """Replace this process by a module of the project, in its environment, which is made first if need be.
 
     at_top: work in the project's top folder instead of the pipeline's.
-
-    Raises:
-        ConfigError: the working directory is in no project, or that has no lock file.
-        PerennialError: the packages cannot be installed.
     """
     project = Project.find()
     if not (project.root / FLOWS).is_dir():

@@ -106,11 +106,7 @@ class Service:
         return self.batcher.close()
 
     def version(self, name: str, number: str | None = None) -> LoadedVersion:
-        """Return the version that a URL path names.
-
-        Raises:
-            RequestRefused: another model or version is served, or none yet.
-        """
+        """Return the version that a URL path names."""
         if name != self.name:
             raise RequestRefused(404, f"there is no model {name!r}; this server has {self.name!r}")
         if (version := self.current()) is None:
@@ -163,11 +159,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(threads or self._threads, function)
 
     async def _read(self, request: Request, body: io.BytesIO) -> None:
-        """Read a request body, and add it to the total of held bytes.
-
-        Raises:
-            RequestRefused: it is too large or too slow, or all bodies together are too large.
-        """
+        """Read a request body, and add it to the total of held bytes."""
         most = self.limits.request_bytes
         too_large = RequestRefused(413, f"the body has more than {most} bytes; send fewer or smaller images")
         declared = request.headers.get("content-length", "")

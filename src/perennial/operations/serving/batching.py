@@ -43,10 +43,6 @@ class Batcher:
 
     While all threads are busy, images wait and the next batch gets larger. Neither a batch nor a request mixes
     versions. With `limits.wait_s`, a batch that is not full waits that long for more images.
-
-    Args:
-        limits: of the queue and of a batch.
-        observe: called with the number of images of each batch.
     """
 
     def __init__(self, limits: ServingLimits, observe: Callable[[int], object]) -> None:
@@ -64,11 +60,7 @@ class Batcher:
         return len(self._waiting)
 
     def submit(self, version: LoadedVersion, images: Sequence[ImageSource]) -> "Future[list[Output]]":
-        """Compute the outputs for the images of a request, in order, with one version.
-
-        Raises:
-            RequestRefused: the queue has no room for them, or the server is shutting down.
-        """
+        """Compute the outputs for the images of a request, in order, with one version."""
         work = _Work(version, images, [None] * len(images), len(images), Future())
         with self._changed:
             if self._closed:

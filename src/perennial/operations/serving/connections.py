@@ -64,11 +64,7 @@ class Parser(h11.Connection):
     remaining = EVENTS
 
     def next_event(self) -> Any:
-        """Parse the next event; `NEED_DATA` also if a break is due.
-
-        Raises:
-            h11.RemoteProtocolError: it is no valid request, or a proxy may see another end of its body.
-        """
+        """Parse the next event; `NEED_DATA` also if a break is due."""
         if not self.remaining:
             return h11.NEED_DATA
         self.remaining -= 1

@@ -22,11 +22,7 @@ class Converter(PixelBudget):
         self._one = threading.Lock()
 
     def convert(self, pixels: int, function: Callable[..., bytes], *given: Any) -> bytes:
-        """Call a function that decodes so many pixels, in the other process if they are many.
-
-        Raises:
-            UnusableImage: the process was killed, or the function's own reason.
-        """
+        """Call a function that decodes so many pixels, in the other process if they are many."""
         if pixels <= FEW_PIXELS:
             return super().convert(pixels, function, *given)
         result = io.BytesIO()

@@ -81,9 +81,6 @@ def has_many_values(body: bytes, limits: ServingLimits) -> bool:
     """Whether a body has so many JSON values that parsing it would keep other requests waiting.
 
     Values are counted before the parser creates an object for each; base64 contains no character that counts.
-
-    Raises:
-        RequestRefused: it has more than the limit.
     """
     count = 0
     for start in range(0, len(body), COUNTED_BYTES):
@@ -98,11 +95,7 @@ def has_many_values(body: bytes, limits: ServingLimits) -> bool:
 
 
 def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
-    """Parse the images of a request's body, which has passed `has_many_values`.
-
-    Raises:
-        RequestRefused: the body does not have the format above, or exceeds a limit.
-    """
+    """Parse the images of a request's body, which has passed `has_many_values`."""
     body, verb = request
     try:
         document = orjson.loads(body)
@@ -241,11 +234,7 @@ def answer(
     version: str,
     answers: Sequence[str] | None,
 ) -> bytes:
-    """Build the body of a response; `answers` as `Classifier.answers` returns them.
-
-    Raises:
-        RequestRefused: an image cannot be used; names the first one.
-    """
+    """Build the body of a response; `answers` as `Classifier.answers` returns them."""
     good = list(_good(outputs))
     if form == "classify":
         found: dict[str, Any] = {"results": [_labels(each, classes) for each in good]}

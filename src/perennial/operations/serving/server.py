@@ -47,17 +47,7 @@ ANSWER = Traffic()  # nothing else
 
 
 class ModelServer:
-    """A server on an open socket.
-
-    Args:
-        name: name of the model in URLs.
-        model: export, publish folder or S3 URL.
-        limits: of requests, batches and the drain.
-        poll_s: seconds between checks for a new version.
-        listener: listening socket, which `run` closes.
-        decision: the gate's decision about the model, if it is a project's.
-        traffic: what is done with a share of it besides answering.
-    """
+    """A server on an open socket."""
 
     def __init__(
         self,
@@ -101,11 +91,7 @@ class ModelServer:
         self._uvicorn = _Uvicorn(configured)
 
     def run(self) -> None:
-        """Answer requests until `stop`.
-
-        Raises:
-            PerennialError, OSError: the first model cannot be loaded.
-        """
+        """Answer requests until `stop`."""
         self.follower.start(self._fail)
         for observer in self.service.observers:
             observer.start(self._fail)
@@ -143,11 +129,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket; port 0 means any free one.
-
-    Raises:
-        ConfigError: the address is not available.
-    """
+    """Open a listening socket; port 0 means any free one."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
@@ -187,10 +169,6 @@ def serve(
     """Serve a model until SIGTERM or SIGINT, then answer pending requests.
 
     A second signal ends the process immediately.
-
-    Raises:
-        ConfigError: the address is not available.
-        PerennialError, OSError: the first model cannot be loaded.
     """
     listener = listen(host, port)
     _allow_files(2 * CONNECTIONS + OTHER_FILES)

@@ -148,13 +148,7 @@ class Candidate:
 
 
 class Shadow:
-    """Compares a candidate with the served version on a share of the traffic.
-
-    Args:
-        candidate: what is compared.
-        count: called with the result of each copied image.
-        keeper: keeps the images on which the two disagree.
-    """
+    """Compares a candidate with the served version on a share of the traffic."""
 
     def __init__(
         self, candidate: Candidate, count: Callable[[str], object], keeper: "Keeper | None" = None

@@ -51,11 +51,7 @@ class ModelPlace(Protocol):
     name: str
 
     def key(self) -> str | None:
-        """Return a cheap identifier of the current version; None if there is none.
-
-        Raises:
-            PerennialError, OSError: it cannot be determined.
-        """
+        """Return a cheap identifier of the current version; None if there is none."""
 
     def folder(self) -> Path:
         """Return the export of the current version."""
@@ -103,12 +99,7 @@ def place(model: str) -> ModelPlace:
 
 
 def load_version(folder: Path, budget: PixelBudget) -> LoadedVersion:
-    """Load the model of an export folder, after verifying its files, and test it on one image.
-
-    Raises:
-        DataError: it is incomplete or damaged.
-        QualityError: its probabilities are not finite.
-    """
+    """Load the model of an export folder, after verifying its files, and test it on one image."""
     number = _number(folder)
     _require_recorded(folder)
     classifier = load(folder, budget=budget)
@@ -171,13 +162,6 @@ class Follower:
 
     A version that cannot be loaded is refused and logged once; the previous version stays. The server ends
     if it is the first one.
-
-    Args:
-        place: origin of the versions.
-        budget: pixels that all versions together may decode at a time.
-        poll_s: seconds between checks.
-        on_load: called with each loaded version, or with None for a refused one.
-        decision: the gate's decision about the model of a project, which may come after its export.
     """
 
     def __init__(

@@ -69,11 +69,7 @@ def of_training(config: Config, folder: Path) -> Content:
 
 
 def of_results(config: Config) -> Content:
-    """Everything about the training whose results the stages left.
-
-    Raises:
-        DataError: a stage has not run yet, or its result is of another model.
-    """
+    """Everything about the training whose results the stages left."""
     results, paths = read_results(config.paths), config.paths
     weights, metrics = results.training.weights_sha256, results.metrics
     known = _folder(config, weights)

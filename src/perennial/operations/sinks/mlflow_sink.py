@@ -49,11 +49,7 @@ class MlflowSink:
     """Sends to the server of MLFLOW_TRACKING_URI."""
 
     def __init__(self) -> None:
-        """Take the address from the environment.
-
-        Raises:
-            ConfigError: there is none; MLflow would write to a file in the project.
-        """
+        """Take the address from the environment."""
         if not os.environ.get(ADDRESS):
             raise ConfigError(f"{ADDRESS} is not set; set it to the address of your MLflow server")
         for name, value in (*_credentials(os.environ[ADDRESS]).items(), *BOUNDS.items()):
@@ -62,11 +58,7 @@ class MlflowSink:
         self._client = MlflowClient()
 
     def send(self, content: Content, status: str) -> str:
-        """Send what the server does not have yet; `status` is MLflow's. Returns the address of the run.
-
-        Raises:
-            PerennialError: the server cannot be reached.
-        """
+        """Send what the server does not have yet; `status` is MLflow's. Returns the address of the run."""
         try:
             return self._send(content, status)
         except MlflowException as error:

@@ -68,12 +68,7 @@ Members = Sequence[Member]
 
 
 def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[TableConfig | None, Layout, bool]:
-    """Find the value of dataset.table, what it gives, and whether something was chosen that nobody named.
-
-    Raises:
-        ConfigError: the options do not fit the tables.
-        DataError: there are no labels, or several readings of the tables; nothing was chosen.
-    """
+    """Find the value of dataset.table, what it gives, and whether something was chosen that nobody named."""
     find = partial(layout.find, members, read, where)
     if named.whole:
         table = _checked(named.whole)
@@ -309,11 +304,7 @@ def _partitions(table: SideTable, columns: Sequence[int]) -> list[int]:
 
 
 def _class_list(labels: Sequence[str], lists: Sequence[Member], read: Read) -> str | None:
-    """The list that names labels that are numbers.
-
-    Raises:
-        DataError: there are several that differ.
-    """
+    """The list that names labels that are numbers."""
     ids = {label for label in labels if label.casefold() not in {"", *label_table.UNLABELLED}}
     if not ids or not all(label.isascii() and label.isdecimal() for label in ids):
         return None

@@ -69,10 +69,6 @@ def start(
     """Write parameters that fit the images in a folder or archive, and pin the inputs of the stages.
 
     named: a table and columns. confirm: whether a person accepts a reading of a table that nobody named.
-
-    Raises:
-        ConfigError: params.yaml has uncommitted changes, a value is invalid, or the reading was not accepted.
-        DataError: the folder gives no labels, or not clearly; nothing was written.
     """
     work = _work(params)
     _require_replaceable(params, work, force=force)
@@ -133,9 +129,6 @@ def new_text(file: Path, choices: Sequence[Choice], values: Mapping[str, Any]) -
     """Return the text of params.yaml with the choices and the user's own values.
 
     Preset keys without a choice get their defaults; all other keys stay unchanged.
-
-    Raises:
-        ConfigError: the file or a value is invalid.
     """
     text = file.read_text(encoding="utf-8") if file.exists() else options.defaults()
     try:
@@ -153,11 +146,7 @@ def parsed(text: str) -> Config:
 
 
 def _require_replaceable(file: Path, work: Path, *, force: bool) -> None:
-    """Check that overwriting params.yaml loses no change that git does not have.
-
-    Raises:
-        ConfigError: it would; the message names the ways to keep the file.
-    """
+    """Check that overwriting params.yaml loses no change that git does not have."""
     if force or not file.exists() or _is_kept(file, work):
         return
     raise ConfigError(

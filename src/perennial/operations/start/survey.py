@@ -78,13 +78,7 @@ class Survey:
 
 
 def look(path: Path, scratch: Path, named: Named = NOTHING) -> Survey:
-    """Survey a folder of images or an archive of one, which is temporarily unpacked in `scratch`.
-
-    Raises:
-        ConfigError: the path does not exist, or the options do not fit its tables.
-        DataError: it has neither a folder for each class nor a table of labels that can be read in one way, or
-            no image can be read.
-    """
+    """Survey a folder of images or an archive of one, which is temporarily unpacked in `scratch`."""
     if not path.exists():
         raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
     names: list[str] = []

@@ -76,12 +76,7 @@ class Dimension:
 
 
 def parse(texts: Iterable[str], values: Mapping[str, Any]) -> list[Dimension]:
-    """The dimensions of `KEY=RANGE` texts, checked with the other values of params.yaml.
-
-    Raises:
-        ConfigError: a text is not of this form, its key is unknown or cannot be searched, or one of its values
-            would break a rule of the parameters.
-    """
+    """The dimensions of `KEY=RANGE` texts, checked with the other values of params.yaml."""
     found: dict[str, Dimension] = {}
     for text in texts:
         key, separator, given = (part.strip() for part in text.partition("="))

@@ -69,12 +69,7 @@ class Search:
 
     @naming_database()
     def __init__(self, params: Path, texts: Iterable[str] | None, *, random: bool = False) -> None:
-        """Check the search, and open the study of an earlier one with the same data, code and parameters.
-
-        Raises:
-            ConfigError: the search is not valid, or the pipeline cannot be searched.
-            DataError: the records are not valid.
-        """
+        """Check the search, and open the study of an earlier one with the same data, code and parameters."""
         self.params = params
         self.config, self.values = configuration.load_with_values(params)
         self.dimensions = space.parse(texts or space.default(self.config), self.values)
@@ -114,11 +109,7 @@ class Search:
         return next((each for each in self.study.trials() if each.settings == self.present), None)
 
     def require_unchanged(self) -> None:
-        """Check that parameters, code and data are those of the beginning.
-
-        Raises:
-            InputsChanged: names what changed.
-        """
+        """Check that parameters, code and data are those of the beginning."""
         self.config, values = configuration.load_with_values(self.params)
         changed = _differences(
             {**self.facts, "present": self.present},
@@ -171,11 +162,7 @@ class Search:
 
 
 def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
-    """Check a search as far as it needs no data, before anything starts; returns the range of each key.
-
-    Raises:
-        ConfigError: it is not valid, or the pipeline cannot be searched.
-    """
+    """Check a search as far as it needs no data, before anything starts; returns the range of each key."""
     config, values = configuration.load_with_values(params)
     dimensions = space.parse(texts or space.default(config), values)
     if config.train.max_steps == 0:
@@ -209,14 +196,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 @naming_database()
 def search(found: Search, budget: Budget, *, pinned: bool) -> None:
-    """Run trials until the budget is spent, or all settings have been tried.
-
-    Raises:
-        Interrupted: a signal arrived, or the time was over before the present settings were scored; the trials
-            are kept, and the next search goes on.
-        DataError: a trial could not read the data.
-        PerennialError: several trials failed one after another.
-    """
+    """Run trials until the budget is spent, or all settings have been tried."""
     failures = 0
     with server.started(found.folder) as started:
         while True:
@@ -294,11 +274,7 @@ class _Follower:
 
 
 def _store(study: Study, number: int, config: Config, outcome: Outcome) -> None:
-    """Store how a trial ended, and log it.
-
-    Raises:
-        PerennialError: the cause is not its settings.
-    """
+    """Store how a trial ended, and log it."""
     if outcome.kind == trial.FINISHED:
         record, metric = outcome.record, config.train.stop_metric
         kept = next(each for each in record["evaluations"] if each["step"] == record["kept"])

@@ -38,29 +38,17 @@ class Experiment:
 
 
 def prepare_data(config: Config) -> None:
-    """Bring the data and initial weights up to date with DVC, as all trials read them.
-
-    Raises:
-        PerennialError: a stage failed; of the class of its exit code.
-    """
+    """Bring the data and initial weights up to date with DVC, as all trials read them."""
     run_dvc("repro", "validate", "initialize", work=config.paths.work)
 
 
 def author(config: Config) -> Mapping[str, str]:
-    """The author of an experiment's commit, as variables; git's own where it has one.
-
-    Raises:
-        ConfigError: the pipeline is in no git repository with a commit, which an experiment needs.
-    """
+    """The author of an experiment's commit, as variables; git's own where it has one."""
     return repository(Path(), config.record.git_name, config.record.git_email).identity
 
 
 def run_dvc(*arguments: str, work: Path, identity: Mapping[str, str] | None = None) -> None:
-    """Run a command of DVC in this pipeline, and log what it prints.
-
-    Raises:
-        PerennialError: it failed; with the message and of the class of the stage that failed.
-    """
+    """Run a command of DVC in this pipeline, and log what it prints."""
     python = Path(sys.executable)
     ended = repro.run(
         python, *arguments, folder=Path.cwd(), work=work, to=lambda line: log.info("%s", line),
@@ -78,9 +66,6 @@ def choose(found: Search) -> bool:
     """Write the best settings into params.yaml if they are better on validation than the present ones.
 
     Returns whether they were written.
-
-    Raises:
-        InputsChanged: parameters, code or data changed during the search; nothing was written.
     """
     found.require_unchanged()
     best, present = found.study.best(), found.present_trial
@@ -95,9 +80,6 @@ def run_experiment(found: Search) -> Experiment | None:
     """Run the pipeline with the best settings, once, as an experiment of DVC; None if they are not in use.
 
     An experiment that ended is not run again, and one that was interrupted goes on.
-
-    Raises:
-        PerennialError: a stage failed; of the class of its exit code. The settings stay in params.yaml.
     """
     best = found.study.best()
     config, values = configuration.load_with_values(found.params)

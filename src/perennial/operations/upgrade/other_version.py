@@ -19,11 +19,7 @@ WRONG = ("/", "\\", " ", "=", "<", ">", "@")  # in no version
 
 
 def is_other(version: str | None) -> bool:
-    """Whether an upgrade to a version is that of another perennial than the one that runs.
-
-    Raises:
-        ConfigError: it is no version.
-    """
+    """Whether an upgrade to a version is that of another perennial than the one that runs."""
     if version is None:
         return False
     if any(each in version for each in WRONG) or not version[:1].isdigit():
@@ -32,11 +28,7 @@ def is_other(version: str | None) -> bool:
 
 
 def run(version: str, options: Sequence[str]) -> int:
-    """Install a version beside the packages of this Python, and run its upgrade; returns its exit code.
-
-    Raises:
-        PerennialError: it cannot be installed.
-    """
+    """Install a version beside the packages of this Python, and run its upgrade; returns its exit code."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         _install(f"{DISTRIBUTION}=={version}", folder)
         environment = {**os.environ, "PYTHONPATH": folder}

@@ -81,11 +81,6 @@ def upgrade(start: Path, *, check: bool = False, conflicts: bool = False) -> Upg
     """Move the project that holds a folder to the installed perennial.
 
     check: change nothing. conflicts: also write files with conflicts, with git's markers.
-
-    Raises:
-        ConfigError: there is no project here, it has no pristine copies of its files, or changes that git does
-            not have yet.
-        PerennialError: files have conflicts; nothing was changed.
     """
     root = Project.find(start).root
     git = repository(root)

@@ -44,12 +44,7 @@ class Held(Exception):
 
 @contextmanager
 def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterator[None]:
-    """Hold the locks of a pipeline of these repositories during the block.
-
-    Raises:
-        Held: another run holds one of them.
-        StageFailed: PERENNIAL_HOME is not valid.
-    """
+    """Hold the locks of a pipeline of these repositories during the block."""
     with ExitStack() as locks:
         for repository in sorted(set(repositories)):
             key = hashlib.sha256(f"{repository}\n{pipeline}".encode()).hexdigest()[:16]

@@ -53,9 +53,6 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
 
     While the block runs, a thread cancels runs that become due, corrects the state of this one and stops it
     once it is cancelled.
-
-    Raises:
-        Stopped: another run is active, or this one was cancelled.
     """
     runs, watch = Runs(pipeline), None
     with ExitStack() as stack:
@@ -81,11 +78,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
 
 
 def require_worth_starting() -> None:
-    """Stop if the run was cancelled while its process started.
-
-    Raises:
-        Stopped: it was cancelled.
-    """
+    """Stop if the run was cancelled while its process started."""
     if not is_real():
         return
     runs = Runs()
@@ -95,11 +88,7 @@ def require_worth_starting() -> None:
 
 
 def require_idle(pipeline: str) -> None:
-    """Stop if a run of the pipeline is active in this checkout.
-
-    Raises:
-        Stopped: with its name and folder.
-    """
+    """Stop if a run of the pipeline is active in this checkout."""
     try:
         nobody = Holder("another run", "", "", str(Path.cwd()), os.getpid())
         with fence(repositories(deployed=False, server=False), pipeline, nobody):
@@ -115,11 +104,7 @@ def _reason(held: Held) -> str:
 
 
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
-    """Wait until this run is first in line and holds the lock of this machine, or end it.
-
-    Returns:
-        Its state, or None without a server that others could use, too.
-    """
+    """Wait until this run is first in line and holds the lock of this machine, or end it."""
     log, logged, deadline = get_run_logger(), "", time.monotonic() + OWN_S
     deployed = runtime.deployment.id is not None
     if is_real():

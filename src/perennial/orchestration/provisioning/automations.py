@@ -58,11 +58,7 @@ def install(client: SyncPrefectClient, others: str = "") -> None:
 
 
 def check() -> None:
-    """Check the file of automations.
-
-    Raises:
-        ValueError: one is not valid.
-    """
+    """Check the file of automations."""
     list(_declared(str(UUID(int=0))))
 
 

@@ -30,11 +30,7 @@ class Pool:
 
 
 def declared(names: Iterable[str]) -> dict[str, Pool]:
-    """The pools cpu and gpu, and those of these names that have a template, by name.
-
-    Raises:
-        ValueError: a template is not valid.
-    """
+    """The pools cpu and gpu, and those of these names that have a template, by name."""
     process = ProcessWorker.get_default_base_job_template()
     found = {name: Pool(name=name, kind=KIND, template=process) for name in PROCESSES}
     for name in sorted(set(names) - set(PROCESSES)):

@@ -19,11 +19,7 @@ UNNAMED = "schedule-{}"  # slug of one without, by its place, so that a changed 
 
 
 def declared(deployment: dict[str, Any]) -> list[DeploymentScheduleCreate]:
-    """Check the schedules of a deployment, and give those without a slug one.
-
-    Raises:
-        ValueError: what is wrong with which schedule.
-    """
+    """Check the schedules of a deployment, and give those without a slug one."""
     if deployment.get("schedule") and "schedules" in deployment:
         raise ValueError("it has `schedule` and `schedules`; keep `schedules`")
     given = deployment.pop("schedule", None) or deployment.get("schedules") or []

@@ -114,11 +114,7 @@ def main(project: Path) -> None:
 
 
 def _server(pools: Sequence[str]) -> str:
-    """The address of the server; the workers wait for one that does not answer.
-
-    Raises:
-        SystemExit: no server is set, something else answers, or a pool is for another kind of workers.
-    """
+    """The address of the server; the workers wait for one that does not answer."""
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
             _require_usable(server, pools)
@@ -148,11 +144,7 @@ def _require_usable(server: PrefectServer, pools: Sequence[str]) -> None:
 
 
 def _require_kind(server: PrefectServer, pool: str) -> None:
-    """Check that a pool is of a type that this supervisor knows, if there is one of that name.
-
-    Raises:
-        ConfigError: it is of another type, or the package for its type is not installed.
-    """
+    """Check that a pool is of a type that this supervisor knows, if there is one of that name."""
     found = existing(server, f"work_pools/{quote(pool, safe='')}")
     if found is None:
         log.warning("the server has no pool %s; the worker makes one, and `perennial deploy` cpu and gpu", pool)

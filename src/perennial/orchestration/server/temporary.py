@@ -57,11 +57,7 @@ class TemporaryServer:
             )
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for its first answer.
-
-        Raises:
-            PerennialError: it ended, or does not answer in time.
-        """
+        """Wait for its first answer."""
         logging.getLogger("prefect").info("Starting temporary server on %s", self.address)
         self.is_announced = True
         try:
@@ -97,11 +93,7 @@ def start() -> None:
 
 
 def use() -> None:
-    """Wait for the temporary server, started or not, if no server is configured; all of Prefect uses it then.
-
-    Raises:
-        PerennialError: it does not start.
-    """
+    """Wait for the temporary server, started or not, if no server is configured; Prefect uses it then."""
     start()
     for server in _servers:
         server.wait(get_current_settings().server.ephemeral.startup_timeout_seconds)

@@ -50,11 +50,7 @@ def run_name() -> str:
 
 
 def look() -> dict[str, Any]:
-    """The JSON of `perennial monitor`, with its exit code as `code`.
-
-    Raises:
-        StageFailed: it could not look at all.
-    """
+    """The JSON of `perennial monitor`, with its exit code as `code`."""
     done = call("monitor", "--json", log=get_run_logger().info)
     if not done.output.strip():
         raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log), done.kind)
@@ -115,11 +111,7 @@ def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
 
 
 def require_all_seen(seen: Mapping[str, Any]) -> None:
-    """Fail if a rule could not be checked.
-
-    Raises:
-        StageFailed: with the exit code of the command.
-    """
+    """Fail if a rule could not be checked."""
     if seen["code"]:
         raise StageFailed("monitor", seen["code"], "; ".join(seen["problems"]))
 

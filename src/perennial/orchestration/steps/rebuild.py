@@ -51,11 +51,7 @@ def report(found: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def require_all_equal(found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Fail where a version differs or could not be rebuilt.
-
-    Raises:
-        StageFailed: with the exit code of the first that differs, else of the first.
-    """
+    """Fail where a version differs or could not be rebuilt."""
     others = {name: each for name, each in found.items() if each["result"] != EQUAL}
     if others:
         named = ", ".join(f"{name} {_why(each)}" for name, each in others.items())

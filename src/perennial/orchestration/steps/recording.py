@@ -56,11 +56,7 @@ def _ask_for_approval() -> None:
 
 
 def raise_lost_races(attempts: int) -> NoReturn:
-    """End the run as failed: the champion changed before each push of this run.
-
-    Raises:
-        StageFailed: always, with exit code 1.
-    """
+    """End the run as failed: the champion changed before each push of this run."""
     raise StageFailed(
         "record",
         1,

@@ -15,9 +15,6 @@ def search(tune: Mapping[str, Any]) -> dict[str, str]:
     """Search settings, and write the best ones into params.yaml, which the run commits with its results.
 
     A retry, or a run that starts again, goes on with the search. It is no stage, so it adds no result.
-
-    Raises:
-        StageFailed: the search failed or was interrupted.
     """
     log = get_run_logger()
     done = call("tune", "--no-experiment", "--json", *search_arguments(tune), log=log.info)

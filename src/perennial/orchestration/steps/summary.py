@@ -22,11 +22,7 @@ SCORES = ("examples", "precision", "recall", "f1")
 
 
 def summarize(results: Mapping[str, str]) -> dict[str, str]:
-    """Create the Prefect artifact `retrain` and one per picture; returns the facts that end the run's record.
-
-    Raises:
-        StageFailed: the results of a stage are missing.
-    """
+    """Create the Prefect artifact `retrain` and one per picture; returns facts that end the run's record."""
     changed = {"ran", "restored"} & set(results.values())
     end = (f"--end={runtime.flow_run.id}", f"--results={json.dumps(dict(results))}")
     report = json.loads(perennial("report", "--json", *end, *([] if changed else ["--no-page"])))

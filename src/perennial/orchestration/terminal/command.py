@@ -126,11 +126,7 @@ def _values(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _server() -> AbstractContextManager[object]:
-    """Check that the server answers, before anything starts; the settings for one that was redirected to.
-
-    Raises:
-        PerennialError: it does not answer, or something else does.
-    """
+    """Check that the server answers, before anything starts; the settings for one that was redirected to."""
     with connect(pauses=TERMINAL_PAUSES_S) as server:
         server.reach()
     if server.url == str(get_current_settings().api.url).rstrip("/"):

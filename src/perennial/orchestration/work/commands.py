@@ -26,11 +26,7 @@ class Finished:
 
 
 def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> str:
-    """Run a command, and `meanwhile` beside it; returns what the command prints.
-
-    Raises:
-        StageFailed: with the command's exit code and message.
-    """
+    """Run a command, and `meanwhile` beside it; returns what the command prints."""
     done = call(*arguments, meanwhile=meanwhile)
     if done.exit_code:
         raise StageFailed(arguments[0], done.exit_code, "\n".join(done.log), done.kind)

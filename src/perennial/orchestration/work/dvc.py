@@ -41,9 +41,6 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = repro.
     """Run a stage if DVC finds it stale, and pass each line of its output to `log`.
 
     No process of the stage is left when this returns or raises. After an interruption it has `grace_s` to save.
-
-    Raises:
-        StageFailed: the stage failed, or DVC could not run it.
     """
     with _failures_of(stage), _repo() as repo:
         work = work_folder()
@@ -116,22 +113,14 @@ def _written(file: Path) -> tuple[int, int] | None:
 
 
 def stale() -> set[str]:
-    """The stages that DVC finds stale now, checked all at once.
-
-    Raises:
-        StageFailed: DVC cannot check them.
-    """
+    """The stages that DVC finds stale now, checked all at once."""
     with _failures_of("dvc status"), _repo() as repo:
         changes: Mapping[str, object] = repo.status(["dvc.yaml"])  # not those of other pipelines
         return set(changes)
 
 
 def restore(*stages: str) -> None:
-    """Restore the outputs of stages from DVC's cache, or else from its remote.
-
-    Raises:
-        StageFailed: neither has them.
-    """
+    """Restore the outputs of stages from DVC's cache, or else from its remote."""
     for how in ("checkout", "pull"):
         try:
             dvc.run(how, *stages, variables=environment())
@@ -143,11 +132,7 @@ def restore(*stages: str) -> None:
 
 
 def parameter(section: str, key: str) -> Any:
-    """A parameter of the checkout, unchecked.
-
-    Raises:
-        NotStarted: params.yaml cannot be read, or lacks it.
-    """
+    """A parameter of the checkout, unchecked."""
     try:
         return load_yaml("params.yaml")[section][key]
     except (DvcException, OSError, LookupError, TypeError) as error:

@@ -26,9 +26,6 @@ def check_parameters(
     """Write overrides to params.yaml, and check the parameters in the file, those of the run, and code.yaml.
 
     Overrides, `rev` and `tune` are for runs of deployments, each of which has its own checkout.
-
-    Raises:
-        StageFailed: with exit code 2 and a line for each error.
     """
     if overrides:
         _require_own_checkout("overrides", "`perennial config --set KEY=VALUE` changes params.yaml")
@@ -58,11 +55,7 @@ def search_arguments(tune: Mapping[str, Any]) -> list[str]:
 
 
 def set_parameters(texts: Sequence[str]) -> None:
-    """Write values into params.yaml, and check all; a text holds one or more KEY=VALUE, quoted as in a shell.
-
-    Raises:
-        StageFailed: with exit code 2; params.yaml is unchanged.
-    """
+    """Write values into params.yaml, and check all; a text holds KEY=VALUE pairs, quoted as in a shell."""
     try:
         values = [value for text in texts for value in shlex.split(text)]
     except ValueError as error:

@@ -92,10 +92,6 @@ def audit(
     lack a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is
     intact in `spare` alone is not lost, and is repaired from there. `own`: only of this pipeline, else of all
     pipelines of the project.
-
-    Raises:
-        DataError: a dvc.lock or .dvc file is not valid.
-        ConfigError, PerennialError: a side cannot be read, or written for a repair.
     """
     places = [cache, remote] if remote else [cache]
     sources = [*places, spare] if spare else places

@@ -43,11 +43,7 @@ class Need:
 
 
 def members(content: bytes, what: str) -> dict[str, str]:
-    """Parse DVC's list of a folder: digests by the relative paths of its files; `what` names the folder.
-
-    Raises:
-        DataError: it is not a valid list, or names a file outside the folder.
-    """
+    """Parse DVC's list of a folder: digests by the relative paths of its files; `what` names the folder."""
     try:
         found = {str(each["relpath"]): _checked(each["md5"]) for each in documents.parse_json(content)}
     except (ValueError, LookupError, TypeError) as error:
@@ -69,9 +65,6 @@ def needs(
     An object that several commits or paths need is listed once, for the first of them. `read` gives the
     verified content of a folder's list, or None where no side has it: its members are then unknown. `named_in`
     leaves dvc.lock and .dvc files out, by their path from the repository's top.
-
-    Raises:
-        DataError: a dvc.lock or .dvc file is not valid.
     """
     found: dict[str, Need] = {}
     folders: dict[str, list[str]] = {}

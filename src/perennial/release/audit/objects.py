@@ -19,11 +19,7 @@ class DvcObjects:
     """DVC objects by digest; files from `file` are removed when the context ends."""
 
     def __init__(self) -> None:
-        """Open the cache and the default remote.
-
-        Raises:
-            DvcError: DVC's configuration cannot be read.
-        """
+        """Open the cache and the default remote."""
         self._stack, self._files = ExitStack(), dict[str, Path]()
         self._sides: list[Side]
         try:
@@ -39,12 +35,7 @@ class DvcObjects:
         self._stack.close()
 
     def fetch(self, digest: str, file: Path, what: str) -> None:
-        """Write the content of an object to a file; `what` names it in a message.
-
-        Raises:
-            DataError: no intact copy exists.
-            PerennialError: the remote cannot be reached.
-        """
+        """Write the content of an object to a file; `what` names it in a message."""
         if not DIGEST.fullmatch(digest):
             raise DataError(f"{what}: {digest!r:.80} is not an MD5 as DVC writes it")
         for side in self._sides:
@@ -63,12 +54,7 @@ class DvcObjects:
         return self._files[digest]
 
     def members(self, digest: str, what: str) -> dict[str, str]:
-        """The digests of the files of a folder by their relative paths.
-
-        Raises:
-            DataError: no intact copy of the list exists, or it is not valid.
-            PerennialError: the remote cannot be reached.
-        """
+        """The digests of the files of a folder by their relative paths."""
         if not (DIGEST.fullmatch(digest) and digest.endswith(FOLDER)):
             raise DataError(f"{what} is no folder in dvc.lock, but {digest}")
         if (listed := sides.content(self._sides, digest)) is None:

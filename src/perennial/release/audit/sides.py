@@ -141,24 +141,14 @@ def content(sides: Iterable[Side], digest: str) -> bytes | None:
 
 
 def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
-    """Open DVC's cache and a remote (by default the default one; None if there is none).
-
-    Raises:
-        ConfigError: there is no remote of this name, or no DVC repository.
-        Unsupported: only DVC can read the remote.
-        DvcError: DVC's configuration cannot be read.
-    """
+    """Open DVC's cache and a remote (by default the default one; None if there is none)."""
     options = dvc.configuration()
     name = remote or options.get("core.remote")
     return open_cache(options), _remote(name, options) if name else None
 
 
 def open_cache(options: Mapping[str, str] | None = None) -> Side:
-    """Open DVC's cache; `options`: DVC's options, if already known.
-
-    Raises:
-        DvcError: DVC's configuration cannot be read.
-    """
+    """Open DVC's cache; `options`: DVC's options, if already known."""
     cache = dvc.cache_folder(dvc.configuration() if options is None else options)
     return Side("cache", open_store(str(cache)), cache)
 

@@ -41,11 +41,6 @@ def fetch(url: str, to: Path | None = None) -> FetchedVersion:
     """Fetch a published version into a folder, by default `<name>-<version>` here; replaces it at the end.
 
     The URL names a publish folder or prefix, for its current version, or one version.
-
-    Raises:
-        ConfigError: the folder holds files that were not fetched, or the store cannot be used.
-        DataError: there is no version, or it differs from what was published.
-        PerennialError: the store cannot be reached.
     """
     started, version = time.monotonic(), find(url)
     folder = to or Path(f"{version.name}-{version.record.version}")
@@ -66,9 +61,6 @@ def cached(url: str) -> Path:
     """Fetch a version from S3 into the user's cache folder; it is verified, and named by its digest.
 
     The cache keeps the versions that were used last, and those that were used in the last hour.
-
-    Raises:
-        DataError, ConfigError, PerennialError: as `fetch`.
     """
     version = find(url)
     folder = _cache() / "models" / version.sha256
@@ -100,11 +92,7 @@ def _unused(cache: Path) -> list[Path]:
 
 
 def find(url: str) -> "StoredVersion":
-    """Find the current version of a publish folder or prefix, or the version at the URL itself.
-
-    Raises:
-        DataError: there is no version, or its record is not the one that `current` names.
-    """
+    """Find the current version of a publish folder or prefix, or the version at the URL itself."""
     if not is_bucket(url):
         folder = Path(url)
         folder = (folder / CURRENT if (folder / CURRENT).exists() else folder).resolve()
@@ -132,11 +120,7 @@ class StoredVersion:
 
     @classmethod
     def at(cls, store: Store, prefix: str, name: str = "") -> "StoredVersion":
-        """The version below a prefix.
-
-        Raises:
-            Missing: there is no record of a version.
-        """
+        """The version below a prefix."""
         try:
             content, _ = store.get_bytes(f"{prefix}{RECORD.as_posix()}")
         except Missing:
@@ -174,11 +158,7 @@ class StoredVersion:
             (new / files.MARK).write_bytes(MADE_BY)
 
     def download(self, folder: Path) -> None:
-        """Download the files of the version into a folder, and verify their digests.
-
-        Raises:
-            DataError: a file is missing or is not what was published.
-        """
+        """Download the files of the version into a folder, and verify their digests."""
         digests = self.record.all_files
 
         def get(name: str) -> Entry:

@@ -62,11 +62,7 @@ class PublishedVersions:
         return f"{self.place} has the versions {list(self.versions)}, {CURRENT} is {self.current}"
 
     def target(self, version: int | None) -> int:
-        """The version that a rollback makes current: the given one, else the previous one.
-
-        Raises:
-            DataError: there is no such version.
-        """
+        """The version that a rollback makes current: the given one, else the previous one."""
         if version is None:
             earlier = (each for each in self.versions if each < (self.current or 0))
             version = max((each for each in earlier if each not in self.rolled_back), default=None)
@@ -116,18 +112,7 @@ class Destination(Protocol):
 
         A kill leaves `current` at the old or the new version, and the next call with the same export completes
         or removes the rest.
-
-        Raises:
-            ConfigError: the place cannot be used.
-            DataError: the export was changed meanwhile.
-            QualityError: the export is a version that was rolled back.
-            PerennialError: another publisher was faster, or the place cannot be reached.
         """
 
     def roll_back(self, place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:
-        """Move `current` to a version, by default the previous one; later ones are not published again.
-
-        Raises:
-            DataError: there is no such version, or its files have changed.
-            PerennialError: another publisher was faster, or the place cannot be reached.
-        """
+        """Move `current` to a version, by default the previous one; later ones are not published again."""

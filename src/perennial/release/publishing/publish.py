@@ -38,14 +38,7 @@ class FileDigests(JsonFile):
 def publish(
     config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
 ) -> Published:
-    """Publish the export to a URL or folder, by default publish.url, or roll back to a version.
-
-    Raises:
-        ConfigError: no folder or URL is named, or it cannot be published to.
-        DataError: the export, decision or version is missing, invalid or changed.
-        QualityError: the model was rejected and is not the champion, was rolled back or not approved, or is not
-            the one decided on.
-    """
+    """Publish the export to a URL or folder, by default publish.url, or roll back to a version."""
     started, place = time.monotonic(), target(config, to)
     destination: Destination = bucket if is_bucket(place) else folder
     options = _options(config)
@@ -84,11 +77,7 @@ def _options(config: Config) -> dict[str, str]:
 
 
 def target(config: Config, to: str | None, name: str = "--to") -> str:
-    """The folder or URL to publish to: `to`, which messages call `name`, else publish.url.
-
-    Raises:
-        ConfigError: none is named, or it cannot be published to.
-    """
+    """The folder or URL to publish to: `to`, which messages call `name`, else publish.url."""
     chosen = config.publish.url if to is None else to
     if chosen is None:
         raise ConfigError("there is no folder or URL to publish to; name one with --to or publish.url")
@@ -137,11 +126,7 @@ def _decided(config: Config) -> tuple[dict[str, str], Decision]:
 
 
 def verified_digests(export: Path) -> dict[str, str]:
-    """Compute the SHA-256 of each file of an export, and compare them with the list of the export stage.
-
-    Raises:
-        DataError: a file was removed, changed or added, or the list is missing.
-    """
+    """Compute the SHA-256 of each file of an export, and compare them with the list of the export stage."""
     advice = f"nothing was published, {CURRENT} is unchanged; `dvc repro export` makes or restores the export"
     file = export / DIGESTS
     if not file.exists():

@@ -53,10 +53,6 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
     """Compare every file of a version with its record, its provenance and the revision in git.
 
     `url` names a publish folder or prefix, for its current version, or one version.
-
-    Raises:
-        DataError: no version is there, or its record cannot be read.
-        PerennialError: the store cannot be reached.
     """
     version = find(url)
     with _folder(version) as folder:

@@ -51,9 +51,6 @@ def open_registry(config: Config, *, fetch: bool = True, whole: bool = False) ->
     """Open the registry of this checkout, after fetching from its remote.
 
     `whole`: fetch all of git's history and all tags, and say so where the remote does not give them.
-
-    Raises:
-        ConfigError: there is no repository, or it has no commit.
     """
     options = config.record
     git = repository(Path(), options.git_name, options.git_email)
@@ -86,11 +83,7 @@ def with_history(config: Config, *revisions: str) -> OpenRegistry:
 
 
 def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
-    """Resolve a version name, branch, tag or commit to a version (if it is one) and a commit.
-
-    Raises:
-        ConfigError: this clone has none of that name.
-    """
+    """Resolve a version name, branch, tag or commit to a version (if it is one) and a commit."""
     registry = read(git, full_name(git, artifact))
     if commit := _found(git, registry, revision):
         return registry.at(commit), commit

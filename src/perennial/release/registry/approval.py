@@ -121,11 +121,7 @@ def _message(config: Config, request: ApprovalRequest) -> str:
 
 
 def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
-    """Find the request of a run by its name or the start of it.
-
-    Raises:
-        ConfigError: there is none, or several.
-    """
+    """Find the request of a run by its name or the start of it."""
     listed = listing(config, opened)
     named = [request for request in listed if request.run == run] or [
         request for request in listed if request.run.startswith(run)
@@ -140,10 +136,6 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     """Answer a waiting request and carry out the answer; an answered request does not change.
 
     A request that is too late to answer is recorded as expired or superseded, whatever the answer.
-
-    Raises:
-        ConfigError: there is no such request.
-        PerennialError: the remote cannot be reached, or another answer came first; nothing was changed.
     """
     opened = open_registry(config)
     if opened.unreachable:
@@ -252,11 +244,7 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
 
 
 def _seen(git: Repository, run: str, record: Mapping[str, Any]) -> ApprovalRequest:
-    """The request in a record.
-
-    Raises:
-        LookupError, TypeError, ValueError: it is not valid.
-    """
+    """The request in a record."""
     asked = record["approval"]
     if asked.get("branch") is not None and not isinstance(asked["branch"], str):
         raise TypeError(asked["branch"])
@@ -299,11 +287,7 @@ def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str |
 
 
 def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | None, commit: str) -> bool:
-    """Publish references atomically, with the branch if it may move; returns whether it moved.
-
-    Raises:
-        PerennialError: the remote rejects the push; nothing was changed.
-    """
+    """Publish references atomically, with the branch if it may move; returns whether it moved."""
     git = opened.repository
     moved = {f"refs/heads/{branch}": commit} if branch else {}
     if opened.remote:

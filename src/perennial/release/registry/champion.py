@@ -47,12 +47,7 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
 
 
 def require_available(config: Config, *, fetch: bool = False) -> str | None:
-    """Check, before a training, that its model can be compared with the champion; returns the champion.
-
-    Raises:
-        DataError: only another machine's cache of DVC has the champion's predictions.
-        PerennialError: the DVC remote lacks them or cannot be reached.
-    """
+    """Check, before a training, that its model can be compared with the champion; returns the champion."""
     opened = open_registry(config, fetch=fetch)
     champion = opened.registry.champion
     if champion is None:
@@ -108,11 +103,6 @@ def rollback(config: Config, version: str | None = None, *, push: bool = True) -
     """Make an earlier version champion again; returns it, and whether the champion changed and was pushed.
 
     `push`: on the remote, too, if there is one.
-
-    Raises:
-        ConfigError: there is no such version.
-        DataError: there is no earlier champion.
-        PerennialError: the registry changed meanwhile or cannot be reached; nothing was changed.
     """
     opened = open_registry(config)
     if not push:

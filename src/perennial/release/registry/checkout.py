@@ -21,21 +21,13 @@ NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
 
 
 def require_name(run: str) -> None:
-    """Check that a run name can be the name of a branch and a folder.
-
-    Raises:
-        ConfigError: the name is not valid.
-    """
+    """Check that a run name can be the name of a branch and a folder."""
     if not NAME.fullmatch(run):
         raise ConfigError(f"the name of a run may hold letters, digits, dots, - and _, got {run!r}")
 
 
 def read_decision(config: Config) -> Decision:
-    """Read the gate's decision about the model of this checkout.
-
-    Raises:
-        DataError: it is missing or not valid.
-    """
+    """Read the gate's decision about the model of this checkout."""
     return documents.read_checked(config.paths.decision, Decision, "`dvc repro gate` makes it")
 
 

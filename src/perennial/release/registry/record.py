@@ -44,14 +44,7 @@ class ByHand:
 
 
 def record(config: Config, run: str) -> Recorded:
-    """Commit and push what a run made; promote its model if it passed the gate.
-
-    Raises:
-        ConfigError: the name of the run is not valid, or there is no repository.
-        DataError: the decision is missing or not valid.
-        PerennialError: code changed while the run ran, or outputs differ from dvc.lock.
-        QualityError: dvc.lock records other parameters or code than the training or the gate used.
-    """
+    """Commit and push what a run made; promote its model if it passed the gate."""
     checkout.require_name(run)
     decision = read_decision(config)
     for _ in range(RACES):
@@ -72,12 +65,6 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
     """Promote the model of this checkout as a flow does, or by the decision of a person.
 
     `push`: also on the remote, if there is one.
-
-    Raises:
-        ConfigError: a person must approve it, and none is named.
-        QualityError: the gate rejected the model or it was rolled back, and the promotion is not forced; or
-            dvc.lock records other parameters or code than the training or the gate used.
-        PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
     decision, opened = read_decision(config), open_registry(config)
     if not push:

@@ -11,12 +11,7 @@ from perennial.base.project.git import GitError, Repository
 
 
 def read_tracked(commit: str, file: str) -> str:
-    """Read the text of a tracked file of the project at a commit.
-
-    Raises:
-        DataError: this clone does not have the commit, or the commit does not have the file.
-        ConfigError: git is not installed.
-    """
+    """Read the text of a tracked file of the project at a commit."""
     git = Repository(Path())
     try:
         return git.run(
@@ -32,11 +27,7 @@ def read_tracked(commit: str, file: str) -> str:
 
 
 def paths(commit: str) -> dict[str, str]:
-    """Read the section `paths` of a commit's params.yaml.
-
-    Raises:
-        DataError: it is missing or not valid.
-    """
+    """Read the section `paths` of a commit's params.yaml."""
     try:
         found = documents.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
         return {str(name): str(path) for name, path in found.items()}
@@ -45,20 +36,12 @@ def paths(commit: str) -> dict[str, str]:
 
 
 def recorded(commit: str) -> dict[str, LockedStage]:
-    """Read the stages in the dvc.lock of a commit.
-
-    Raises:
-        DataError: it is missing or not valid.
-    """
+    """Read the stages in the dvc.lock of a commit."""
     return dvc_lock.parse(read_tracked(commit, dvc_lock.FILE.name), f"{dvc_lock.FILE} of commit {commit}")
 
 
 def fetch_output(commit: str, path: str, to: Path) -> None:
-    """Copy a stage's output at a commit from DVC's cache or remote to a path that does not exist yet.
-
-    Raises:
-        PerennialError: neither has it, or the remote cannot be reached.
-    """
+    """Copy a stage's output at a commit from DVC's cache or remote to a path that does not exist yet."""
     try:
         dvc.get(path, commit, to)
     except DvcError as error:

@@ -172,11 +172,7 @@ def stage(config: Config, name: str) -> Iterator[None]:
 
 
 def record_file(config: Config, run: str) -> Path:
-    """The file that holds the record of a run.
-
-    Raises:
-        ConfigError: the run's name is not valid.
-    """
+    """The file that holds the record of a run."""
     checkout.require_name(run)
     return config.paths.runs / run / FILE
 
@@ -229,11 +225,7 @@ def listing(config: Config, last: int) -> list[dict[str, Any]]:
 
 
 def find(config: Config, run: str) -> dict[str, Any]:
-    """Find the record of a run by its name or the start of it.
-
-    Raises:
-        ConfigError: there is none, or several.
-    """
+    """Find the record of a run by its name or the start of it."""
     here, pushed = _known(config)
     known = pushed | here
     matching = [run] if run in known else [name for name in known if run and name.startswith(run)]

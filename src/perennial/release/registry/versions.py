@@ -107,11 +107,7 @@ class Registry:
         return next((version for version in self.versions if version.commit == commit), None)
 
     def named(self, name: str) -> Version:
-        """The version of a name, such as v0.0.3, 0.0.3 or classifier@v0.0.3.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """The version of a name, such as v0.0.3, 0.0.3 or classifier@v0.0.3."""
         wanted = name.removeprefix(f"{self.artifact}@").removeprefix("v")
         for version in self.versions:
             if version.name == f"v{wanted}":
@@ -120,11 +116,7 @@ class Registry:
         raise ConfigError(f"{self.artifact} has no version {name}; known: {known}")
 
     def previous(self) -> Version:
-        """The highest version below the champion that was champion before.
-
-        Raises:
-            DataError: there is none.
-        """
+        """The highest version below the champion that was champion before."""
         now = self.champion
         below = [version for version in self.champions if now is not None and version.order < now.order]
         if not below:

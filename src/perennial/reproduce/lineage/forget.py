@@ -81,11 +81,7 @@ def forget(
 
 
 def exclude(repository: Repository, digests: Sequence[str], because: str) -> tuple[Exclusions, list[str]]:
-    """Add digests to pins/exclusions.json; returns its content and the newly added digests.
-
-    Raises:
-        DataError: the file is not valid.
-    """
+    """Add digests to pins/exclusions.json; returns its content and the newly added digests."""
     before = Exclusions.read()
     new = sorted(set(digests) - set(before.digests))
     if not new:

@@ -37,12 +37,7 @@ class Indices:
             self._missing = {}
 
     def of(self, recorded: RecordedDigests, *, ask: bool) -> ImageIndex:
-        """Get the index of the images that a training read; `ask`: look again for missing ones.
-
-        Raises:
-            PerennialError: neither DVC's cache nor its remote holds it or the records, or the records are
-                damaged.
-        """
+        """Get the index of the images that a training read; `ask`: look again for missing ones."""
         file = self._folder / f"{recorded.records.removesuffix(FOLDER)}.npy"
         try:
             return image_index.read(file)

@@ -64,11 +64,7 @@ class SearchResult:
 
 
 def of_file(file: Path) -> Query:
-    """The query for an image file.
-
-    Raises:
-        DataError: it is not an image accepted for records.
-    """
+    """The query for an image file."""
     content = file.read_bytes()
     image = accepted(content, file.name)
     if isinstance(image, BadImage):

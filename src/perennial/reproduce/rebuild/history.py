@@ -39,11 +39,7 @@ class PathHistory:
             return None
 
     def between(self, before: str, after: str, path: str) -> str:
-        """The files and line counts that differ at a path between two commits; empty if nothing differs.
-
-        Raises:
-            GitError: there is no such commit.
-        """
+        """The files and line counts that differ at a path between two commits; empty if nothing differs."""
         rows = self._repository.run("diff", "--numstat", "--no-renames", "-z", before, after, "--", path)
         changed = [row.split("\t") for row in rows.split("\0") if row]
         shown = [_words(*row) for row in changed[:SHOWN]]

@@ -94,11 +94,7 @@ def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspac
 
 
 def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
-    """Restore the recorded outputs of a stage from DVC's remote into the checkout.
-
-    Raises:
-        DvcFailed: the remote lacks them or has different ones.
-    """
+    """Restore the recorded outputs of a stage from DVC's remote into the checkout."""
     workspace.dvc("pull", "--force", stage)
     for path, recorded in entry.outs.items():
         if not (workspace.folder / path).exists() or dvc.digest(workspace.folder / path) != recorded:

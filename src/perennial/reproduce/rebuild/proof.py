@@ -30,11 +30,7 @@ IDENTITY = re.compile(r"(.*) <(.*)> .*")
 
 
 def record(opened: OpenRegistry, rebuilt: Rebuilt) -> str:
-    """Commit the proof of an equal rebuild of a version, and push it; returns the branch.
-
-    Raises:
-        PerennialError: the remote rejects the push or cannot be reached; nothing was recorded.
-    """
+    """Commit the proof of an equal rebuild of a version, and push it; returns the branch."""
     if rebuilt.version is None or not rebuilt.equal:
         raise ValueError("only an equal rebuild of a version is a proof")
     git, branch = opened.repository, f"{FOLDER}/{opened.registry.artifact}"

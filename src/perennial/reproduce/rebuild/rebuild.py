@@ -80,11 +80,6 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
 
     Stages that read from outside git run if their source still matches its pin; else DVC's remote has the
     originals. `keep`: do not remove the checkout.
-
-    Raises:
-        ConfigError: there is no such revision, or it has no dvc.lock.
-        DataError: its dvc.lock is not valid.
-        PerennialError: its packages cannot be installed.
     """
     started, git = time.monotonic(), with_history(config, revision).repository
     version, commit = find(git, config.record.artifact, revision)

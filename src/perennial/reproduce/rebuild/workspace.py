@@ -61,11 +61,7 @@ class Workspace:
         return {name for name, stage in found.items() if not {"foreach", "matrix"} & set(stage or ())}
 
     def with_packages(self) -> "Workspace":
-        """This checkout with a Python that matches its current lock files.
-
-        Raises:
-            PerennialError: the packages cannot be installed; says which differ.
-        """
+        """This checkout with a Python that matches its current lock files."""
         python, packages = _python(self.folder)
         return replace(self, python=python, packages=packages)
 
@@ -73,18 +69,11 @@ class Workspace:
         """Force a run of a stage; with `above`: run it and the stages it depends on unless a cache has them.
 
         Returns the stages that ran.
-
-        Raises:
-            DvcFailed: with the stage's own message.
         """
         return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
 
     def dvc(self, *arguments: str) -> set[str]:
-        """Run a DVC command and log each line of its output; returns the stages that it ran.
-
-        Raises:
-            DvcFailed: with the message of the stage that failed, or else the last lines.
-        """
+        """Run a DVC command and log each line of its output; returns the stages that it ran."""
         ended = repro.run(
             self.python, *arguments, folder=self.folder, variables=self._environment(),
             work=self.folder / str(self.values().get("paths", {}).get("work", ".work")),
@@ -119,10 +108,6 @@ def workspace(
     """Create the checkout and the environment of a commit before anything runs.
 
     `cache`: the DVC cache to use; None for an empty one.
-
-    Raises:
-        ConfigError: the revision has no lock file.
-        PerennialError: the packages cannot be installed; says which differ.
     """
     top, inside = repository.run("rev-parse", "--show-toplevel"), repository.run("rev-parse", "--show-prefix")
     base = files.home() / "rebuilds"

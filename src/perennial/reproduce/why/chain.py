@@ -206,11 +206,7 @@ class Bisection:
 
 
 def noise(start: State, outcome: Outcome, seed: int, measure: Measure) -> Noise:
-    """Measure the noise by training the first state with another seed.
-
-    Raises:
-        Untestable: the state cannot be trained.
-    """
+    """Measure the noise by training the first state with another seed."""
     other = measure(State(commit=start.commit, before=start.before, seed=seed + 1))
     change = other.accuracy - outcome.accuracy
     examples, count = effect.discordant(outcome, other), outcome.scores.examples

@@ -102,11 +102,7 @@ def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError])
 
 
 def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images, Both] | None:
-    """Compare the images of two versions of the records; None if the records are equal.
-
-    Raises:
-        DataError: a version is lost.
-    """
+    """Compare the images of two versions of the records; None if the records are equal."""
     if a.records is None or b.records is None or a.records == b.records:
         return None
     both = tuple(RevisionRecords(objects, each.records or "", f"the records of {each.name}") for each in (a, b))

@@ -62,11 +62,7 @@ class RevisionRecords:
     """The records of a revision; fetches only what is needed."""
 
     def __init__(self, objects: DvcObjects, digest: str, what: str) -> None:
-        """Reads the manifest.
-
-        Raises:
-            DataError: it is lost or not valid.
-        """
+        """Reads the manifest."""
         self._objects, self._what = objects, what
         self._members = objects.members(digest, what)
         if manifest.FILE not in self._members:
@@ -92,11 +88,7 @@ class RevisionRecords:
 
 
 def compare(a: RevisionRecords, b: RevisionRecords) -> Images:
-    """Find images that were added, removed, relabelled or moved to another split; skips equal shards.
-
-    Raises:
-        DataError: a shard is lost, or not valid.
-    """
+    """Find images that were added, removed, relabelled or moved to another split; skips equal shards."""
     one, other = a.manifest, b.manifest
     left, right = Counter[RecordImage](), Counter[RecordImage]()
     for split in SPLITS:

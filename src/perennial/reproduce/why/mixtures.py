@@ -42,11 +42,7 @@ class Mixtures:
         self.trainings = 0
 
     def outcome(self, state: State) -> Outcome:
-        """Train a state if no cache has it, and score it.
-
-        Raises:
-            Untestable: the state has no score.
-        """
+        """Train a state if no cache has it, and score it."""
         log.info("%s: looking for its score", state.name)
         try:
             self._lay_out(state)
@@ -145,22 +141,14 @@ class Mixtures:
 
 @contextmanager
 def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> Iterator[Mixtures]:
-    """A scratch checkout for mixtures; removed at the end unless `keep`.
-
-    Raises:
-        PerennialError: the packages of the revision cannot be installed.
-    """
+    """A scratch checkout for mixtures; removed at the end unless `keep`."""
     cache = dvc.cache_folder(dvc.configuration()).resolve()
     with workspace(opened.repository, revision.commit, keep=keep, cache=cache) as work:
         yield Mixtures(opened, work)
 
 
 def set_values(file: Path, values: Mapping[str, object]) -> None:
-    """Set keys such as `train.seed` in a params.yaml of any version of perennial.
-
-    Raises:
-        DataError: it has no such section.
-    """
+    """Set keys such as `train.seed` in a params.yaml of any version of perennial."""
     yaml = YAML()
     content = yaml.load(file.read_text(encoding="utf-8"))
     for key, value in values.items():

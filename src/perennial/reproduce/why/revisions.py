@@ -81,12 +81,7 @@ class Revisions:
         self._loaded = cache(documents.yaml_object)  # most commits have the same parameters
 
     def open(self, name: str) -> Revision:
-        """Open a version, branch, tag or commit.
-
-        Raises:
-            ConfigError: there is no such revision, or it has no dvc.lock or no score.
-            DataError: its dvc.lock, params.yaml or dvc.yaml is not valid.
-        """
+        """Open a version, branch, tag or commit."""
         version, commit = find(self.repository, self._artifact, name)
         found = self.at(commit)
         if found is None:

@@ -66,10 +66,6 @@ def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = Fa
     """Compare two versions, branches, tags or commits; `search`: train mixtures to find the cause.
 
     `keep` leaves the checkout of the mixtures.
-
-    Raises:
-        ConfigError: there is no such revision, or it has no score.
-        DataError: a dvc.lock is not valid.
     """
     opened = Revisions(config, with_history(config, a, b).repository)
     one, other = opened.open(a), opened.open(b)
@@ -177,11 +173,7 @@ def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) ->
 
 
 def _known(states: list[State], done: Why, mixed: Mixtures, objects: DvcObjects) -> dict[int, Outcome]:
-    """Recorded scores by state number; missing scores of the first and last state are computed.
-
-    Raises:
-        DataError: an end has no score.
-    """
+    """Recorded scores by state number; missing scores of the first and last state are computed."""
     known = dict[int, Outcome]()
     for number, given in ((0, done.outcomes[0]), (len(states) - 1, done.outcomes[1])):
         try:

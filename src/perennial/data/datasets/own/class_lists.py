@@ -69,11 +69,7 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def text_of(content: bytes, where: object) -> str:
-    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one.
-
-    Raises:
-        DataError: the text has another encoding.
-    """
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one."""
     marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = content.decode("utf-16" if marked else "utf-8-sig")
@@ -89,21 +85,13 @@ def text_of(content: bytes, where: object) -> str:
 
 
 def lines_of(content: bytes, where: object) -> list[str]:
-    """Return the lines that are not empty, without blanks around them; any line end of any system.
-
-    Raises:
-        DataError: as `text_of`.
-    """
+    """Return the lines that are not empty, without blanks around them; any line end of any system."""
     lines = re.split(r"\r\n|\n|\r", text_of(content, where))
     return [line.strip() for line in lines if line.strip()]
 
 
 def read_all(lists: Sequence[Path], used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
-    """Read the classes from lists, which must agree; without a list, the used labels name themselves.
-
-    Raises:
-        DataError: as `read`; or two lists differ.
-    """
+    """Read the classes from lists, which must agree; without a list, the used labels name themselves."""
     if not lists:
         return tuple(str(label) for label in range(max(used, default=-1) + 1))
     first, *others = ((file, read(file, used, whole=whole)) for file in lists)
@@ -118,9 +106,6 @@ def read(file: Path, used: Sequence[int], *, whole: bool = True) -> tuple[str, .
 
     If the ids start at 1 and no example has label 0, class 0 is `background`. A list without ids must fit in
     one way, unless the examples are not the whole data.
-
-    Raises:
-        DataError: the list has gaps, duplicates or lines without an id, or ends before the highest label.
     """
     try:
         with file.open("rb") as stream:

@@ -20,9 +20,6 @@ def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int], *, whole: 
     """Return the classes of records with these texts and labels, and log where they are from.
 
     `whole`: whether these are all records of the data, so that they may settle how a list is meant.
-
-    Raises:
-        DataError: lists or texts contradict each other, or a list does not fit the labels.
     """
     if not lists:
         return _of_texts(texts, used)

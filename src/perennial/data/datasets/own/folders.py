@@ -63,11 +63,7 @@ class Layout(NamedTuple):
 
 
 def of_folders(tree: Tree, where: Path) -> Layout:
-    """Find the classes and splits in the names of folders.
-
-    Raises:
-        DataError: they are no class folders.
-    """
+    """Find the classes and splits in the names of folders."""
     left = _require_no_loose_images(tree, where)
     parts: dict[Split, tuple[str, Tree]] = {}
     folders = _split_folders(tree, where)

@@ -99,11 +99,7 @@ def container(name: str) -> str | None:
 
 
 def require_table(name: str, text: str) -> None:
-    """Check that a document is not one that other programs read.
-
-    Raises:
-        ForeignFormat: it is.
-    """
+    """Check that a document is not one that other programs read."""
     if what := _document(name, text):
         raise ForeignFormat(f"{name!r} holds {what}")
 

@@ -48,12 +48,7 @@ class Labels(NamedTuple):
 
 
 def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: object) -> Labels:
-    """Read the tables of dataset.table.
-
-    Raises:
-        DataError: a table or a column is missing; or rows name no image or several, or an image has several
-            labels or splits.
-    """
+    """Read the tables of dataset.table."""
     found, unlabelled = dict[str, Labelled](), defaultdict[str, list[str]](list)
     wrong, index = defaultdict[str, list[str]](list), Images(images)
     tables = [_table(table, path, split, tree, content, where) for split, path in table.paths.items()]

@@ -38,12 +38,7 @@ def find(
     classes: tuple[str, ...] = (),
     table: TableConfig | None = None,
 ) -> Layout:
-    """Find the classes and splits of images; if classes are given, the folders must be exactly those.
-
-    Raises:
-        DataError: there are neither class folders nor a table that gives the labels, or two sources contradict
-            each other.
-    """
+    """Find the classes and splits of images; if classes are given, the folders must be exactly those."""
     there = contents(members, where)
     foreign.require_fetched(there.whole, read, where)
     if classes:
@@ -93,11 +88,7 @@ class Contents(NamedTuple):
 
 
 def contents(members: Iterable[Member], where: Path) -> Contents:
-    """Sort the members of a folder or archive.
-
-    Raises:
-        DataError: some are hidden.
-    """
+    """Sort the members of a folder or archive."""
     whole = {member.name: member for member in without_leftovers(members, where)}
     if lost := [name for name in whole if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
@@ -107,11 +98,7 @@ def contents(members: Iterable[Member], where: Path) -> Contents:
 
 
 def class_folders(there: Contents, beside: SideTables, where: Path) -> Layout:
-    """Find the classes and splits in folders.
-
-    Raises:
-        DataError: they are no class folders; or their names are not like classes, and there is a table.
-    """
+    """Find the classes and splits in folders."""
     found = folders.of_folders(there.tree, where)
     foreign.require_images([item.name for part in found.splits.values() for item in part], where)
     if beside.tables and all(map(CONTAINER.fullmatch, found.classes)):
@@ -120,11 +107,7 @@ def class_folders(there: Contents, beside: SideTables, where: Path) -> Layout:
 
 
 def of_folder(folder: Path, table: TableConfig | None = None) -> tuple[Layout, Read]:
-    """Find the classes and splits in a folder of this machine; also return the function that reads its files.
-
-    Raises:
-        DataError: as `find`; or something in the folder cannot be read.
-    """
+    """Find the classes and splits in a local folder; also return the function that reads its files."""
 
     def read(member: Member) -> bytes:
         return (folder / member.name).read_bytes()

@@ -70,11 +70,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def require_no_splits(classes: Sequence[str], where: Path) -> None:
-    """Check that folders with images are not splits, or folders of any images, without the classes of these.
-
-    Raises:
-        DataError: all are named so.
-    """
+    """Check that folders with images are not splits, or folders of any images, without the classes of these."""
     parts = [[part for part in re.split(r"[^a-z]+", name.casefold()) if part] for name in classes]
     splits = [{split for part in each if (split := split_named(part))} for each in parts]
     rests = {tuple(part for part in each if not split_named(part)) for each in parts}

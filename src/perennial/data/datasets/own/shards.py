@@ -36,9 +36,6 @@ def split_of(name: str) -> Split | None:
 
     Extensions, shard numbers and versions are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the
     test split.
-
-    Raises:
-        DataError: the name contains a split, but not as its last word.
     """
     if not is_shard(name):
         return None
@@ -64,9 +61,6 @@ def raw_name(name: str) -> str | None:
 
     A shard in the folder of a split gets the split as the last word of its name, and a list of classes the
     folders above it before its name. None: the file is left out.
-
-    Raises:
-        DataError: it is named like TFRecords of no split, or its name and its folder are of different splits.
     """
     *above, file = name.split("/")
     if (what := foreign.container(file)) and any(ending in file.lower() for ending in _OTHERS):
@@ -97,11 +91,7 @@ def _words(name: str) -> list[str]:
 
 
 def by_split(raw: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
-    """Return the shards of each split among raw files, in the order given.
-
-    Raises:
-        DataError: there is no training split, or a shard is missing.
-    """
+    """Return the shards of each split among raw files, in the order given."""
     shards: dict[Split, list[Path]] = {}
     for file in raw:
         if raw_name(file.name) and (split := split_of(file.name)) is not None:
@@ -117,11 +107,7 @@ def by_split(raw: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
 
 
 def _require_complete(shards: Sequence[Path]) -> None:
-    """Check that no shard is missing, by the number of shards in each name.
-
-    Raises:
-        DataError: a shard is missing, or the shards belong to several sets.
-    """
+    """Check that no shard is missing, by the number of shards in each name."""
     names = {file.name for file in shards}
     if len({match[2] for name in names if (match := OF.search(name))}) > 1:
         raise DataError(
@@ -137,12 +123,7 @@ def _require_complete(shards: Sequence[Path]) -> None:
 
 
 def chosen(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the raw name of each file that belongs to the data, and the files that are left out.
-
-    Raises:
-        DataError: as `raw_name`; or two files would have one name; or two words name one split, such as val
-            and valid.
-    """
+    """Return the raw name of each file that belongs to the data, and the files that are left out."""
     kept, left = dict[str, str](), list[str]()  # kept: by the raw name
     words: dict[Split, tuple[str, str]] = {}  # the word for a split, and a file that has it
     for name in names:

@@ -126,11 +126,7 @@ class SideTables:
         )
 
     def require_agreement(self, found: Layout, names: Mapping[Member, str], where: Path) -> None:
-        """Check that no table contradicts the class folders, or holds splits that are not used.
-
-        Raises:
-            DataError: one does.
-        """
+        """Check that no table contradicts the class folders, or holds splits that are not used."""
         classes = _of_layout(found, names)
         for each in self.tables:
             _require_labels(each, classes, where)
@@ -165,11 +161,7 @@ def _is_class_list(rows: Rows) -> bool:
 
 
 def require_agreement(found: Layout, labels: Labels, names: Mapping[Member, str], where: Path) -> None:
-    """Check that the tables of dataset.table do not contradict class folders of the same classes.
-
-    Raises:
-        DataError: they do; with rows.
-    """
+    """Check that the tables of dataset.table do not contradict class folders of the same classes."""
     classes = _of_layout(found, names)
     pairs = [
         (classes[name], each.label or "", each.place) for name, each in labels.images.items() if name in classes

@@ -63,11 +63,7 @@ class Table:
 
 
 def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Table:
-    """Find the columns in the rows of a table.
-
-    Raises:
-        DataError: it has no such column, or several.
-    """
+    """Find the columns in the rows of a table."""
     width = max(len(row) for _, row in rows)
     header = [value.strip() for value in rows[0][1]] if table.has_header else _numbered(width)
 

@@ -45,11 +45,7 @@ def candidates(tree: Mapping[str, Member]) -> list[str]:
 
 
 def read(name: str, member: Member, content: Read) -> Rows:
-    """Read the rows of a table that are not empty.
-
-    Raises:
-        DataError: it has no rows, not the form that its ending says, or is too large.
-    """
+    """Read the rows of a table that are not empty."""
     if member.size > MOST_BYTES:
         raise DataError(f"{name} has more than {MOST_BYTES} bytes")
     text, lower = text_of(content(member), name), name.lower()

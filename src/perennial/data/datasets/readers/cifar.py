@@ -33,11 +33,7 @@ UNSIGNED_BYTE = "the dtype of unsigned bytes"
 
 
 def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Examples:
-    """Read the examples of the named batches in the given order; `.bin` marks binary batches.
-
-    Raises:
-        DataError: a batch is missing or damaged, or a label is not a class.
-    """
+    """Read the examples of the named batches in the given order; `.bin` marks binary batches."""
     members = {member.name: member for member in archives.contents(tar)}
     if missing := [name for name in names if name not in members]:
         raise DataError(f"{tar} does not hold {', '.join(missing)}")
@@ -55,11 +51,7 @@ def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Example
 
 
 def check_classes(tar: Path, folder: str, classes: Sequence[str]) -> None:
-    """Compare the archive's own list of classes, if it has one, with the expected classes.
-
-    Raises:
-        DataError: they differ.
-    """
+    """Compare the archive's own list of classes, if it has one, with the expected classes."""
     members = {member.name: member for member in archives.contents(tar)}
     if (member := members.get(f"{folder}/batches.meta.txt")) is not None:
         names = archives.content(tar, member).decode("utf-8", "backslashreplace").split()
@@ -140,9 +132,6 @@ def read_pickle(content: bytes, where: str) -> dict[str, object]:
 
     Numbers, lists and tuples keep their types; strings become PickledText, arrays PickledArray. Only opcodes
     of such a dictionary are supported. Source: pickletools; numpy, `ndarray.__reduce__` and `dtype.__reduce__`.
-
-    Raises:
-        DataError: the pickle is damaged or holds anything else.
     """
     machine = _PickleMachine()
     try:

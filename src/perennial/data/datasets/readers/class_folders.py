@@ -25,9 +25,6 @@ def read(tar: Path, classes: tuple[str, ...] = (), table: TableConfig | None = N
 
     A name is `<class>/<image>`, or the path of an image in a table. If classes are given, the tar file must
     contain exactly those.
-
-    Raises:
-        DataError: the tar file is damaged, or its folders are not class folders.
     """
     found = layout.find(archives.contents(tar), partial(archives.content, tar), tar, classes, table)
     understood.log_found(found, tar)

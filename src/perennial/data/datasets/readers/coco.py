@@ -55,11 +55,7 @@ class Objects:
 
 
 def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[list[Picture], Objects]:
-    """Read the images in file order, and their objects of a category that exceed a share of the image area.
-
-    Raises:
-        DataError: the file is not in COCO's format, lacks the category, or has an object without an image.
-    """
+    """Read the images in file order, and their objects of a category that exceed a share of the image area."""
     where = tar / member.name
     pictures: dict[int, Picture] = {}
     categories: dict[str, int] = {}
@@ -104,11 +100,7 @@ def ordered(objects: Objects, order: list[int]) -> Objects:
 
 
 def elements(tar: Path, member: Member, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the elements of the arrays with these keys in a JSON object, in file order.
-
-    Raises:
-        ValueError: the file is not such a JSON object.
-    """
+    """Yield the elements of the arrays with these keys in a JSON object, in file order."""
     text = _Text(tar, member)
     text.expect("{")
     while text.next() != "}":

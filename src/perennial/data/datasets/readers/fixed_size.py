@@ -73,11 +73,7 @@ class FixedSizeImages:
 
 
 def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examples:
-    """Read examples from two IDX files, MNIST's format: images uint8 [N, height, width], labels uint8 [N].
-
-    Raises:
-        DataError: a file is damaged, the counts differ or a label is not a class.
-    """
+    """Read examples from two IDX files, MNIST's format: images uint8 [N, height, width], labels uint8 [N]."""
     shape, offset = idx_header(images_file, dimensions=3)
     (count,), labels_offset = idx_header(labels_file, dimensions=1)
     if shape[0] != count:
@@ -105,9 +101,6 @@ def idx_header(file: Path, *, dimensions: int) -> tuple[tuple[int, ...], int]:
 
     The big-endian header (two zero bytes, a type code, the number of dimensions, each dimension as uint32)
     precedes the values. Source: http://yann.lecun.com/exdb/mnist.
-
-    Raises:
-        DataError: the header is invalid; names the file, the field, the expected and the actual value.
     """
     magic, size = UNSIGNED_BYTE << 8 | dimensions, 4 + 4 * dimensions
     try:
@@ -128,11 +121,7 @@ def idx_header(file: Path, *, dimensions: int) -> tuple[tuple[int, ...], int]:
 
 
 def read_csv(file: Path, *, rows: int, maxima: Sequence[int]) -> NDArray[np.int64]:
-    """Read a CSV file of integers, [rows, columns]; the values of column N are 0 .. maxima[N].
-
-    Raises:
-        DataError: the shape or a value is wrong; names the value, line and column.
-    """
+    """Read a CSV file of integers, [rows, columns]; the values of column N are 0 .. maxima[N]."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
         table = np.array([line.split(",") for line in lines], np.float64)

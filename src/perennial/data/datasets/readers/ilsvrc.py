@@ -38,11 +38,7 @@ class Synset(NamedTuple):
 
 
 def development_kit(tar: Path) -> tuple[list[Synset], NDArray[np.int64]]:
-    """Read the synsets, sorted by name, and the synset index of each validation image.
-
-    Raises:
-        DataError: the archive lacks a file, or a file does not have the format of the kit.
-    """
+    """Read the synsets, sorted by name, and the synset index of each validation image."""
     members = {file_name(member): member for member in archives.contents(tar)}
     found = {}
     for name in ("meta.mat", "ILSVRC2012_validation_ground_truth.txt"):
@@ -83,11 +79,7 @@ def _synsets(content: bytes, file: Path) -> dict[int, Synset]:
 
 
 def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path | None) -> Examples:
-    """Read the images of all synsets; labels start at `first_label`.
-
-    Raises:
-        DataError: a synset is missing or unknown, or its number of images differs from the development kit.
-    """
+    """Read the images of all synsets; labels start at `first_label`."""
     inner = {member.name: member for member in archives.contents(tar) if not member.folder}
     expected = {f"{synset.wnid}.tar" for synset in synsets}
     if wrong := sorted(expected ^ inner.keys()):
@@ -111,11 +103,7 @@ def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path
 def validation(
     tar: Path, truth: NDArray[np.int64], synsets: Sequence[Synset], first_label: int, boxes: Path | None
 ) -> Examples:
-    """Read the validation images, with labels from the development kit; labels start at `first_label`.
-
-    Raises:
-        DataError: an image has no label, a label has no image, or a file has an unexpected name.
-    """
+    """Read the validation images, with labels from the development kit; labels start at `first_label`."""
     members = [member for member in archives.contents(tar) if not member.folder]
     for number, member in enumerate(members, 1):
         found = VALIDATION_NAME.fullmatch(file_name(member))
@@ -148,9 +136,6 @@ def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
     """Read the boxes in an XML file as in slim: corners in order, clipped to the image, none without area.
 
     Objects with the name of another synset are omitted. Most dogs have a name that is not a synset.
-
-    Raises:
-        Refused: the file is not valid XML of this format.
     """
     try:
         text = content.decode()  # decode first: an encoding named in the file could hide a document type

@@ -88,9 +88,6 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
     """The rows of a table, by SHA-256; further columns are left out.
 
     After a merge of branches, an image may have two rows: it counts as drawn at random if one of them says so.
-
-    Raises:
-        DataError: a column is missing or twice there, or a row is not valid, or an image has two classes.
     """
     head, *lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
     names = _cells(head, where, 1)
@@ -120,11 +117,7 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
 
 
 def text_of(labels: Iterable[Label]) -> str:
-    """The table of labels, in their order.
-
-    Raises:
-        DataError: a cell is too long.
-    """
+    """The table of labels, in their order."""
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -158,11 +151,7 @@ def _escaped(cell: str) -> str:
 
 
 def pack(raw: Path) -> int:
-    """Put the project's table and its images into the raw folder; returns the number of images.
-
-    Raises:
-        DataError: an image is missing, or has other bytes than its name says.
-    """
+    """Put the project's table and its images into the raw folder; returns the number of images."""
     labels = read(TABLE)
     files = {path.stem: path for path in sorted(IMAGES.glob("*")) if SHA256.fullmatch(path.stem)}
     used = sorted(each.sha256 for each in labels.values() if each.class_)
@@ -183,9 +172,6 @@ def join(source: Source, tar: Path) -> Source:
     """Add the labelled images of a packed table to the training images of a source, and say what they are for.
 
     Classes that the source lacks come after its own, so that those keep their numbers.
-
-    Raises:
-        DataError: the table is not valid, or a new class is none, or the tar file lacks one of its images.
     """
     members = archives.contents(tar)
     table = next((each for each in members if each.name == TABLE.name), None)

@@ -28,11 +28,7 @@ KEYS_SHOWN = 20
 
 
 def examples(shards: Sequence[Path], texts: Texts | None = None) -> Examples:
-    """Read examples from the records in files, in file order; add what they say of their labels to `texts`.
-
-    Raises:
-        DataError: a file is damaged or a record has no image or label; names the record and its offset.
-    """
+    """Read examples from the records in files, in file order; add what they say of their labels to `texts`."""
     spans, labels = [], []
     for number, file in enumerate(shards):
         with file.open("rb") as stream:
@@ -148,11 +144,7 @@ def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Seque
 
 
 def plain(file: Path, scratch: Path) -> Path:
-    """Return the file, or its content in `scratch` if it is compressed as TensorFlow does, with gzip or zlib.
-
-    Raises:
-        DataError: the file is a pointer of Git LFS, or is compressed and damaged or too large.
-    """
+    """The file, or its content in `scratch` if it is compressed with gzip or zlib, as TensorFlow does."""
     with files.naming(file), file.open("rb") as stream:
         if stream.read(len(LFS)) == LFS:
             raise DataError(f"{file} is {IS_LFS}")
