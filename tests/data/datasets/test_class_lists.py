@@ -1,5 +1,7 @@
 """Lists of classes in the forms of other programs, and text as other systems write it."""
 
+import json
+
 import pytest
 
 from perennial.base.errors import DataError
@@ -87,6 +89,7 @@ def test_these_are_not(name):
 
 def test_control_characters_in_a_name_become_escapes():
     assert class_lists.class_name("a\nb\u202e é C:\\n") == "a\\nb\\u202e é C:\\n"
+    assert class_lists.class_name(json.loads('"a\\ud800"')) == "a\\ud800"
 
 
 NAMES = b"cat\ndog\nowl\n"

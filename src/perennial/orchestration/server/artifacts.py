@@ -26,7 +26,7 @@ def write_image(address: str, key: str, description: str) -> None:
 
 
 def _tried(key: str, create: Callable[[], Any]) -> None:
-    """Create an artifact, with the retries of Prefect's client; wait once for a server that is away."""
+    """Create an artifact, with the retries of Prefect's client; wait once for a server that does not answer."""
     log = get_run_logger()
     try:
         with temporary_settings({PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_S}):

@@ -37,6 +37,7 @@ _FILE = re.compile(
     rf"(?:.*[._-])?{_WORDS}(?:[._-]?(?:names?|list|maps?|index|indices|ids?|labels?|to[._-]?idx))*"
     r"\.(?:txt|json|pbtxt)|names\.(?:txt|json)|id2label\.json|label2id\.json|.*\.pbtxt|.*\.names"
 )
+_ESCAPED = re.compile(rf"{CONTROL.pattern}|[\ud800-\udfff]")  # JSON may hold a half of a pair
 _WITH_COLON = re.compile(r"([0-9]+)\s*:\s*(.*)")
 _WITH_BLANK = re.compile(r"([0-9]+)[\t ,;]+(.*)")
 _LABEL_MAP = """
@@ -56,8 +57,8 @@ def is_class_list(name: str) -> bool:
 
 
 def class_name(text: str) -> str:
-    """Return a name of one line: control characters, such as line breaks, become escapes."""
-    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    """Return a name of one line: control characters and halves of surrogate pairs become escapes."""
+    return _ESCAPED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
