@@ -25,6 +25,6 @@ def test_an_export_that_does_not_load_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ends_without_a_result_is_named_with_its_log(tmp_path: Path) -> None:
-    with pytest.raises(PerennialError, match=r"perennial\.absent ended with code 1, .*latency\.log"):
+    with pytest.raises(PerennialError, match=r"perennial\.absent ended with code 1; .*latency\.log"):
         child.call("perennial.absent", {}, tmp_path / "latency.log")
     assert "perennial.absent" in (tmp_path / "latency.log").read_text(encoding="utf-8")

@@ -300,7 +300,7 @@ def test_untrained_weights_of_other_classes_are_refused_and_other_pixels_logged(
 ) -> None:
     start, _ = started(load, sources / form)
     warm_start.refuse_other_classes(start, description())
-    assert not caplog.records
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
     swapped = description().model_copy(update={"classes": ["0", "2", "1"]})
     for other, what in (
         (swapped, "output 1 is 1 there and 2"),

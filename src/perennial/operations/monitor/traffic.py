@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from perennial.base import documents, files
 from perennial.base.config import Config
@@ -46,7 +46,7 @@ class TrafficSeen:
     """Windows of the champion's traffic, the newest last, and whether they are an alarm."""
 
     place: str
-    windows: list[Window]
+    windows: Annotated[list[Window], BeforeValidator(TypeAdapter(list[Window]).validate_python)]
     waiting: int  # images after the last window
     size: int  # images of a window
     alarm: str | None  # end of the window that raised it
