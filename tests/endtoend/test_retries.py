@@ -42,7 +42,9 @@ def test_a_bug_is_tried_once_and_what_may_pass_three_times(
     (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     (tmp_path / "stage.py").write_text(f"with open('tries', 'a') as file:\n    file.write('x')\n{code}\n")
     (tmp_path / "params.yaml").write_text("paths: {work: .work}\n")
-    (tmp_path / "dvc.yaml").write_text(json.dumps({"stages": {"gate": {"cmd": f"{shlex.quote(sys.executable)} stage.py"}}}))
+    (tmp_path / "dvc.yaml").write_text(
+        json.dumps({"stages": {"gate": {"cmd": f"{shlex.quote(sys.executable)} stage.py"}}})
+    )
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),

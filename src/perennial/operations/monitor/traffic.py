@@ -46,7 +46,7 @@ class TrafficSeen:
     """Windows of the champion's traffic, the newest last, and whether they are an alarm."""
 
     place: str
-    windows: Annotated[list[Window], BeforeValidator(TypeAdapter(list[Window]).validate_python)]
+    windows: list[Window]
     waiting: int  # images after the last window
     size: int  # images of a window
     alarm: str | None  # end of the window that raised it
@@ -60,7 +60,7 @@ class TrafficSeen:
 class State(JsonFile):
     """What earlier looks found."""
 
-    windows: list[Window]
+    windows: Annotated[list[Window], BeforeValidator(TypeAdapter(list[Window]).validate_python)]
     since: str = ""  # day; objects of earlier ones are not looked at again
     used: dict[str, int] = Field(default_factory=dict)  # records that windows have used of each object, or ALL
 
