@@ -135,7 +135,7 @@ def _values(pools: Pools, kind: str, parts: list[tuple[str, NDArray[np.int64]]])
 
 def _false_alarms(own: Features, pools: Pools, size: int) -> dict[str, float]:
     """Shares of windows without drift beyond the threshold, and of windows at which an alarm lasts."""
-    from perennial.operations.monitor.windows import ENOUGH, LEVEL, OF_LAST  # noqa: PLC0415
+    from perennial.live.monitor.windows import ENOUGH, LEVEL, OF_LAST  # noqa: PLC0415
 
     features, random = pools["held out/features"], np.random.default_rng(size)
 
@@ -164,15 +164,15 @@ def _false_alarms(own: Features, pools: Pools, size: int) -> dict[str, float]:
 
 def _drifted(window: Features, known: Features) -> bool:
     """Whether a window is beyond the threshold."""
+    from perennial.live.monitor.windows import LEVEL  # noqa: PLC0415
     from perennial.model.export import reference  # noqa: PLC0415
-    from perennial.operations.monitor.windows import LEVEL  # noqa: PLC0415
 
     return reference.distance(window, known, LEVEL).p_value <= LEVEL
 
 
 def _found(own: Features, pools: Pools, draw: Draw, size: int, *, before: bool = False) -> float:
     """The share of windows with a drift that are beyond the threshold, or the one of before."""
-    from perennial.operations.monitor.windows import LEVEL  # noqa: PLC0415
+    from perennial.live.monitor.windows import LEVEL  # noqa: PLC0415
 
     if before:
         random, peer = np.random.default_rng(1), Before(own, size, LEVEL)
@@ -189,7 +189,7 @@ def _beyond(own: Features, pools: Pools, draw: Draw, size: int, count: int) -> I
 
 def _delay(own: Features, pools: Pools, draw: Draw, size: int) -> float | None:
     """Windows of a drift until the alarm, on average; None if most of 30 in a row raise none."""
-    from perennial.operations.monitor.windows import ENOUGH, OF_LAST  # noqa: PLC0415
+    from perennial.live.monitor.windows import ENOUGH, OF_LAST  # noqa: PLC0415
 
     beyond = np.array(list(_beyond(own, pools, draw, size, FOUND)))
     delays = list[int]()
@@ -206,7 +206,7 @@ def _classified(pools: Pools, draw: Draw, size: int) -> float:
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
-    from perennial.operations.monitor.windows import LEVEL  # noqa: PLC0415
+    from perennial.live.monitor.windows import LEVEL  # noqa: PLC0415
 
     random, known = np.random.default_rng(2), pools["held out/penultimate"]
     found = 0

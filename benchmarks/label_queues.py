@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks import results
 from perennial.data.images import png
+from perennial.live.capture.place import KeptImage
+from perennial.live.label import queue
 from perennial.model.evaluation.intervals import wilson
-from perennial.operations.capture.place import KeptImage
-from perennial.operations.label import queue
 
 PLACES = int(os.environ.get("PLACES", "200"))
 IMAGES, QUEUES, COUNT, ERROR = 3000, 5, 300, 0.07

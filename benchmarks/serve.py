@@ -28,8 +28,8 @@ from benchmarks import projects, results
 from benchmarks.serving import CLIENTS, IMAGES, SIDE
 from benchmarks.timing import ENVIRONMENT, PERENNIAL, RUNS, SCALE, run
 from perennial.base import files
-from perennial.release.publishing import folder as published
-from perennial.release.publishing.layout import AllowedExport
+from perennial.release.publishing import publish_to_folder as published
+from perennial.release.publishing.version_layout import AllowedExport
 
 REQUESTS = int(os.environ.get("REQUESTS", str(int(100_000 * SCALE))))
 COMPARED = max(CLIENTS, int(1_000 * SCALE))  # requests of each program in a round without changes

@@ -27,9 +27,9 @@ from perennial.data.records import manifest
 from perennial.model.training.progress import WARM_UP_STEPS
 
 if TYPE_CHECKING:
-    from perennial.model.training.history import Evaluation, TrainingState
     from perennial.model.training.input import Input
     from perennial.model.training.loop import Evaluator, Loop
+    from perennial.model.training.training_history import Evaluation, TrainingState
 
 SECONDS = 4.0  # of a measurement, after the first steps
 PROFILED = range(20, 40)  # updates

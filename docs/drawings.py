@@ -48,31 +48,31 @@ def text(x: float, y: float, content: str, kind: str = "") -> str:
     return f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(content)}</text>'
 
 
-def house() -> str:
-    """The wings of src/perennial, each on those that it may import, with their packages."""
-    wings, row = _order(), 62
-    title = "The wings of src/perennial; each imports only those below it"
-    return picture(title, len(wings) * row + 2 * MARGIN, _wings(wings, row))
+def layer_stack() -> str:
+    """The layers of src/perennial, each on those that it may import, with their packages."""
+    layers, row = _order(), 62
+    title = "The layers of src/perennial; each imports only those below it"
+    return picture(title, len(layers) * row + 2 * MARGIN, _layers(layers, row))
 
 
 def _order() -> tuple[str, ...]:
-    """The wings from the bottom up, as the test of the architecture has them."""
+    """The layers from the bottom up, as the test of the architecture has them."""
     for node in ast.parse((ROOT / "tests" / "test_architecture.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "WINGS":
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS":
             return tuple(ast.literal_eval(node.value))
-    raise LookupError("tests/test_architecture.py has no WINGS")
+    raise LookupError("tests/test_architecture.py has no LAYERS")
 
 
-def _wings(wings: tuple[str, ...], row: int) -> Iterator[str]:
-    for number, wing in enumerate(reversed(wings)):
-        folder, y = ROOT / "src" / "perennial" / wing, MARGIN + number * row
+def _layers(layers: tuple[str, ...], row: int) -> Iterator[str]:
+    for number, layer in enumerate(reversed(layers)):
+        folder, y = ROOT / "src" / "perennial" / layer, MARGIN + number * row
         about = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
         packages = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
         modules = sorted(path.stem for path in folder.glob("[!_]*.py"))
-        yield box(MARGIN, y, WIDTH - 2 * MARGIN, row - GAP, "strong" if wing == "stages" else "")
-        yield text(MARGIN + 14, y + 23, wing, "name")
+        yield box(MARGIN, y, WIDTH - 2 * MARGIN, row - GAP, "strong" if layer == "stages" else "")
+        yield text(MARGIN + 14, y + 23, layer, "name")
         yield text(MARGIN + 150, y + 22, about)
-        yield text(MARGIN + 150, y + 43, ", ".join(packages or modules) if wing != "cli" else "", "code")
+        yield text(MARGIN + 150, y + 43, ", ".join(packages or modules) if layer != "cli" else "", "code")
 
 
 def way() -> str:
@@ -87,7 +87,7 @@ def way() -> str:
 
 def _rows(steps: list[str], row: int) -> Iterator[str]:
     tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/recording.py")
-    tasks |= _functions("src/perennial/orchestration/steps/summary.py")
+    tasks |= _functions("src/perennial/orchestration/steps/summary_artifact.py")
     tasks |= _functions("src/perennial/orchestration/steps/search.py")
     limits = _limits()
     for number, name in enumerate(steps):
@@ -149,7 +149,7 @@ def _limits() -> dict[str, str]:
     }
 
 
-DRAWINGS = {"house.svg": house, "run.svg": way}
+DRAWINGS = {"layers.svg": layer_stack, "run.svg": way}
 
 if __name__ == "__main__":
     for name, draw in DRAWINGS.items():

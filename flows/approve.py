@@ -6,8 +6,8 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
-from perennial.orchestration.steps.approval import announce, final_state, run_name, wait_for_answer
-from perennial.orchestration.work.dvc import restore
+from perennial.orchestration.steps.wait_for_approval import announce, final_state, run_name, wait_for_answer
+from perennial.orchestration.work.dvc_repo import restore
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.stages import publish, publishing
 from tasks.steps import decide, read_request, show_request

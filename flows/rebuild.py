@@ -3,7 +3,7 @@
 from prefect import flow
 
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
-from perennial.orchestration.steps.rebuild import run_name
+from perennial.orchestration.steps.rebuild_versions import run_name
 from perennial.orchestration.terminal.command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.steps import rebuild_version, report_rebuilds, require_all_equal, unproven

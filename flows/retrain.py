@@ -13,7 +13,7 @@ from pydantic import Field
 
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
 from perennial.orchestration.steps.recording import raise_lost_races
-from perennial.orchestration.steps.summary import completed, run_name
+from perennial.orchestration.steps.summary_artifact import completed, run_name
 from perennial.orchestration.terminal.command import run
 from perennial.orchestration.work.parameters import check_parameters
 from perennial.orchestration.work.run_record import record_failure

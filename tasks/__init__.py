@@ -7,9 +7,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from perennial.base import files
-from perennial.operations.prefect_api import server
-from perennial.orchestration.server import settings
+from perennial.orchestration.client import prefect_server
+from perennial.orchestration.server import settings_check
 
 files.prepare_environment()
-server.require_usable()
-settings.require_valid_settings()
+prefect_server.require_usable()
+settings_check.require_valid_settings()

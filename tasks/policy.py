@@ -10,7 +10,7 @@ from prefect.task_engine import TaskRunTimeoutError
 
 from perennial.base import failures
 from perennial.base.errors import Failure
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 MINUTE_S, HOUR_S = 60, 3600
 GATE_TRIES = 5  # another run may promote its model between the gate and the push

@@ -6,10 +6,10 @@ from typing import Literal
 from prefect import get_run_logger
 from prefect.runtime import task_run
 
-from perennial.orchestration.steps.progress import training_progress
-from perennial.orchestration.work.commands import perennial
-from perennial.orchestration.work.dvc import Result, parameter, reproduce, stages, stale
-from perennial.orchestration.work.failures import ExitCode, StageFailed
+from perennial.orchestration.steps.progress_artifact import training_progress
+from perennial.orchestration.work.dvc_repo import Result, parameter, reproduce, stages, stale
+from perennial.orchestration.work.perennial_command import perennial
+from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 from tasks.policy import HOUR_S, MINUTE_S, once, retried
 
 

@@ -1,6 +1,12 @@
 """The tasks beside the stages, with retries and time limits; `perennial.orchestration` says what they do."""
 
-from perennial.orchestration.steps import approval, monitor, rebuild, recording, summary
+from perennial.orchestration.steps import (
+    monitor,
+    rebuild_versions,
+    recording,
+    summary_artifact,
+    wait_for_approval,
+)
 from perennial.orchestration.steps import search as searching
 from perennial.orchestration.work import run_record
 from tasks.policy import HOUR_S, once, retried
@@ -11,12 +17,12 @@ require_champion = retried(HOUR_S)(recording.require_champion)
 search = retried(168 * HOUR_S)(searching.search)
 pin_champion = once(HOUR_S)(recording.pin_champion)
 record = retried(6 * HOUR_S)(recording.record)  # pushes the model to DVC's remote
-summarize = once(HOUR_S)(summary.summarize)
+summarize = once(HOUR_S)(summary_artifact.summarize)
 
 # Of `approve`.
-read_request = once(HOUR_S)(approval.look)
-show_request = once()(approval.show)
-decide = retried(6 * HOUR_S)(approval.decide)
+read_request = once(HOUR_S)(wait_for_approval.look)
+show_request = once()(wait_for_approval.show)
+decide = retried(6 * HOUR_S)(wait_for_approval.decide)
 
 # Of `monitor`.
 check_champion = once(HOUR_S)(monitor.look)
@@ -25,7 +31,7 @@ report_checks = once()(monitor.report)
 require_all_seen = once()(monitor.require_all_seen)
 
 # Of `rebuild`.
-unproven = retried(HOUR_S)(rebuild.unproven)
-rebuild_version = once(48 * HOUR_S, "rebuild {version}")(rebuild.rebuild)
-report_rebuilds = once()(rebuild.report)
-require_all_equal = once()(rebuild.require_all_equal)
+unproven = retried(HOUR_S)(rebuild_versions.unproven)
+rebuild_version = once(48 * HOUR_S, "rebuild {version}")(rebuild_versions.rebuild)
+report_rebuilds = once()(rebuild_versions.report)
+require_all_equal = once()(rebuild_versions.require_all_equal)

@@ -16,26 +16,28 @@ from perennial.base.config.release import GateConfig
 from perennial.base.config.training import TrainConfig, WarmStartConfig
 from perennial.base.project import source_code
 from perennial.base.project.stages import STAGES
-from perennial.operations.remote_runs import start, status
-from perennial.operations.run_setup import flow_run
+from perennial.orchestration.remote_runs import start_run, status
+from perennial.orchestration.run_setup import flow_run
 from perennial.orchestration.server import dead_runs
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-# A wing imports only itself and those before it.
-WINGS = (
+# A layer imports only itself and those before it.
+LAYERS = (
     "base",
     "data",
     "model",
     "release",
     "stages",
-    "operations",
+    "live",
+    "reports",
     "orchestration",
+    "project",
     "reproduce",
     "cli",
 )
 # Names for programs that use the package; nothing here does.
-PUBLIC = ("components.py", "config.py", "datasets.py", "errors.py")
+PUBLIC = ("components.py", "config.py", "datasets.py")
 # They keep a process of their own beside them and talk to it, or it lasts as long as they do.
 OWN_PROCESSES = {
     "base/runtime/child",
@@ -44,22 +46,24 @@ OWN_PROCESSES = {
     "base/runtime/ray_workers",
     "base/runtime/repro",
     "base/runtime/workers",
-    "operations/rehearsal/programs",
-    "operations/sinks/sender",
-    "operations/tune/server",
-    "operations/upgrade/other_version",
+    "project/rehearsal/marked_programs",
+    "reports/sinks/sender",
+    "project/tune/fork_server",
+    "project/upgrade/other_version",
     "orchestration/provisioning/worker",
     "orchestration/server/temporary",
-    "orchestration/work/commands",
+    "orchestration/work/perennial_command",
 }
+# Packages of `orchestration` that a run imports; the others prepare runs, start them and watch them.
+IN_RUNS = ("guard", "provisioning", "server", "steps", "terminal", "work")
 WITHOUT_TENSORFLOW = (
     *(f"stages/{name}" for name, stage in STAGES.items() if not stage.tensorflow),
-    "operations/monitor/look",
-    "operations/report/page",
-    "operations/report/summary",
-    "operations/start/start",
+    "live/monitor/look",
+    "reports/report/report_page",
+    "reports/report/summary",
+    "project/start/start",
     "release/publishing/publish",
-    "release/publishing/fetch",
+    "release/publishing/fetch_version",
     "reproduce/why/document",
 )
 
@@ -79,12 +83,12 @@ def imported(file: Path) -> tuple[str, ...]:
 
 
 def package(module: str) -> str:
-    """The wing and package of a module: perennial.data.images.png belongs to data.images."""
+    """The layer and package of a module: perennial.data.images.png belongs to data.images."""
     return ".".join(module.split(".")[1:3])
 
 
 def imports_of_packages() -> Iterator[tuple[str, str]]:
-    """Who imports whom, as packages or modules of a wing."""
+    """Who imports whom, as packages or modules of a layer."""
     for file in python_files("src/perennial"):
         me = package(".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"))
         for module in imported(file):
@@ -92,11 +96,11 @@ def imports_of_packages() -> Iterator[tuple[str, str]]:
                 yield me, package(module)
 
 
-def test_a_wing_imports_only_itself_and_those_before_it() -> None:
-    place = {wing: number for number, wing in enumerate(WINGS)}
-    wings = {(me.split(".")[0], other.split(".")[0]) for me, other in imports_of_packages()}
+def test_a_layer_imports_only_itself_and_those_before_it() -> None:
+    place = {layer: number for number, layer in enumerate(LAYERS)}
+    layers = {(me.split(".")[0], other.split(".")[0]) for me, other in imports_of_packages()}
     assert [
-        (me, other) for me, other in wings if me in place and place.get(other, len(WINGS)) > place[me]
+        (me, other) for me, other in layers if me in place and place.get(other, len(LAYERS)) > place[me]
     ] == []
 
 
@@ -118,15 +122,15 @@ def test_programs_are_run_in_one_place() -> None:
     assert users == OWN_PROCESSES | {"base/programs"}
 
 
-def test_every_module_belongs_to_a_wing() -> None:
+def test_every_module_belongs_to_a_layer() -> None:
     beside = {"__pycache__", "py.typed", "__init__.py", "__main__.py", *PUBLIC}
-    assert {path.name for path in (SOURCE / "perennial").iterdir()} - beside == set(WINGS)
+    assert {path.name for path in (SOURCE / "perennial").iterdir()} - beside == set(LAYERS)
 
 
 @pytest.mark.parametrize(
     ("folders", "banned"),
     [
-        (tuple(f"src/perennial/{wing}" for wing in WINGS if wing != "orchestration"), {"prefect", "dvc"}),
+        (tuple(f"src/perennial/{layer}" for layer in LAYERS if layer != "orchestration"), {"prefect", "dvc"}),
         (("src",), {"flows", "tasks"}),
         (("flows", "tasks", "src/perennial/orchestration"), {"tensorflow", "keras"}),
         (("flows",), {"dvc", "pathlib", "subprocess"}),
@@ -139,14 +143,13 @@ def test_what_does_the_work_and_what_orders_it_stay_apart(folders: tuple[str, ..
 
 def test_runs_start_all_work_as_commands() -> None:
     """What orders the work imports, of what does it, only errors, files, processes and the server's client."""
-    files = python_files("flows", "tasks", "src/perennial/orchestration")
+    files = python_files("flows", "tasks", *(f"src/perennial/orchestration/{name}" for name in IN_RUNS))
     uses = {package(module) for file in files for module in imported(file) if module.startswith("perennial.")}
-    client = {f"operations.{name}" for name in ("prefect_api", "remote_runs", "run_setup")}
     base = {
         f"base.{name}"
         for name in ("errors", "failures", "files", "limits", "logs", "project", "retries", "runtime")
     }
-    known = {"base", *base, *client}
+    known = {"base", *base}
     assert {use for use in uses if not use.startswith("orchestration")} <= known
 
 
@@ -196,7 +199,7 @@ def test_workers_hear_a_run_that_is_prepared() -> None:
 
 def test_a_watched_run_may_restart_as_late_as_workers_restart_it() -> None:
     latest = dead_runs.OVERDUE.total_seconds() + dead_runs.PERIOD_S
-    assert latest + 2 * start.POLL_S <= start.RESTART_S
+    assert latest + 2 * start_run.POLL_S <= start_run.RESTART_S
 
 
 def test_the_registry_and_dvc_name_the_same_artifact() -> None:

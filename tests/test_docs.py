@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from docs import measurements
 from perennial.base import choices, config
-from perennial.base.config import upgrade
+from perennial.base.config import edit_params
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ERRORS
 from perennial.base.project.stages import STAGES
@@ -112,7 +112,7 @@ def test_the_reference_of_commands_is_generated() -> None:
     assert (DOCS / "reference" / "commands.md").read_text(encoding="utf-8") == page.stdout
 
 
-@pytest.mark.parametrize("name", ["house.svg", "run.svg"])
+@pytest.mark.parametrize("name", ["layers.svg", "run.svg"])
 def test_the_pictures_of_the_house_and_of_a_run_are_drawn_from_the_code(name: str) -> None:
     draw = runpy.run_path(str(DOCS / "drawings.py"))["DRAWINGS"][name]
     assert (DOCS / "images" / name).read_text(encoding="utf-8") == draw()
@@ -131,7 +131,7 @@ def test_the_output_of_start_in_the_tutorial_holds_valid_parameters() -> None:
     text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
     lines = re.findall(r"^([a-z]+\.[a-z_.]+): (.*?)  # ", text, re.MULTILINE)
     values = {key: YAML(typ="safe").load(value) for key, value in lines}
-    done = upgrade.set_values((ROOT / "params.yaml").read_text(encoding="utf-8"), values)
+    done = edit_params.set_values((ROOT / "params.yaml").read_text(encoding="utf-8"), values)
     assert config.check(config.read(done.text)).dataset.name == "image_folder"
 
 
@@ -223,13 +223,13 @@ def test_the_page_of_each_stage_exists(stage: str) -> None:
     assert (ROOT / "docs" / "how-to" / f"{STAGES[stage].page}.md").is_file()
 
 
-def test_the_list_of_packages_has_every_package_of_each_wing() -> None:
+def test_the_list_of_packages_has_every_package_of_each_layer() -> None:
     lines = (DOCS / "reference" / "packages.md").read_text(encoding="utf-8").splitlines()
-    wing, named = "", dict[str, set[str]]()
+    layer, named = "", dict[str, set[str]]()
     for row in (line.split("|")[1:-1] for line in lines if line.startswith("|") and "`" in line):
-        wing = next(iter(quoted(row[0])), wing)
-        named.setdefault(wing, set()).update(quoted(row[1]))
-    for wing, packages in named.items():
-        folder = ROOT / "src" / "perennial" / wing
+        layer = next(iter(quoted(row[0])), layer)
+        named.setdefault(layer, set()).update(quoted(row[1]))
+    for layer, packages in named.items():
+        folder = ROOT / "src" / "perennial" / layer
         assert {path.parent.name for path in folder.glob("*/__init__.py")} <= packages
         assert all((folder / name).is_dir() or (folder / f"{name}.py").is_file() for name in packages)

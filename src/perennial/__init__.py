@@ -6,10 +6,27 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perennial.base.errors import (
+    ConfigError,
+    DataError,
+    InputsChanged,
+    Interrupted,
+    PerennialError,
+    QualityError,
+)
+
 if TYPE_CHECKING:
     from perennial.model.inference.classifier import Classifier
 
-__all__ = ["load"]
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "InputsChanged",
+    "Interrupted",
+    "PerennialError",
+    "QualityError",
+    "load",
+]
 
 
 def load(path: "str | os.PathLike[str]") -> "Classifier":

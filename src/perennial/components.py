@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perennial.data.images.png import encode_all
     from perennial.data.preprocessing.randomness import Draws
     from perennial.data.preprocessing.transforms import Distortion, Preprocessing, Target, Window
-    from perennial.model.export.formats import Format
+    from perennial.model.export.export_formats import Format
     from perennial.model.models.architecture import Architecture
     from perennial.model.models.layers import Dropout
 

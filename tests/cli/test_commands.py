@@ -41,7 +41,7 @@ WITHOUT_TENSORFLOW = {
     "the stages that need none": (
         "from perennial.stages import champion, convert, download, gate, validate; "
         "import perennial.base.config, perennial.data.datasets; "
-        "import perennial.release.publishing.publish, perennial.operations.report.page"
+        "import perennial.release.publishing.publish, perennial.reports.report.report_page"
     ),
     "flows and tasks": "import flows.retrain, flows.approve, tasks.deploy, tasks.worker",
 }

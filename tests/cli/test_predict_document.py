@@ -14,7 +14,7 @@ from support.raw import picture
 
 from perennial.base.errors import ERRORS
 from perennial.cli import app
-from perennial.cli.predict import CSV_HEADER
+from perennial.cli.predict_command import CSV_HEADER
 from perennial.model.inference.classifier import Classifier
 
 ROOT = Path(__file__).parents[2]

@@ -28,15 +28,15 @@ from support.parameters import change_params
 
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.operations.prefect_api import owner
-from perennial.operations.prefect_api import server as api
-from perennial.operations.remote_runs import start, status
-from perennial.operations.run_setup import flow_run
+from perennial.orchestration.client import owner
+from perennial.orchestration.client import prefect_server as api
 from perennial.orchestration.provisioning import automations, deploy, worker
+from perennial.orchestration.remote_runs import start_run, status
+from perennial.orchestration.run_setup import flow_run
 from perennial.orchestration.server import dead_runs
-from perennial.orchestration.server.runs import Ours
+from perennial.orchestration.server.server_runs import Ours
 from perennial.orchestration.steps import monitor
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 NAMES = ["approve/person", "monitor/hourly", "rebuild/weekly", "retrain/nightly", "retrain/on-demand"]
 COLLECTIONS = ("deployments", "automations", "work_pools", "block_documents")
@@ -162,9 +162,9 @@ def _run_and_status_leave_it_alone(first: Place, second: Place) -> None:
     mine = owner.of_checkout(second.folder, "classifier", {})
     with api.connect(environment) as client:
         with pytest.raises(ConfigError, match=r"retrain/nightly belongs to .*; nothing was started"):
-            start.start(client, "nightly", {}, mine)
+            start_run.start(client, "nightly", {}, mine)
         with pytest.raises(ConfigError, match="no deployment retrain/mine of this project; it has: none"):
-            start.start(client, "mine", {}, mine)
+            start_run.start(client, "mine", {}, mine)
     second.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first")
     with second.patch.context() as patch:
         patch.chdir(second.folder)
@@ -275,7 +275,7 @@ def test_a_watched_run_shows_stages_epochs_and_retries(make: Callable[[str], Pla
         {"key": "training", "type": "progress", "data": 20, "description": text, "flow_run_id": number},
     )  # fmt: skip
     with api.connect({"PREFECT_API_URL": server.url}) as client:
-        shown = list(start._progress(client, str(number)))
+        shown = list(start_run._progress(client, str(number)))
     assert "train: epoch 3 of 12, accuracy 0.9012" in shown
     assert any(line.startswith("train: is tried again") and line.endswith("no network") for line in shown)
 
@@ -298,13 +298,13 @@ def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[[str],
     server, queue = place.server, "/work_pools/own/queues/default"
     own, environment = owner.of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
     with own_pool(server), api.connect(environment) as client:
-        started = start.start(client, "mine", {})
+        started = start_run.start(client, "mine", {})
 
         def seen() -> str:
             now = datetime.now(UTC)
             problems = list(status._problems(status._server(environment, own, now), now))
             late = {**client.flow_run(started.id), "state": {"type": "SCHEDULED", "name": "Late"}}
-            told = list(start._news(client, late))  # to a person who watches the run
+            told = list(start_run._news(client, late))  # to a person who watches the run
             assert set(told) <= set(problems)
             return "\n".join(told)
 
@@ -320,7 +320,7 @@ def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[[str],
         assert "the server has no pool none" in "\n".join(status.hindrances(client, "none", None))
         server.request("DELETE", f"/flow_runs/{started.id}")
         with pytest.raises(PerennialError, match="no longer on the server: it, or retrain/mine, was"):
-            start.follow(client, started, print)
+            start_run.follow(client, started, print)
 
 
 def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Callable[[str], Place]) -> None:
@@ -336,7 +336,7 @@ def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Calla
     ):
         client.create_automation(again)
         with api.connect({"PREFECT_API_URL": server.url}) as connected:
-            run = UUID(start.start(connected, "mine", {}).id)
+            run = UUID(start_run.start(connected, "mine", {}).id)
         for _ in range(flow_run.RESTARTS + 1):
             client.set_flow_run_state(run, Crashed(message="no folder /gone"), force=True)
             dead_runs.start_again(client, ["own"])

@@ -139,7 +139,7 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
 }
 
 
-# tests/base/runtime/test_inputs.py has a fast test of each of the others.
+# tests/base/runtime/test_stage_inputs.py has a fast test of each of the others.
 QUICK = {"a parameter", "a comment of its code", "a key that it does not read"}
 
 

@@ -8,7 +8,7 @@ from support.checkout import Checkout
 
 from perennial.base import config
 from perennial.base.project import stages
-from perennial.operations.rehearsal import programs
+from perennial.project.rehearsal import marked_programs
 
 STAGES = ("download", "convert", "validate", "train", "evaluate", "export", "gate")
 
@@ -16,7 +16,7 @@ STAGES = ("download", "convert", "validate", "train", "evaluate", "export", "gat
 @pytest.mark.fast_rows("convert", "gate")
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path, stage: str) -> None:
-    if reason := programs.no_trace():
+    if reason := marked_programs.no_trace():
         pytest.skip(reason)
     checkout = Checkout(tmp_path / "the project", reproduced.home)
     shutil.copytree(reproduced.folder, checkout.folder, symlinks=True)
@@ -28,7 +28,7 @@ def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path
     for out in outs:
         shutil.rmtree(out) if out.is_dir() else out.unlink()
     trace = tmp_path / "trace"
-    checkout.must(*programs.strace(trace), "perennial", stage)
+    checkout.must(*marked_programs.strace(trace), "perennial", stage)
     files = [file for out in outs for file in ([out] if out.is_file() else out.rglob("*")) if file.is_file()]
-    assert programs.unsynced(trace, files, checkout.folder) == []
+    assert marked_programs.unsynced(trace, files, checkout.folder) == []
     assert files

@@ -24,8 +24,8 @@ import pytest
 from support import chromium, s3, terminal, wheel
 from support.checkout import Beside, Server, free_port, responds, wait_until
 
-from perennial.operations.capture import place
-from perennial.operations.label.compare import PROMOTE
+from perennial.live.capture import place
+from perennial.live.label.duels import PROMOTE
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,7 +11,7 @@ from prefect.logging import disable_run_logger
 from support import raw, s3
 from support.checkout import Checkout
 
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 from tasks import stages
 
 STAGES = ("download", "convert", "validate")

@@ -10,8 +10,8 @@ import pytest
 from support.checkout import Server, wait_until
 from support.s3 import Proxy
 
-from perennial.operations.prefect_api import fitness
-from perennial.operations.prefect_api.server import connect
+from perennial.orchestration.client import fitness
+from perennial.orchestration.client.prefect_server import connect
 
 ROOT = Path(__file__).parents[2]
 FLOW = """

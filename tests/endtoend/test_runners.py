@@ -20,7 +20,7 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 from support.small_servers import SECRET, Hook, webhook
 
 from perennial.base.project.stages import STAGES
-from perennial.operations.run_setup.flow_run import RESTARTS
+from perennial.orchestration.run_setup.flow_run import RESTARTS
 
 OTHER_TASKS = (
     "start_record",

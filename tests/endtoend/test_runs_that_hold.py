@@ -28,7 +28,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from support.checkout import Server, processes_under, wait_until
 from support.small_servers import Hook, webhook
 
-from perennial.operations.run_setup.flow_run import RESTARTS
+from perennial.orchestration.run_setup.flow_run import RESTARTS
 from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,9 @@ from support.exports import content, list_files, write_export
 from support.parameters import change_params
 
 from perennial.base import config
-from perennial.release.publishing import folder as registry
-from perennial.release.publishing.layout import AllowedExport
+from perennial.release.publishing import publish_to_folder as registry
 from perennial.release.publishing.publish import verified_digests
+from perennial.release.publishing.version_layout import AllowedExport
 
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from support.small_servers import Answering, served
 
 from perennial.base import limits
 from perennial.base.errors import PerennialError
-from perennial.operations.prefect_api.server import connect
-from perennial.operations.remote_runs import alert
+from perennial.orchestration.client.prefect_server import connect
+from perennial.orchestration.remote_runs import alert
 
 PERENNIAL = (sys.executable, "-m", "perennial")
 DVC = (sys.executable, "-c", "from perennial.base.project import dvc; dvc.run('pull')")

@@ -12,10 +12,10 @@ from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member
-from perennial.data.datasets.own import layout
-from perennial.data.datasets.own.folders import Layout
-from perennial.operations.start import proposals
-from perennial.operations.start.proposals import Named
+from perennial.data.datasets.own import image_assignment
+from perennial.data.datasets.own.split_folders import Layout
+from perennial.project.start import proposals
+from perennial.project.start.proposals import Named
 
 SEEDS = int(os.environ.get("PERENNIAL_FUZZED_TABLES", "60"))
 LEAST = 0.6  # share of the meaningful tables that are read without help
@@ -40,7 +40,7 @@ def outcome(world: World, folder: Path) -> str:
         table, found, _ = proposals.choose(archives.folder_contents(folder), read, folder, Named())
     except DataError:
         return "refused"
-    staged, _ = layout.of_folder(folder, None if table is None else TableConfig(**table.block))
+    staged, _ = image_assignment.of_folder(folder, None if table is None else TableConfig(**table.block))
     assert as_found(staged) == as_found(found)  # the stages do what start says
     if world.truth is not None and table_worlds.meant(as_found(found), world.truth):
         return "read"

@@ -23,7 +23,7 @@ from perennial.base.config import load as load_config
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.base.runtime import cluster
-from perennial.cli.evaluate import score
+from perennial.cli.evaluate_command import score
 from perennial.data.records import manifest
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.scoring import NonFinite

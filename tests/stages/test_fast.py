@@ -10,7 +10,7 @@ import pytest
 from support.training import parameters, run
 
 from perennial.base.errors import ConfigError
-from perennial.model.export.formats import FORMATS
+from perennial.model.export.export_formats import FORMATS
 from perennial.model.training.checkpoints import committed
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export

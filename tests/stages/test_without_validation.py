@@ -17,7 +17,7 @@ from perennial.data.records import manifest
 from perennial.model.export import reference
 from perennial.model.training import sidecar
 from perennial.model.training.checkpoints import committed
-from perennial.operations.report import summary
+from perennial.reports.report import summary
 from perennial.stages.champion import champion
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export

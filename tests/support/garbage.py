@@ -12,7 +12,7 @@ from support.pipelines import IDENTITY
 
 from perennial.base import config, files
 from perennial.base.project import dvc
-from perennial.operations.garbage import collect
+from perennial.release.garbage import collect
 
 ROOT = Path(__file__).parents[2]
 OLD = time.time() - 100 * 86400

@@ -6,7 +6,7 @@ import pytest
 
 from flows import retrain
 from perennial.base.project.stages import STAGES
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 
 def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:

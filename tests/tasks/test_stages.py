@@ -15,7 +15,7 @@ from support.tasks import write_pipeline
 from perennial.base.config import Config
 from perennial.base.errors import Failure
 from perennial.base.project.stages import STAGES
-from perennial.orchestration.work.failures import InputsChanged, NotStarted, StageFailed
+from perennial.orchestration.work.stage_failures import InputsChanged, NotStarted, StageFailed
 from tasks import stages, steps
 from tasks.policy import worth_retrying
 from tasks.stages import publish

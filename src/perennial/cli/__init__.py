@@ -17,18 +17,18 @@ from perennial.base.project.stages import STAGES
 from perennial.base.runtime import process
 from perennial.cli import (
     commands,
-    label,
-    lineage,
-    models,
-    objects,
-    project,
-    rebuild,
-    runs,
-    serve,
-    tune,
-    upgrade,
-    versions,
-    why,
+    label_commands,
+    lineage_commands,
+    model_commands,
+    object_commands,
+    project_commands,
+    rebuild_commands,
+    run_commands,
+    serve_command,
+    tune_command,
+    upgrade_command,
+    version_commands,
+    why_command,
 )
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
@@ -175,18 +175,18 @@ for _name, _stage in STAGES.items():
         WITH_OPTIONS.get(_name) or _stage_command(_name)
     )
 for _module in (
-    project,
-    models,
+    project_commands,
+    model_commands,
     commands,
-    objects,
-    rebuild,
-    why,
-    label,
-    lineage,
-    serve,
-    versions,
-    runs,
-    upgrade,
-    tune,
+    object_commands,
+    rebuild_commands,
+    why_command,
+    label_commands,
+    lineage_commands,
+    serve_command,
+    version_commands,
+    run_commands,
+    upgrade_command,
+    tune_command,
 ):
     app.add_typer(_module.app)

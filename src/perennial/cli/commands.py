@@ -9,7 +9,7 @@ import typer
 
 from perennial.base import config, documents
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import code_digests, components, outputs
+from perennial.base.project import code_digests, outputs, own_components
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process
 from perennial.cli.arguments import assignment, json_object
@@ -21,7 +21,7 @@ from perennial.cli.runner import (
     output,
     run_stage,
 )
-from perennial.release.registry import runs
+from perennial.release.registry import run_records
 
 if TYPE_CHECKING:
     pass
@@ -61,7 +61,7 @@ def _config(  # noqa: PLR0913 - each option is one
         output(document, text.removesuffix("\n"), as_json=as_json)
     elif upgrade or preset is not None or assign:
         values = dict(map(assignment, assign or ()))
-        components.require(documents.nested(values), Project.find().root)
+        own_components.require(documents.nested(values), Project.find().root)
         _change_params(params, as_json=as_json, add_missing=upgrade, preset=preset, values=values)
     else:
         checked = config.load(params)
@@ -73,14 +73,14 @@ def _config(  # noqa: PLR0913 - each option is one
                 checked, publish_to, "publish_to"
             )
         values = checked.model_dump(mode="json", by_alias=True)
-        components.require(values, Project.find().root)
+        own_components.require(values, Project.find().root)
         output(values, params.read_text(encoding="utf-8").removesuffix("\n"), as_json=as_json)
         for each in importlib.import_module("perennial.base.config.advice").of_data(checked):
             typer.echo(f"{params}: advice: {each}", err=True)
 
 
 def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
-    change = importlib.import_module("perennial.base.config.upgrade").change_file(params, **wanted)
+    change = importlib.import_module("perennial.base.config.edit_params").change_file(params, **wanted)
     problems = change.problems()
     parts = {"added": change.added, "set": change.set}
     lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
@@ -106,11 +106,11 @@ def _report(
 ) -> None:
     checked = config.load(params)
     if page or explain or not checked.paths.report.exists():
-        importlib.import_module("perennial.operations.report.page").write(checked, explain=explain)
-    summary = importlib.import_module("perennial.operations.report.summary")
+        importlib.import_module("perennial.reports.report.report_page").write(checked, explain=explain)
+    summary = importlib.import_module("perennial.reports.report.summary")
     facts = summary.summary(checked)
     if run:
-        runs.end(checked, run, runs.COMPLETED, None, json_object("--results", results))
+        run_records.end(checked, run, run_records.COMPLETED, None, json_object("--results", results))
     lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
     document = {**facts, **summary.details(checked)}
     output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)
@@ -120,7 +120,7 @@ def _report(
 def _log(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     if not config.load(params).logging.sinks:
         raise ConfigError(f"{params}: logging.sinks is empty; name a program there, such as [mlflow]")
-    sender = importlib.import_module("perennial.operations.sinks.sender")
+    sender = importlib.import_module("perennial.reports.sinks.sender")
     sent = sender.send(params)
     lines = (f"{each.sink:<20} {each.place}" for each in sent if each.place)
     output(list(map(dataclasses.asdict, sent)), lines, as_json=as_json)
@@ -165,7 +165,7 @@ def _fetch(
     as_json: JsonOption = False,
 ) -> None:
     with process.interruptible():
-        done = importlib.import_module("perennial.release.publishing.fetch").fetch(url, to)
+        done = importlib.import_module("perennial.release.publishing.fetch_version").fetch(url, to)
     unchanged = "" if done.moved else " was there already; nothing was done"
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
@@ -198,7 +198,7 @@ def _predict(
         raise ConfigError("--json and --csv exclude each other; leave one out")
     output = "json" if as_json else "csv" if as_csv else "lines"
     options = {"model": model, "params": params, "output": output, "top": top, "on_bad_image": on_bad_image}
-    importlib.import_module("perennial.cli.predict").predict(images, **options, explain=explain)
+    importlib.import_module("perennial.cli.predict_command").predict(images, **options, explain=explain)
 
 
 @command(app, "show", "Print record N, counted from 0, and draw or save its image.")
@@ -218,7 +218,7 @@ def _show(
 ) -> None:
     if shard and split:
         raise ConfigError("--shard and --split exclude each other; leave one out")
-    module = importlib.import_module("perennial.cli.show")
+    module = importlib.import_module("perennial.cli.show_commands")
     if shard:
         module.show_in_file(shard, number, save=save, as_json=as_json)
     else:

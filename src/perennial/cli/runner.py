@@ -21,26 +21,26 @@ import typer
 from perennial.base import config, failures, files, logs
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed, redacted
-from perennial.base.project import code_digests, components, outputs, source_code
+from perennial.base.project import code_digests, outputs, own_components, source_code
 from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.runtime import (
     cluster,
     environment,
     gpus,
-    inputs,
     kept,
     lease,
     locks,
     process,
     recorded,
+    stage_inputs,
     workers,
 )
-from perennial.base.runtime.inputs import Inputs
 from perennial.base.runtime.lease import Lease
+from perennial.base.runtime.stage_inputs import Inputs
 from perennial.base.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.cli.arguments import Command, assignment
-from perennial.release.registry import runs
+from perennial.release.registry import run_records
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
 SetOption = Annotated[
@@ -155,7 +155,7 @@ def _with_values(params: Path, values: Mapping[str, object]) -> Path:
     file = config.load(params).paths.work / TRIAL / params.name
     text = params.read_text(encoding="utf-8")
     try:
-        changed = importlib.import_module("perennial.base.config.upgrade").set_values(text, values)
+        changed = importlib.import_module("perennial.base.config.edit_params").set_values(text, values)
     except ConfigError as error:
         raise ConfigError("\n".join(f"--set: {line}" for line in str(error).splitlines())) from error
     files.write_bytes(file, changed.text.encode())
@@ -210,11 +210,11 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
         process.interruptible(),  # once more, so that a signal is written as a failure
         own_devices(checked, stage, elsewhere=together and checked.compute.engine == "ray") as (own, taken),
     ):
-        noted = inputs.note(stage, params, values)
+        noted = stage_inputs.note(stage, params, values)
         if worker is None and _prepared(noted, checked):
             kept.require_unchanged(noted, checked.paths, own_outputs=True)
             return None
-        with nullcontext() if number else runs.stage(checked, stage):
+        with nullcontext() if number else run_records.stage(checked, stage):
             if together:
                 _train_together(checked, params, taken, clean=bool(options["clean"]))
                 result, took = None, None
@@ -228,10 +228,10 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
 
 def _prepared(noted: Inputs, checked: Config) -> bool:
     """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
-    run, by_dvc, work = os.environ.get(runs.RUN, ""), kept.BY_DVC in os.environ, checked.paths.work
+    run, by_dvc, work = os.environ.get(run_records.RUN, ""), kept.BY_DVC in os.environ, checked.paths.work
     recorded.require_others_as_noted(noted, work, by_dvc=by_dvc)
     if run or by_dvc:
-        inputs.require_as_first_noted(noted, work, run)
+        stage_inputs.require_as_first_noted(noted, work, run)
     if not by_dvc:
         return False
     recorded.require_as_recorded(noted)
@@ -255,7 +255,7 @@ def _run(
     source_code.require_unchanged()
     if changed := noted.changes():
         raise InputsChanged(
-            f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run: set it "
+            f"{listed(changed, stage_inputs.SHOWN)} changed while {stage} started; nothing was run: set it "
             "back, or run again to use what is there now"
         )
     environment.require(stage)  # once more: other versions may have been installed meanwhile
@@ -263,7 +263,7 @@ def _run(
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
     with (
-        components.checked(stage, noted.code if noted.listed else None),
+        own_components.checked(stage, noted.code if noted.listed else None),
         _followed(own, noted) if stage == "train" and not number else nullcontext(),
     ):
         result = getattr(imported, stage)(own, **options)
@@ -278,7 +278,7 @@ def _followed(own: Config, noted: Inputs) -> AbstractContextManager[None]:
     """Send the curves of a training to `logging.sinks` while it runs."""
     if not own.logging.sinks:
         return nullcontext()
-    sender = importlib.import_module("perennial.operations.sinks.sender")
+    sender = importlib.import_module("perennial.reports.sinks.sender")
     return sender.following(noted.file)  # type: ignore[no-any-return]
 
 

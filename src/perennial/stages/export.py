@@ -26,7 +26,7 @@ from perennial.data.validation import integrity
 from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.results import Metrics, TrainingRecord
-from perennial.model.export import features, formats, model_card, parity, saved_model
+from perennial.model.export import export_formats, features, model_card, parity, saved_model
 from perennial.model.export.encodings import Takes
 from perennial.model.export.parity import FormatReport, Job
 from perennial.model.export.reference import Reference, limits
@@ -48,7 +48,7 @@ def export(config: Config) -> None:
     devices.select(config.evaluate.devices, key="evaluate.devices")
     devices.configure("cpu", [0])  # the GPU's memory is for the process that compares
     model, description = model_folder.load(config.paths.model)
-    formats.require(config.export.formats, description.pixels)
+    export_formats.require(config.export.formats, description.pixels)
     needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
     splits = SPLITS if needs_train else tuple(split for split in SPLITS if split != "train")
     data = integrity.require_valid(config.paths.records, splits)
@@ -163,9 +163,9 @@ def _write(
         )
     missing = {"missing": reference} if isinstance(reference, str) else reference.model_dump(mode="json")
     files.write_json(folder / export_layout.REFERENCE, missing)
-    formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
+    export_formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
     others = [
-        (name, formats.named(name).takes, export_layout.EXTRA / formats.named(name).file)
+        (name, export_formats.named(name).takes, export_layout.EXTRA / export_formats.named(name).file)
         for name in config.export.formats
     ]
     listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]

@@ -33,13 +33,13 @@ from perennial.model.training import distributed, frozen_features, losses, run_d
 from perennial.model.training import uploader as uploads
 from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import Peers, naming_lost
-from perennial.model.training.history import History, TrainingState
 from perennial.model.training.input import Batch, Input
 from perennial.model.training.loop import Evaluator, Follower, Loop, Recorder, Saver
 from perennial.model.training.losses import Objective
 from perennial.model.training.progress import FILE, Progress, Stopwatch
 from perennial.model.training.tensorboard import Profile, Summaries
 from perennial.model.training.train_step import Trainer
+from perennial.model.training.training_history import History, TrainingState
 from perennial.model.training.triggers import Length, Triggers
 from perennial.model.training.uploader import Uploader
 from perennial.model.training.warm_start import StartWeights

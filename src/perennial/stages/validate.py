@@ -9,7 +9,7 @@ from perennial.base.config import Config, advice
 from perennial.base.errors import DataError
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
-from perennial.data.validation import drift, html, image_index, integrity, report
+from perennial.data.validation import drift, html, image_index, integrity, validation_report
 from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.integrity import Findings
 from perennial.data.validation.policy import Policy
@@ -32,10 +32,10 @@ def validate(config: Config) -> None:
         policy.check_balance()
         policy.check_duplicates()
         policy.check_drift(_statistics(data, digest, findings), before)
-    content = report.report(data, digest, findings, policy)
+    content = validation_report.report(data, digest, findings, policy)
     files.write_json(config.paths.validation, content)
-    samples = report.samples(records, data, findings.spans) if valid else {}
-    flagged = report.flagged(records, findings.problems, findings.spans)
+    samples = validation_report.samples(records, data, findings.spans) if valid else {}
+    flagged = validation_report.flagged(records, findings.problems, findings.spans)
     page = html.render(content, samples, flagged)
     files.write_bytes(config.paths.validation_page, page.encode())
     log.info("validated %d records in %.1f s", sum(content["examples"].values()), time.monotonic() - started)

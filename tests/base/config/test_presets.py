@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from perennial.base import config
-from perennial.base.config import options, upgrade
+from perennial.base.config import edit_params, options
 from perennial.cli import app
 
 ROOT = Path(__file__).parents[3]
@@ -153,7 +153,7 @@ def flat(values, above=""):
 
 def applied(name, text):
     """Every value after a preset."""
-    done = upgrade.apply_preset(text, name, ROOT / "params")
+    done = edit_params.apply_preset(text, name, ROOT / "params")
     assert done.problems() == []
     return dict(flat(config.read(done.text))), done.text
 

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from perennial.base import config
-from perennial.base.config import upgrade
+from perennial.base.config import edit_params
 from perennial.base.errors import ConfigError
 from perennial.cli import app
 
@@ -25,18 +25,18 @@ from perennial.cli import app
 def test_a_value_is_set_and_every_other_line_and_comment_stays(workspace, key, value, line):
     file = workspace / "params.yaml"
     before = file.read_text(encoding="utf-8").splitlines()
-    done = upgrade.change_file(file, values={key: value})
+    done = edit_params.change_file(file, values={key: value})
     after = file.read_text(encoding="utf-8").splitlines()
     changed = [new for old, new in zip(before, after, strict=True) if old != new]
     assert [each.startswith(line) for each in changed] == [True] * bool(done.set)
     section, name = key.split(".")
     assert getattr(getattr(config.load(file), section), name) == value
-    assert upgrade.change_file(file, values={key: value}).set == ()
+    assert edit_params.change_file(file, values={key: value}).set == ()
 
 
 def test_keys_that_need_each_other_are_set_together(workspace):
     file = workspace / "params.yaml"
-    upgrade.change_file(file, values={"train.epochs": None, "train.max_steps": 9})
+    edit_params.change_file(file, values={"train.epochs": None, "train.max_steps": 9})
     assert config.load(file).train.max_steps == 9
 
 
@@ -57,7 +57,7 @@ def test_what_would_not_be_valid_is_refused_at_once_and_changes_nothing(workspac
     file = workspace / "params.yaml"
     before = file.read_bytes()
     with pytest.raises(ConfigError) as refused:
-        upgrade.change_file(file, values=values)
+        edit_params.change_file(file, values=values)
     assert [message in str(refused.value) for message in messages] == [True] * len(messages)
     assert ("secret" in str(refused.value), file.read_bytes()) == (False, before)
 
@@ -87,5 +87,7 @@ def test_a_key_that_the_file_lacks_is_refused_with_how_to_add_it(workspace):
     line = next(line for line in text.splitlines(keepends=True) if line.startswith("  epochs: "))
     file.write_text(text.replace(line, ""), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"train\.epochs is missing; `perennial config --upgrade` adds it"):
-        upgrade.change_file(file, values={"train.epochs": 2})
-    assert upgrade.change_file(file, add_missing=True, values={"train.epochs": 2}).added == ("train.epochs",)
+        edit_params.change_file(file, values={"train.epochs": 2})
+    assert edit_params.change_file(file, add_missing=True, values={"train.epochs": 2}).added == (
+        "train.epochs",
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from perennial.base.config import check, options, read
-from perennial.base.config.upgrade import set_values, upgrade
+from perennial.base.config.edit_params import set_values, upgrade
 from perennial.base.errors import ConfigError
 
 TABLE = {"path": "labels.csv", "file": "image", "label": "species", "split": "phase"}

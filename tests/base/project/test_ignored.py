@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from perennial.base.errors import ConfigError
-from perennial.operations.capture import place
-from perennial.operations.label.answers import Answers
+from perennial.live.capture import place
+from perennial.live.label.answers import Answers
 
 
 def git(*arguments: str) -> str:

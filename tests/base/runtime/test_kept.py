@@ -9,8 +9,8 @@ from support.parameters import change_params
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import InputsChanged
-from perennial.base.runtime import inputs, kept
-from perennial.base.runtime.inputs import Inputs
+from perennial.base.runtime import kept, stage_inputs
+from perennial.base.runtime.stage_inputs import Inputs
 
 PIPELINE = """\
 stages:
@@ -40,7 +40,7 @@ def write(name: str, text: str) -> None:
 
 def note() -> tuple[Config, Inputs]:
     checked, values = config.load_with_values(PARAMS)
-    return checked, inputs.note("convert", PARAMS, values)
+    return checked, stage_inputs.note("convert", PARAMS, values)
 
 
 def take() -> bool:

@@ -13,8 +13,8 @@ from support.parameters import change_params
 from perennial.base import config, documents, files
 from perennial.base.errors import InputsChanged
 from perennial.base.project import dvc
-from perennial.base.runtime import inputs, recorded
-from perennial.base.runtime.inputs import Inputs
+from perennial.base.runtime import recorded, stage_inputs
+from perennial.base.runtime.stage_inputs import Inputs
 
 PIPELINE = """\
 stages:
@@ -43,7 +43,7 @@ def noted(workspace: Path) -> Inputs:
 
 
 def note(stage: str = "convert") -> Inputs:
-    return inputs.note(stage, PARAMS, config.load_with_values(PARAMS)[1])
+    return stage_inputs.note(stage, PARAMS, config.load_with_values(PARAMS)[1])
 
 
 def write(name: str, text: str) -> None:
@@ -78,7 +78,7 @@ def test_a_stage_reads_the_parameters_of_the_stages_that_it_builds_on(noted: Inp
 
 def test_a_stage_names_what_dvc_recorded_otherwise_than_an_earlier_one_read(noted: Inputs) -> None:
     work = WORK
-    inputs.require_as_first_noted(noted, work, "")
+    stage_inputs.require_as_first_noted(noted, work, "")
     train = replace(noted, stage="train")
     entry = {"params": {"params.yaml": {"dataset.seed": 7}}, "deps": [{"path": "source.json", "md5": "1f"}]}
     files.write_json(LOCK, {"stages": {"convert": entry}})
@@ -99,13 +99,13 @@ def run(noted: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def done(result: str = "{}", edit: Callable[[], object] = lambda: None) -> None:
         read = note()
-        monkeypatch.setattr(inputs, "dvc_process", lambda: [1, 2])
-        inputs.require_as_first_noted(read, WORK, "")
+        monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [1, 2])
+        stage_inputs.require_as_first_noted(read, WORK, "")
         write("data/records/manifest.json", result)
         recorded.complete(read, config.load(PARAMS).paths)
         edit()
         record()
-        monkeypatch.setattr(inputs, "dvc_process", lambda: [3, 4])
+        monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [3, 4])
 
     return done
 

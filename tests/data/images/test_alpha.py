@@ -11,8 +11,8 @@ from support.odd_images import png_of, saved
 from perennial.data.images import Image, accept
 from perennial.data.images.accept import accepted
 from perennial.data.images.decode import array, decoded
-from perennial.model.inference import inputs
-from perennial.operations.start import survey
+from perennial.model.inference import image_inputs
+from perennial.project.start import survey
 
 SIDE = 16
 INSIDE = np.zeros((SIDE, SIDE), bool)
@@ -86,7 +86,10 @@ def test_a_picture_in_the_alpha_channel_is_noticed(content):
 def test_transparent_pixels_become_white(content):
     found = array(decoded(accepted(content, "a", "white").encoded))
     assert (found == ON_WHITE[..., None]).all()
-    assert inputs.to_encoded(content, inputs.PixelBudget(), "white") == accepted(content, "a", "white").encoded
+    assert (
+        image_inputs.to_encoded(content, image_inputs.PixelBudget(), "white")
+        == accepted(content, "a", "white").encoded
+    )
 
 
 def test_half_transparent_pixels_are_mixed_with_white():
@@ -97,9 +100,9 @@ def test_half_transparent_pixels_are_mixed_with_white():
 
 @pytest.mark.parametrize("image", [black("RGBA"), black("LA")])
 def test_a_pillow_image_of_predict_is_composited_as_well(image):
-    (source,) = inputs.from_values(image)
+    (source,) = image_inputs.from_values(image)
     for transparency, expected in (("white", ON_WHITE), ("drop", np.zeros_like(ON_WHITE))):
-        found = array(decoded(source.read(inputs.PixelBudget(), transparency)))
+        found = array(decoded(source.read(image_inputs.PixelBudget(), transparency)))
         assert (found == expected[..., None]).all()
 
 

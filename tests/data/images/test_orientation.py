@@ -11,7 +11,7 @@ from support.raw import picture
 
 from perennial.data.images import Image
 from perennial.data.images.accept import accepted
-from perennial.model.inference import inputs
+from perennial.model.inference import image_inputs
 
 PHOTO = PIL.Image.fromarray(picture(1, 48)[:32])
 FORMATS = ("JPEG", "PNG", "WEBP", "MPO")
@@ -32,8 +32,8 @@ def upright(content):
 
 
 def predicted_on(image):
-    (source,) = inputs.from_values(image)
-    return source.read(inputs.PixelBudget(), "drop")
+    (source,) = image_inputs.from_values(image)
+    return source.read(image_inputs.PixelBudget(), "drop")
 
 
 def trained_on(encoded):

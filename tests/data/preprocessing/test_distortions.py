@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.base.config.training import AugmentationConfig
-from perennial.data.preprocessing import ImageSpec, basic, imagenet, keys
+from perennial.data.preprocessing import ImageSpec, basic, inception_and_vgg, keys
 from perennial.data.preprocessing.randomness import Draws, alternating
 from perennial.data.preprocessing.transforms import Target
 
@@ -125,12 +125,12 @@ SLIM_NAMES = {"bilinear": "BILINEAR", "nearest": "NEAREST_NEIGHBOR", "bicubic": 
 
 def as_by_vgg(image: Array, draws: Draws, number: int, size: int, resize: str) -> Array:
     smallest, largest = round(256 * size / 224), round(512 * size / 224)
-    side = smallest + int(draws.integers(imagenet.VGG_SIDE, largest - smallest + 1)[number])
+    side = smallest + int(draws.integers(inception_and_vgg.VGG_SIDE, largest - smallest + 1)[number])
     shape = [int(length * side / min(image.shape[:2]) + 0.5) for length in image.shape[:2]]
     whole = resized(image, shape, resize)
-    top = int(draws.integers(imagenet.VGG_TOP, shape[0] - size + 1)[number])
-    left = int(draws.integers(imagenet.VGG_LEFT, shape[1] - size + 1)[number])
-    return flipped(whole[top : top + size, left : left + size], draws.coin(imagenet.VGG_FLIP)[number])
+    top = int(draws.integers(inception_and_vgg.VGG_TOP, shape[0] - size + 1)[number])
+    left = int(draws.integers(inception_and_vgg.VGG_LEFT, shape[1] - size + 1)[number])
+    return flipped(whole[top : top + size, left : left + size], draws.coin(inception_and_vgg.VGG_FLIP)[number])
 
 
 @pytest.mark.fast_rows("shape0-32-exact", "shape1-48-legacy")
@@ -150,7 +150,7 @@ def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(
 
 def test_vgg_draws_short_sides_of_256_to_512_for_its_published_size() -> None:
     target = Target(height=224, width=224, channels=3, fast=True, centered=True)
-    least, most = imagenet.sides(target)
+    least, most = inception_and_vgg.sides(target)
     drawn = least + Draws(keys(0, 0, tf.range(20_000)), 1).integers(0, most - least + 1).numpy()
     assert drawn.min() == 256
     assert drawn.max() == 512
@@ -162,19 +162,19 @@ ORDERS = {True: ("bs", "sb", "sb", "sb"), False: ("bshc", "sbch", "chbs", "hscb"
 
 def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast: bool, resize: str) -> Array:
     high, wide = image.shape[:2]
-    height, width = (int(side[number]) for side in imagenet.random_sides(draws, (high, wide)))
-    top = int(draws.integers(imagenet.TOP, high - height + 1)[number])
-    left = int(draws.integers(imagenet.LEFT, wide - width + 1)[number])
+    height, width = (int(side[number]) for side in inception_and_vgg.random_sides(draws, (high, wide)))
+    top = int(draws.integers(inception_and_vgg.TOP, high - height + 1)[number])
+    left = int(draws.integers(inception_and_vgg.LEFT, wide - width + 1)[number])
     part = image[top : top + height, left : left + width] / np.float32(255)
-    method = METHODS[0 if fast else int(draws.integers(imagenet.METHOD, 4)[number])]
-    part = flipped(resized(part, (size, size), resize, method), draws.coin(imagenet.FLIP)[number])
+    method = METHODS[0 if fast else int(draws.integers(inception_and_vgg.METHOD, 4)[number])]
+    part = flipped(resized(part, (size, size), resize, method), draws.coin(inception_and_vgg.FLIP)[number])
     changes = {
-        "b": (tf.image.adjust_brightness, imagenet.BRIGHTNESS, -32 / 255, 32 / 255),
-        "s": (tf.image.adjust_saturation, imagenet.SATURATION, 0.5, 1.5),
-        "h": (tf.image.adjust_hue, imagenet.HUE, -0.2, 0.2),
-        "c": (tf.image.adjust_contrast, imagenet.CONTRAST, 0.5, 1.5),
+        "b": (tf.image.adjust_brightness, inception_and_vgg.BRIGHTNESS, -32 / 255, 32 / 255),
+        "s": (tf.image.adjust_saturation, inception_and_vgg.SATURATION, 0.5, 1.5),
+        "h": (tf.image.adjust_hue, inception_and_vgg.HUE, -0.2, 0.2),
+        "c": (tf.image.adjust_contrast, inception_and_vgg.CONTRAST, 0.5, 1.5),
     }
-    for letter in ORDERS[fast][int(draws.integers(imagenet.ORDER, 4)[number])]:
+    for letter in ORDERS[fast][int(draws.integers(inception_and_vgg.ORDER, 4)[number])]:
         change, draw, low, high = changes[letter]
         part = change(part, float(draws.uniform(draw, low, high)[number]))
     return (np.clip(part, 0, 1) - 0.5) * 2
@@ -185,7 +185,7 @@ def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast:
 def test_inception_images_are_parts_in_other_colours(
     fast: bool, resize: str, pixels: Describe, images: Make
 ) -> None:
-    raw, draws = images(COUNT, 48, 64, 3), Draws(KEYS, imagenet.DRAWS)
+    raw, draws = images(COUNT, 48, 64, 3), Draws(KEYS, inception_and_vgg.DRAWS)
     way = pixels("inception", (48, 64, 3), image_size=24, fast=fast, resize=resize)
     found = way.training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy()):
@@ -195,8 +195,8 @@ def test_inception_images_are_parts_in_other_colours(
 
 @pytest.mark.parametrize("shape", [(375, 500), (32, 32), (120, 30)])
 def test_inception_draws_parts_as_often_as_tensorflow_does(shape: tuple[int, int]) -> None:
-    draws = Draws(keys(5, 1, tf.range(3000)), imagenet.DRAWS)
-    sides = np.stack(imagenet.random_sides(draws, shape), axis=1)
+    draws = Draws(keys(5, 1, tf.range(3000)), inception_and_vgg.DRAWS)
+    sides = np.stack(inception_and_vgg.random_sides(draws, shape), axis=1)
     box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
 
     def by_tensorflow(seed: tf.Tensor) -> tf.Tensor:

@@ -6,7 +6,7 @@ from prefect import flow, get_run_logger
 
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
 from perennial.orchestration.terminal import command
-from perennial.orchestration.work.dvc import reproduce
+from perennial.orchestration.work.dvc_repo import reproduce
 from tasks.policy import retried
 
 

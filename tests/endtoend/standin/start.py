@@ -5,8 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from perennial.operations.prefect_api.server import connect
-from perennial.operations.run_setup.flow_run import take
+from perennial.orchestration.client.prefect_server import connect
+from perennial.orchestration.run_setup.flow_run import take
 
 take(connect(), os.environ["PREFECT__FLOW_RUN_ID"])
 source = Path(os.environ["PERENNIAL_REPOSITORY"])

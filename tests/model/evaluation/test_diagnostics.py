@@ -50,7 +50,7 @@ MEASURED = """
 import resource
 import numpy as np
 from perennial.model.evaluation import diagnostics
-from perennial.operations.report import page
+from perennial.reports.report import page
 random, classes = np.random.default_rng(0), 21_000
 labels = random.integers(0, classes, 50_000)
 predicted = np.where(random.random(50_000) < 0.7, labels, random.integers(0, classes, 50_000))

@@ -13,7 +13,7 @@ from perennial.base import files
 from perennial.base.config.networks import NETWORKS
 from perennial.data.images import png
 from perennial.model import export_layout
-from perennial.model.export import formats, graphs, loading, saved_model
+from perennial.model.export import export_formats, graphs, loading, saved_model
 
 WORLD = scoring.world(12)
 # Mean and deviation by which a preprocessing normalizes; cifarnet's are those of each image.
@@ -27,7 +27,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graphs") / "export"
     folder.mkdir()
     saved_model.save(folder, WORLD.model, WORLD.description.model_copy(update={"pixels": GREY}), ())
-    formats.write(folder, ["slim_graph", "frozen_graph"], lambda: ())
+    export_formats.write(folder, ["slim_graph", "frozen_graph"], lambda: ())
     return folder
 
 
@@ -83,7 +83,7 @@ def test_label_image_gets_the_classes_of_every_kind_of_network(
     folder = tmp_path / "export"
     folder.mkdir()
     saved_model.save(folder, model, description.model_copy(update={"pixels": pixels}), ())
-    formats.write(folder, ["slim_graph"], lambda: ())
+    export_formats.write(folder, ["slim_graph"], lambda: ())
     random, classify = np.random.default_rng(0), loading.load(folder).signatures["classify"]
     for number in range(2):
         # The client cannot crop, so where the preprocessing does, images have one colour.

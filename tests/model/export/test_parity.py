@@ -23,7 +23,7 @@ from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import parity, saved_model
-from perennial.model.export.formats import FORMATS
+from perennial.model.export.export_formats import FORMATS
 from perennial.model.export.parity import Backend, FormatComparison, FormatReport, Job
 from perennial.model.export_layout import EXTRA
 from perennial.model.training.train_step import Averages

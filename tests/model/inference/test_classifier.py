@@ -15,7 +15,7 @@ import perennial
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.data.images import header
 from perennial.model.inference.classifier import Classifier
-from perennial.model.inference.inputs import PixelBudget
+from perennial.model.inference.image_inputs import PixelBudget
 
 IMAGE = picture(5, 24)
 PHOTO = PIL.Image.fromarray(IMAGE)

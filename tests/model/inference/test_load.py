@@ -16,9 +16,9 @@ import perennial
 from perennial.base.errors import DataError
 from perennial.data.images import accept, png
 from perennial.model.export_layout import CARD
-from perennial.release.publishing import bucket as publishing
-from perennial.release.publishing.layout import AllowedExport
+from perennial.release.publishing import publish_to_bucket as publishing
 from perennial.release.publishing.publish import verified_digests
+from perennial.release.publishing.version_layout import AllowedExport
 
 SOURCE = Path(perennial.__file__).parents[1]
 IMAGE = picture(3, 24)

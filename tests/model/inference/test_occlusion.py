@@ -7,14 +7,14 @@ import PIL.Image
 import pytest
 from support.raw import encoded, picture
 
-from perennial.model.inference import inputs, occlusion
+from perennial.model.inference import image_inputs, occlusion
 from perennial.model.inference.occlusion import CELLS, PATCH, heatmap, overlay
 
 PIXELS = picture(3, 16)
 
 
 def source(pixels, kind: str = "PNG"):
-    (found,) = inputs.from_values(encoded(pixels, kind))
+    (found,) = image_inputs.from_values(encoded(pixels, kind))
     return found
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from perennial.base.config.networks import NETWORKS
 from perennial.model import models
 from perennial.model.models import MODELS, model_folder
-from perennial.model.models.imagenet import MAKERS
+from perennial.model.models.imagenet_weights import MAKERS
 from perennial.model.models.layers import Dropout
 
 ASKED = 0.3  # dropout of the first model; the second has the architecture's own

@@ -9,7 +9,7 @@ from keras.src.utils import file_utils
 
 from perennial.base.config import pretrained
 from perennial.base.config.networks import NETWORKS
-from perennial.model.models.imagenet import MAKERS
+from perennial.model.models.imagenet_weights import MAKERS
 
 SOURCES = "".join(
     file.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from model.models import slim_values
 
 from perennial.base import choices
 from perennial.base.config.networks import NETWORKS
-from perennial.model.models import MODELS, imagenet, logits, original_checkpoint, slim_layers
+from perennial.model.models import MODELS, imagenet_weights, logits, original_checkpoint, slim_layers
 
 SLIM: dict[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("slim.json").read_text())
 FACTORY = """
@@ -175,12 +175,12 @@ def pooled_as_slim(layer: keras.Layer) -> keras.Layer:
 @pytest.mark.slow
 # Keras' writer of HDF5 calls NumPy as NumPy 1 was called.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("name", imagenet.NASNETS)
+@pytest.mark.parametrize("name", imagenet_weights.NASNETS)
 def test_nasnet_computes_what_keras_computes_with_its_published_weights(
     build, tmp_path: Path, name: str
 ) -> None:
     keras.utils.set_random_seed(1)
-    theirs = imagenet.MAKERS[name](weights=None, classifier_activation=None)
+    theirs = imagenet_weights.MAKERS[name](weights=None, classifier_activation=None)
     random = np.random.default_rng(1)
     for each in theirs.weights:
         low, high = (0.5, 1.5) if each.name in {"gamma", "moving_variance"} else (-0.3, 0.3)
@@ -188,7 +188,7 @@ def test_nasnet_computes_what_keras_computes_with_its_published_weights(
             each.assign(random.uniform(low, high, each.shape))
     theirs.save_weights(tmp_path / "nasnet.weights.h5")
     ours = build(name)
-    imagenet.load(ours, tmp_path / "nasnet.weights.h5")
+    imagenet_weights.load(ours, tmp_path / "nasnet.weights.h5")
     slims = keras.models.clone_model(theirs, clone_function=pooled_as_slim)
     slims.set_weights(theirs.get_weights())
     features = (

@@ -13,7 +13,7 @@ import pytest
 from perennial.base.config import pretrained
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
-from perennial.model.models import MODELS, imagenet
+from perennial.model.models import MODELS, imagenet_weights
 from perennial.model.models import vision_transformers as transformers
 
 # The networks of two blocks; the published ones take seconds to build.
@@ -88,7 +88,7 @@ def test_equal_calls_give_equal_names(build: Any, name: str) -> None:
 @pytest.mark.usefixtures("small")
 def test_published_weights_give_the_features_of_kerashub(build: Any, preset: Path) -> None:
     model = build("deit_tiny_16", (224, 224, 3))
-    imagenet.load(model, preset)
+    imagenet_weights.load(model, preset)
     images = np.random.default_rng(0).uniform(-1, 1, (2, 224, 224, 3)).astype(np.float32)
     original = TINY._backbone((224, 224, 3), "deit_tiny_16")
     original.load_weights(preset)
@@ -109,7 +109,7 @@ def test_the_head_stays_new(build: Any, preset: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_positions_are_interpolated_to_another_image_size(build: Any, preset: Path) -> None:
     model = build("deit_tiny_16", (112, 112, 3))
-    imagenet.load(model, preset)
+    imagenet_weights.load(model, preset)
     (own,) = (each.numpy() for each in model.variables if transformers.POSITIONS in each.path)
     values = TINY.published("deit_tiny_16", preset)
     (published,) = (value for path, value in values.items() if transformers.POSITIONS in path)
@@ -131,14 +131,14 @@ def test_weights_of_another_network_change_nothing(build: Any, preset: Path) -> 
     model = build("vit_base_16", (32, 32, 3))
     before = model.get_weights()
     with pytest.raises(ConfigError, match=r"does not hold the weights of vit_base_16.*model\.weights\.h5"):
-        imagenet.load(model, preset)
+        imagenet_weights.load(model, preset)
     assert all(map(np.array_equal, before, model.get_weights()))
 
 
 @pytest.mark.usefixtures("small")
 def test_weights_of_colours_do_not_fit_grey_images(build: Any, preset: Path) -> None:
     with pytest.raises(ConfigError, match="fit images of 3 channels"):
-        imagenet.load(build("deit_tiny_16", (32, 32, 1)), preset)
+        imagenet_weights.load(build("deit_tiny_16", (32, 32, 1)), preset)
 
 
 def test_a_size_between_two_patches_is_refused(build: Any) -> None:

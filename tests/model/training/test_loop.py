@@ -20,8 +20,8 @@ from perennial.base.runtime import process
 from perennial.model.evaluation import scoring
 from perennial.model.training import checkpoints, losses, triggers
 from perennial.model.training.checkpoints import Checkpoints
-from perennial.model.training.history import History
 from perennial.model.training.train_step import Averages, Trainer
+from perennial.model.training.training_history import History
 from perennial.stages.evaluate import evaluate
 
 EXPLODING = {

@@ -9,8 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from perennial.base import documents
 from perennial.model.training import progress
-from perennial.model.training.history import Evaluation, Row
 from perennial.model.training.progress import FILE, MAX_STEPS, WARM_UP_STEPS, Pace, Progress
+from perennial.model.training.training_history import Evaluation, Row
 from perennial.model.training.triggers import Length
 
 LENGTH = Length(steps=100, steps_per_epoch=50, limit="steps")

@@ -94,7 +94,7 @@ def test_a_new_module_changes_the_fingerprint_once_it_is_imported(digest, packag
     [
         TRAIN_STEP,
         "model/models/layers.py",
-        "data/preprocessing/imagenet.py",
+        "data/preprocessing/inception_and_vgg.py",
         "data/records/splits.py",
         "data/records/label_map.py",
     ],

@@ -17,8 +17,8 @@ from perennial.base import files
 from perennial.base.errors import ConfigError
 from perennial.orchestration.guard.fence import Held, Holder, fence, repositories
 from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
-from perennial.orchestration.server.runs import place_in_line
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.server.server_runs import place_in_line
+from perennial.orchestration.work.stage_failures import StageFailed
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOLDER = Holder("swift-owl", "1", "2026-01-01 00:00 UTC", "/somewhere", 1)

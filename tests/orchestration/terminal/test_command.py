@@ -20,8 +20,8 @@ from perennial.base.errors import SIGNALS
 from perennial.orchestration.server import temporary
 from perennial.orchestration.terminal import command
 from perennial.orchestration.work import parameters
-from perennial.orchestration.work.failures import StageFailed
 from perennial.orchestration.work.parameters import check_parameters
+from perennial.orchestration.work.stage_failures import StageFailed
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from support.stores import PROVIDERS
 from perennial.base import files
 from perennial.base.project.git import repository
 from perennial.base.storage import open_store
-from perennial.release.audit.compare import audit
+from perennial.release.audit.object_audit import audit
 from perennial.release.audit.sides import Side, Unsupported, open_sides
 
 MEMBERS = 30

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from perennial.base.project import dvc_lock
 from perennial.cli import app
-from perennial.release.audit.compare import ObjectProblem, audit
+from perennial.release.audit.object_audit import ObjectProblem, audit
 from perennial.release.audit.sides import open_sides
 
 __all__ = ["hand"]

@@ -18,10 +18,10 @@ from perennial.base.project import dvc
 from perennial.base.project.git import Repository, repository
 from perennial.base.storage import open_store
 from perennial.model import export_layout
-from perennial.release.publishing import fetch, provenance
-from perennial.release.publishing.layout import PROVENANCE, RECORD
+from perennial.release.publishing import fetch_version, provenance
 from perennial.release.publishing.publish import publish
 from perennial.release.publishing.verify import verify
+from perennial.release.publishing.version_layout import PROVENANCE, RECORD
 from perennial.release.registry.versions import promotion, read
 
 WEIGHTS, PLACE = "variables/variables.index", Path("served/digits")
@@ -191,7 +191,7 @@ def test_a_whole_model_is_accepted_with_its_version(config):
     statement = json.loads((PLACE / "1" / PROVENANCE).read_text())
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
-    fetch.fetch(str(PLACE), Path("fetched"))
+    fetch_version.fetch(str(PLACE), Path("fetched"))
     assert verified("fetched").problems == ()
 
 

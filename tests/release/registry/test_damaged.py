@@ -10,7 +10,7 @@ import pytest
 from support.pipelines import Project, make
 
 from perennial.base.config import Config
-from perennial.release.registry import runs
+from perennial.release.registry import run_records
 
 DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
@@ -125,7 +125,7 @@ RECORDS: dict[str, bytes] = {
     "a stage without a name": json.dumps({**VALID, "stages": [{}]}).encode(),
     "a number that is none": b'{"run": "bad", "decision": {"promote": true, "accuracy": NaN}}',
     "a run of numbers": json.dumps({**VALID, "run": 7, "version": 2}).encode(),
-    "more than a record has": json.dumps({**VALID, "message": "x" * runs.MOST_BYTES}).encode(),
+    "more than a record has": json.dumps({**VALID, "message": "x" * run_records.MOST_BYTES}).encode(),
     "a run without a name": json.dumps({"started": "2026"}).encode(),
 }
 
@@ -185,13 +185,13 @@ def test_what_others_add_to_a_record_during_a_stage_stays(
     load: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load()
-    runs.start(config, "one")
-    monkeypatch.setenv(runs.RUN, "one")
-    with runs.stage(config, "train"):
-        runs.add(config, "one", message="its worker was stopped")
-        with runs.stage(config, "evaluate"):
+    run_records.start(config, "one")
+    monkeypatch.setenv(run_records.RUN, "one")
+    with run_records.stage(config, "train"):
+        run_records.add(config, "one", message="its worker was stopped")
+        with run_records.stage(config, "evaluate"):
             pass
-    record = runs.read(runs.record_file(config, "one"))
+    record = run_records.read(run_records.record_file(config, "one"))
     assert record is not None
     assert record["message"] == "its worker was stopped"
     assert {each["stage"]: each["exit_code"] for each in record["stages"]} == {"train": 0, "evaluate": 0}

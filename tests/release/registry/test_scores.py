@@ -9,7 +9,7 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision, UnbiasedScore
-from perennial.release.registry import runs, scores
+from perennial.release.registry import run_records, scores
 from perennial.release.registry.versions import Registry, Version
 
 FEW, MORE, MOST = (unbiased.score(9 * examples // 10, examples) for examples in (40, 200, 340))
@@ -42,9 +42,9 @@ def recorded(load: Callable[..., Config]) -> Callable[..., Config]:
     def record(*decisions: tuple[Decision, int | None]) -> Config:
         config = load()
         for number, (each, comparison) in enumerate(decisions):
-            runs.start(config, f"night-{number}")
+            run_records.start(config, f"night-{number}")
             files.write_json(config.paths.decision, each.as_json())
-            runs.add(config, f"night-{number}", **runs.made(config), comparison=comparison)
+            run_records.add(config, f"night-{number}", **run_records.made(config), comparison=comparison)
         config.paths.decision.unlink(missing_ok=True)
         return config
 

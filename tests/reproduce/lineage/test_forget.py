@@ -28,11 +28,11 @@ from perennial.data.datasets.readers import labelled
 from perennial.data.images import accept
 from perennial.data.sources.pin import pin
 from perennial.data.tfrecord import example
-from perennial.model.inference import inputs
-from perennial.operations.capture import place
-from perennial.operations.capture.place import KeptImage
-from perennial.operations.label import branch
-from perennial.operations.label.answers import Answers
+from perennial.live.capture import place
+from perennial.live.capture.place import KeptImage
+from perennial.live.label import branch
+from perennial.live.label.answers import Answers
+from perennial.model.inference import image_inputs
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
@@ -164,8 +164,10 @@ def store(request, project) -> Store:
 
 def kept_form(content: bytes, max_side: int | None = None) -> bytes:
     """What a server keeps of an image."""
-    budget = inputs.PixelBudget()
-    return accept.without_metadata(inputs.limited(inputs.to_encoded(content, budget), budget, max_side))
+    budget = image_inputs.PixelBudget()
+    return accept.without_metadata(
+        image_inputs.limited(image_inputs.to_encoded(content, budget), budget, max_side)
+    )
 
 
 def record(day: str, sha256: str, **fields: object) -> KeptImage:

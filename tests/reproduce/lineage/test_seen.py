@@ -25,7 +25,7 @@ from perennial.cli import app
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import image_index
-from perennial.release.audit.objects import DvcObjects
+from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.registry import versions
 from perennial.reproduce.lineage import seen
 from perennial.reproduce.lineage.indices import Indices

@@ -17,6 +17,7 @@ from pathlib import Path
 PARAMS, STAGES = "params.yaml", "dvc.yaml"  # both make a folder a pipeline's
 PIPELINES = "pipelines"  # folder in the project
 FLOWS = "flows"
+ENVIRONMENT_READY = "perennial-ready"  # in the environment of a run's packages, written last
 CODE = "code.yaml"  # digests of the code of each stage, in a project without source
 # Names in a pipeline's folder, all in git.
 OWN = (PARAMS, STAGES, "dvc.lock", "digests.json", "pins", "own", "labels")

@@ -23,10 +23,10 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/errors", "base/files",
     "base/limits", "base/programs", "base/retries", "base/project/code_digests",
-    "base/project/components", "base/project/dvc", "base/project/dvc_lock", "base/project/git",
+    "base/project/own_components", "base/project/dvc", "base/project/dvc_lock", "base/project/git",
     "base/project/layout", "base/project/outputs", "base/project/remedies", "base/project/source_code",
     "base/project/stages", "base/project/syntax", "base/runtime/child", "base/runtime/gpus",
-    "base/runtime/inputs", "base/runtime/kept", "base/runtime/lease", "base/runtime/locks",
+    "base/runtime/stage_inputs", "base/runtime/kept", "base/runtime/lease", "base/runtime/locks",
     "base/runtime/parallel", "base/runtime/process", "base/runtime/progress_bar",
     "base/runtime/ray_agent", "base/runtime/ray_driver", "base/runtime/ray_workers",
     "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers", "base/storage", "cli",

@@ -12,8 +12,8 @@ from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project import dvc, outputs
 from perennial.base.project.stages import STAGES
-from perennial.base.runtime import inputs, recorded
-from perennial.base.runtime.inputs import Inputs
+from perennial.base.runtime import recorded, stage_inputs
+from perennial.base.runtime.stage_inputs import Inputs
 
 log = logging.getLogger(__name__)
 BY_DVC = "DVC_STAGE"  # in the environment of a stage that DVC runs
@@ -29,7 +29,7 @@ def require_unchanged(noted: Inputs, paths: PathsConfig, *, own_outputs: bool) -
         if own_outputs and by_dvc:
             recorded.complete(noted, paths)
         return
-    found = listed(changed, inputs.SHOWN)
+    found = listed(changed, stage_inputs.SHOWN)
     if by_dvc and own_outputs:
         _keep(paths, noted)
     made, again = ("training", "to train") if stage == "train" else ("result", f"to run {stage}")

@@ -17,8 +17,8 @@ from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import STAGES
-from perennial.base.runtime import inputs
-from perennial.base.runtime.inputs import BY_RUN, SHOWN, Inputs
+from perennial.base.runtime import stage_inputs
+from perennial.base.runtime.stage_inputs import BY_RUN, SHOWN, Inputs
 
 log = logging.getLogger(__name__)
 HISTORY, LENGTH = "history", 20  # in the notes of a stage: its last runs to the end, the newest last
@@ -28,7 +28,7 @@ Note = Mapping[str, Any]
 
 def complete(noted: Inputs, paths: PathsConfig) -> None:
     """Note that a stage that DVC started has ended: what it read, and what its results look like."""
-    file = inputs.note_file(noted.stage, paths.work)
+    file = stage_inputs.note_file(noted.stage, paths.work)
     note = documents.json_object(file.read_bytes()) if file.is_file() else {}
     results = [str(getattr(paths, name)) for name in STAGES[noted.stage].outputs]
     read = {**noted.document(), "files": noted.small_files()}
@@ -38,8 +38,8 @@ def complete(noted: Inputs, paths: PathsConfig) -> None:
 
 def require_others_as_noted(noted: Inputs, work: Path, *, by_dvc: bool) -> None:
     """Check that DVC recorded for other stages what they have read; `by_dvc`: it starts this one, else warn."""
-    stages, own = dvc_lock.here(), inputs.dvc_process() if by_dvc else []
-    below = inputs.built_on(noted, stages)
+    stages, own = dvc_lock.here(), stage_inputs.dvc_process() if by_dvc else []
+    below = stage_inputs.built_on(noted, stages)
     for stage, note in _notes(work):
         if stage not in stages or (own and stage == noted.stage):
             continue
@@ -62,7 +62,7 @@ def require_as_recorded(noted: Inputs) -> None:
     """
     stages = dvc_lock.here()
     now = {file: documents.flattened(values) for file, values in noted.params.items()}
-    below = inputs.built_on(noted, stages)
+    below = stage_inputs.built_on(noted, stages)
     for stage in dvc_lock.ordered(stages):
         if stage not in below:
             continue
@@ -70,7 +70,7 @@ def require_as_recorded(noted: Inputs) -> None:
         for file, values in now.items():
             then = {key: value for (name, key), value in stages[stage].params.items() if name == file}
             both = then.keys() & values.keys()
-            found += inputs.differing(
+            found += stage_inputs.differing(
                 Path(file), {key: then[key] for key in both}, {key: values[key] for key in both}
             )
         if found:
@@ -90,7 +90,7 @@ def wrong(work: Path, now: tuple[Path, Mapping[str, Any]] | None = None) -> str 
         entry, found = stages[stage], []
         if stage in notes and stage in STAGES:
             found = _wrong(entry, stage, notes[stage])
-        if found and not (now and _differences(entry, stage, inputs.note(stage, *now).document())):
+        if found and not (now and _differences(entry, stage, stage_inputs.note(stage, *now).document())):
             return f"{_described(stage, found)}: {_remedy(stage)}"
     return None
 

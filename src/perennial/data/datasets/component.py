@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from perennial.base.choices import SPLITS
-from perennial.base.project import components
+from perennial.base.project import own_components
 from perennial.data.datasets.dataset import Dataset, Examples, Source
 from perennial.data.images import BadImage, Image
 
@@ -24,15 +24,15 @@ class _Nowhere(io.RawIOBase):
 
 def load(name: str) -> Dataset:
     """The data set of a component."""
-    found: Dataset = components.load(name, components.expect(Dataset))
+    found: Dataset = own_components.load(name, own_components.expect(Dataset))
     return replace(found, read=partial(_read, name, found.read))
 
 
 def _read(name: str, read: Callable[[Path], Source], folder: Path) -> Source:
     """Read the data set, and check the result."""
-    source: Source = components.call(name, read, folder)
+    source: Source = own_components.call(name, read, folder)
     if wrong := _wrong(source):
-        raise components.refused(name, wrong)
+        raise own_components.refused(name, wrong)
     splits = {
         split: replace(examples, images=partial(_images, name, examples.images))
         for split, examples in source.splits.items()
@@ -42,7 +42,7 @@ def _read(name: str, read: Callable[[Path], Source], folder: Path) -> Source:
 
 def _wrong(source: object) -> str | None:
     if not isinstance(source, Source):
-        return f"returned {components.described(source)}, expected a Source"
+        return f"returned {own_components.described(source)}, expected a Source"
     if not source.classes or not all(isinstance(each, str) for each in source.classes):
         return f"returned the classes {source.classes!r}, expected a tuple of names"
     if not isinstance(source.splits, Mapping) or not {"train"} <= set(source.splits) <= set(SPLITS):
@@ -54,11 +54,11 @@ def _wrong(source: object) -> str | None:
 
 def _wrong_split(examples: object, classes: int) -> str | None:
     if not isinstance(examples, Examples):
-        return f"that is {components.described(examples)}, expected Examples"
+        return f"that is {own_components.described(examples)}, expected Examples"
     for field in ("labels", "image_bytes"):
         values = getattr(examples, field)
         if not isinstance(values, np.ndarray) or values.ndim != 1:
-            return f"whose {field} are {components.described(values)}, expected a NumPy array [N]"
+            return f"whose {field} are {own_components.described(values)}, expected a NumPy array [N]"
     labels, count = examples.labels, len(examples.labels)
     if count and not (labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < classes):
         found = f"{labels.dtype} from {labels.min()} to {labels.max()}"
@@ -84,11 +84,13 @@ def _images(
 ) -> Iterator[Image | BadImage]:
     """The images of a component, checked; called in other processes, too."""
     count = 0
-    with components.naming():
+    with own_components.naming():
         for image in images(indices, **options):
             if not isinstance(image, Image | BadImage):
-                raise components.refused(name, f"yielded {components.described(image)}, expected an Image")
+                raise own_components.refused(
+                    name, f"yielded {own_components.described(image)}, expected an Image"
+                )
             yield image
             count += 1
     if count != len(indices):
-        raise components.refused(name, f"yielded {count} images, expected {len(indices)}")
+        raise own_components.refused(name, f"yielded {count} images, expected {len(indices)}")

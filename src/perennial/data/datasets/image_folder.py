@@ -9,7 +9,7 @@ from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
-from perennial.data.datasets.own import layout, understood
+from perennial.data.datasets.own import image_assignment, understood
 from perennial.data.datasets.readers import class_folders, labelled
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
@@ -31,7 +31,7 @@ def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
     An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
     """
     if content.is_dir():
-        understood.log_found(layout.of_folder(content, table)[0], content)
+        understood.log_found(image_assignment.of_folder(content, table)[0], content)
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")
@@ -42,7 +42,7 @@ def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
 def assemble(found: Iterable[tuple[str, Path]], raw: Path, table: TableConfig | None = None) -> None:
     """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
     archives.pack_files(found, tar := raw / "images.tar")
-    contents = layout.find(archives.contents(tar), partial(archives.content, tar), raw, table=table)
+    contents = image_assignment.find(archives.contents(tar), partial(archives.content, tar), raw, table=table)
     understood.log_found(contents, raw)
 
 

@@ -34,7 +34,7 @@ from perennial.data.images import (
     alpha,
     check_size,
     decode,
-    formats,
+    gif_bmp_webp,
     header,
     jpeg,
     jpeg_file,
@@ -157,12 +157,12 @@ def size(content: bytes) -> tuple[int, int] | None:
     head = header.header(content)
     if head is not None:
         width, height = head.width, head.height
-    elif content.startswith(formats.GIF):
-        (width, height), _ = formats.single_gif(content)
+    elif content.startswith(gif_bmp_webp.GIF):
+        (width, height), _ = gif_bmp_webp.single_gif(content)
     elif content.startswith(b"BM"):
-        width, height = formats.bmp_size(content)
+        width, height = gif_bmp_webp.bmp_size(content)
     elif _is_webp(content):
-        width, height = formats.webp_size(content)
+        width, height = gif_bmp_webp.webp_size(content)
     else:
         return None
     check_size(width, height)
@@ -192,8 +192,8 @@ def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
         return _png(content, filename, transparency)
     size(content)
     opened: PIL.Image.Image
-    if content.startswith(formats.GIF):
-        _, single = formats.single_gif(content)
+    if content.startswith(gif_bmp_webp.GIF):
+        _, single = gif_bmp_webp.single_gif(content)
         opened = GifImageFile(io.BytesIO(single))
     elif _is_webp(content):
         opened = WebPImageFile(io.BytesIO(content))

@@ -12,7 +12,7 @@ from perennial.base.config.data import PreprocessingConfig
 from perennial.base.config.fields import is_component
 from perennial.base.config.training import AugmentationConfig
 from perennial.base.errors import ConfigError
-from perennial.base.project import components
+from perennial.base.project import own_components
 from perennial.data.preprocessing import rand_augment
 from perennial.data.preprocessing.basic import (
     CIFAR10_TUTORIAL,
@@ -23,7 +23,7 @@ from perennial.data.preprocessing.basic import (
     SHIFTED,
     STANDARD,
 )
-from perennial.data.preprocessing.imagenet import INCEPTION, VGG
+from perennial.data.preprocessing.inception_and_vgg import INCEPTION, VGG
 from perennial.data.preprocessing.randomness import keys, turned
 from perennial.data.preprocessing.transforms import Distortion, Preprocessing, Target
 
@@ -48,7 +48,7 @@ def named(name: str) -> Preprocessing:
     """The preprocessing that a name means, which may be a component of the project."""
     if not is_component(name):
         return PREPROCESSING[name]
-    found = components.load(name, _wrong)
+    found = own_components.load(name, _wrong)
     made = found if isinstance(found, Preprocessing) else Preprocessing(evaluation=found, resizes="always")
     return replace(made, evaluation=partial(_evaluated, name, made.evaluation))
 
@@ -56,18 +56,18 @@ def named(name: str) -> Preprocessing:
 def _wrong(found: object) -> str | None:
     if isinstance(found, Preprocessing) or (callable(found) and not isinstance(found, type)):
         return None
-    return f"is {components.described(found)}, expected a Preprocessing or a function of images and target"
+    return f"is {own_components.described(found)}, expected a Preprocessing or a function of images and target"
 
 
 def _evaluated(
     name: str, evaluation: Callable[[tf.Tensor, Target], tf.Tensor], images: tf.Tensor, target: Target
 ) -> tf.Tensor:
     """Call the function of a component, and check what it returns."""
-    found = components.call(name, evaluation, images, target)
+    found = own_components.call(name, evaluation, images, target)
     shape = (None, target.height, target.width, target.channels)
     if not tf.is_tensor(found) or found.dtype != tf.float32 or not found.shape.is_compatible_with(shape):
-        got = f"{found.dtype.name} {found.shape}" if tf.is_tensor(found) else components.described(found)
-        raise components.refused(name, f"returned {got}, expected float32 {shape}")
+        got = f"{found.dtype.name} {found.shape}" if tf.is_tensor(found) else own_components.described(found)
+        raise own_components.refused(name, f"returned {got}, expected float32 {shape}")
     return found
 
 

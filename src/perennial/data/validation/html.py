@@ -17,7 +17,7 @@ from perennial.data.images import BRIGHTNESS_BINS, Image
 from perennial.data.images.decode import decoded
 from perennial.data.images.header import header
 from perennial.data.images.statistics import VALUES
-from perennial.data.validation import report as content
+from perennial.data.validation import validation_report as content
 from perennial.data.validation.problems import FIXES
 
 PROBLEMS = 200  # listed; the report has more of them

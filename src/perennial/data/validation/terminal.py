@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from perennial.base.errors import printable
-from perennial.data.validation import report as content
+from perennial.data.validation import validation_report as content
 
 CODES = 9  # of problems that are listed, a line each
 FACTS = 9  # lines about the images, duplicates and drift

@@ -12,7 +12,7 @@ from perennial.base import documents
 from perennial.base.config.data import DatasetConfig
 from perennial.base.config.release import ExportConfig
 from perennial.base.config.training import TrainConfig
-from perennial.base.project import components
+from perennial.base.project import own_components
 from perennial.base.project.layout import Project
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
@@ -86,7 +86,7 @@ def _components(
         "train": train.model_dump(),
         "export": export.model_dump(),
     }
-    return components.files_of(values, Project.find().root)
+    return own_components.files_of(values, Project.find().root)
 
 
 def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int]]) -> str:

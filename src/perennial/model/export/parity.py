@@ -26,7 +26,7 @@ from perennial.data.records import manifest, pipeline
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import loading, saved_model
-from perennial.model.export.formats import FORMATS, named
+from perennial.model.export.export_formats import FORMATS, named
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
 from perennial.model.export_layout import CARD, EXTRA, LABELS
 

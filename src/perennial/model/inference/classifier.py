@@ -17,8 +17,8 @@ from perennial.base.choices import UNKNOWN, Transparency
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.data.images import BadImage
 from perennial.data.images.header import header
-from perennial.model.inference import inputs
-from perennial.model.inference.inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
+from perennial.model.inference import image_inputs
+from perennial.model.inference.image_inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
 
 ON_BAD_IMAGE = ("fail", "skip")
 # One batch is decoded while the model processes another; on a GPU, batches take turns.
@@ -149,7 +149,7 @@ class Classifier:
         if on_bad_image not in ON_BAD_IMAGE:
             raise ConfigError(f"on_bad_image must be {' or '.join(ON_BAD_IMAGE)}, got {on_bad_image!r}")
         predictions: list[Prediction | None] = []
-        for prediction in self.predictions(inputs.from_values(images), top):
+        for prediction in self.predictions(image_inputs.from_values(images), top):
             if isinstance(prediction, BadImage) and on_bad_image == "fail":
                 raise DataError(
                     f"{prediction.filename}: {prediction.reason}; on_bad_image='skip' gives None for it"
@@ -202,7 +202,7 @@ class Classifier:
             UnusableImage: with the reason.
         """
         read = image.read(self._budget, self._transparency)
-        return inputs.limited(read, self._budget, self._max_side)
+        return image_inputs.limited(read, self._budget, self._max_side)
 
     def statistics(self, images: Sequence[bytes]) -> Statistics:
         """Measure images as `encoded` reads them, in this thread, for comparison with the reference.
@@ -313,7 +313,7 @@ def _require_finite(probabilities: Probabilities) -> None:
 def _reason(image: bytes, error: tf.errors.OpError) -> str:
     """The reason why an image does not decode: convert's, or else TensorFlow's."""
     try:
-        inputs.to_decodable(image, PixelBudget())  # its pixels are reserved already
+        image_inputs.to_decodable(image, PixelBudget())  # its pixels are reserved already
     except UnusableImage as unusable:
         return str(unusable)
     lines = str(error.message).strip().splitlines() or ["unknown"]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from perennial.base.errors import DataError
 from perennial.data.images import BadImage, decode, png
-from perennial.model.inference import inputs
+from perennial.model.inference import image_inputs
 from perennial.model.inference.classifier import BATCH, Classifier
-from perennial.model.inference.inputs import ImageSource, UnusableImage
+from perennial.model.inference.image_inputs import ImageSource, UnusableImage
 
 CELLS = 8  # of a heatmap's sides
 PATCH = 2  # cells that the patch covers, so that each cell is covered by several
@@ -33,7 +33,9 @@ def heatmap(classifier: Classifier, image: ImageSource, index: int) -> tuple[Hea
     The loss is averaged over the patches that cover a cell, below 0 where the class gains; pixels are uint8
     [height, width, 1 or 3].
     """
-    encoded = inputs.limited(classifier.encoded(image), inputs.PixelBudget(), _most_side(classifier))
+    encoded = image_inputs.limited(
+        classifier.encoded(image), image_inputs.PixelBudget(), _most_side(classifier)
+    )
     try:
         pixels = decode.array(decode.decoded(encoded))
     except ValueError as error:
@@ -77,7 +79,7 @@ def _most_side(classifier: Classifier) -> int | None:
 
 
 def _probability(classifier: Classifier, images: list[NDArray[np.uint8]], index: int) -> list[float]:
-    sources = [inputs.from_record("the image", png.encode(image)) for image in images]
+    sources = [image_inputs.from_record("the image", png.encode(image)) for image in images]
     outputs = classifier.outputs(sources)
     refused = [each for each in outputs if isinstance(each, BadImage)]
     if refused:

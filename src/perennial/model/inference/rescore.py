@@ -14,9 +14,9 @@ from perennial.data.images import BadImage
 from perennial.data.records import manifest, pipeline
 from perennial.model.export import loading
 from perennial.model.export_layout import DESCRIPTION
-from perennial.model.inference import inputs
+from perennial.model.inference import image_inputs
 from perennial.model.inference.classifier import Classifier
-from perennial.model.inference.inputs import ImageSource
+from perennial.model.inference.image_inputs import ImageSource
 
 
 def main(job: dict[str, Any]) -> None:
@@ -61,6 +61,6 @@ def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64]
     def images() -> Iterator[ImageSource]:
         for shard in shards:
             for number, image in enumerate(pipeline.encoded(folder, shard)[1]):
-                yield inputs.from_record(f"{folder / shard.file} record {number}", image)
+                yield image_inputs.from_record(f"{folder / shard.file} record {number}", image)
 
     return np.concatenate(labels), images()

@@ -1,7 +1,7 @@
 """Model architectures by name."""
 
 from perennial.base.config.fields import is_component
-from perennial.base.project import components
+from perennial.base.project import own_components
 from perennial.model.models import (
     keras_applications,
     slim_inception,
@@ -35,11 +35,11 @@ def named(name: str) -> Architecture:
     """The architecture that a name means, which may be a component of the project."""
     if not is_component(name):
         return MODELS[name]
-    found = components.load(name, _wrong)
+    found = own_components.load(name, _wrong)
     return found if isinstance(found, Architecture) else Architecture(network=found, preprocessing="rescale")
 
 
 def _wrong(found: object) -> str | None:
     if isinstance(found, Architecture) or (callable(found) and not isinstance(found, type)):
         return None
-    return f"is {components.described(found)}, expected an Architecture or a function that builds a model"
+    return f"is {own_components.described(found)}, expected an Architecture or a function that builds a model"

@@ -16,7 +16,7 @@ from perennial.base.config.data import ModelConfig
 from perennial.base.config.fields import is_component, short_name
 from perennial.base.config.networks import facts
 from perennial.base.errors import ConfigError
-from perennial.base.project import components
+from perennial.base.project import own_components
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"
 NUMBERS = "object_name_uids"  # Keras' global attribute: how many objects have each name
@@ -64,17 +64,17 @@ class Architecture:
         """Build a network of the project itself, and check what all other code expects of a network."""
         own = options.model_copy(update={"name": short_name(options.name)})
         with _numbered_from_0():
-            model = components.call(options.name, self.network, image, classes, own)
+            model = own_components.call(options.name, self.network, image, classes, own)
             if isinstance(model, keras.Sequential | Functional) and len(model.inputs or ()) == 1:
                 model = _plain(model)
         if wrong := self._wrong(model, image, classes):
-            raise components.refused(options.name, wrong)
+            raise own_components.refused(options.name, wrong)
         return model
 
     def _wrong(self, model: object, image: Shape, classes: int) -> str | None:
         """What is wrong with the model of a component, if anything is."""
         if not isinstance(model, keras.Model):
-            return f"returned {components.described(model)}, expected a keras.Model"
+            return f"returned {own_components.described(model)}, expected a keras.Model"
         if not isinstance(model, Functional):
             return "returned a model without known shapes; begin it with keras.Input(image)"
         outputs, names = model.output, [layer.name for layer in model.layers]

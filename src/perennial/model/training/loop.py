@@ -18,12 +18,12 @@ from perennial.model.models.model_folder import Description
 from perennial.model.training import triggers
 from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import LOST, Peers
-from perennial.model.training.history import Evaluation, History, Row, TrainingState
 from perennial.model.training.input import Input
 from perennial.model.training.progress import Pace, Progress
 from perennial.model.training.remote import FetchedCheckpoint
 from perennial.model.training.tensorboard import Profile, Summaries
 from perennial.model.training.train_step import METRICS, Phase, StepResults, Trainer
+from perennial.model.training.training_history import Evaluation, History, Row, TrainingState
 from perennial.model.training.triggers import Length, StoppedBy, Triggers
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from perennial.base.config.fields import is_component, short_name
 from perennial.base.config.training import OptimizersConfig, TrainConfig
-from perennial.base.project import components
+from perennial.base.project import own_components
 
 
 def build(
@@ -36,9 +36,13 @@ def build(
 
 def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
     """The optimizer of a component of the project: a class, or a function of the learning rate."""
-    made = components.call(name, components.load(name, components.expect_function("rate")), learning_rate)
+    made = own_components.call(
+        name, own_components.load(name, own_components.expect_function("rate")), learning_rate
+    )
     if not isinstance(made, keras.optimizers.Optimizer):
-        raise components.refused(name, f"returned {components.described(made)}, expected a Keras optimizer")
+        raise own_components.refused(
+            name, f"returned {own_components.described(made)}, expected a Keras optimizer"
+        )
     made.name = short_name(name)
     made.__class__ = _taking_sums(type(made))
     return made

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from perennial.base import files
 from perennial.base.runtime import process
-from perennial.model.training.history import Evaluation, Row
 from perennial.model.training.tensorboard import EventWriter
+from perennial.model.training.training_history import Evaluation, Row
 from perennial.model.training.triggers import Length
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from perennial.base import documents, files
 from perennial.base.documents import JsonFile
 from perennial.base.errors import DataError
 from perennial.base.storage import Missing, Store, file_below, open_store
-from perennial.model.training import checkpoints, history
-from perennial.model.training.history import FINISHED
+from perennial.model.training import checkpoints, training_history
+from perennial.model.training.training_history import FINISHED
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -115,7 +115,7 @@ class RemoteRun:
             checkpoints.verified(new)
             # The rows come first: a resuming training drops rows after its step, but cannot restore rows before
             # it.
-            files.write_bytes(self.folder / history.STEPS_FILE, steps)
+            files.write_bytes(self.folder / training_history.STEPS_FILE, steps)
         size = sum(each.bytes for each in manifest.files.values())
         seconds = time.monotonic() - started
         log.info("fetched the checkpoint of step %d, %.1f MB in %.2f s", _step(name), size / 1e6, seconds)
@@ -134,7 +134,7 @@ class RemoteRun:
             return 0
         small = {
             checkpoints.FILE: (checkpoint / checkpoints.FILE).read_bytes(),
-            HISTORY: gzip.compress(history.until(self.folder, description["step"]), mtime=0),
+            HISTORY: gzip.compress(training_history.until(self.folder, description["step"]), mtime=0),
         }
         listed = {name: _facts(content) for name, content in small.items()} | description["files"]
         manifest = files.json_bytes({"step": description["step"], "files": listed})

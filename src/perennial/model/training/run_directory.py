@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
-from perennial.base.project import components, source_code, syntax
+from perennial.base.project import own_components, source_code, syntax
 from perennial.base.project.layout import Project
 from perennial.model.training import checkpoints
-from perennial.model.training.history import FINGERPRINT, FINISHED, FOLDER
+from perennial.model.training.training_history import FINGERPRINT, FINISHED, FOLDER
 
 log = logging.getLogger(__name__)
 ROUNDING = ("devices", "all_reduce", "intra_op_threads", "inter_op_threads")  # change results by rounding
@@ -179,14 +179,14 @@ def _log_start(folder: Path, parts: Parts) -> None:
 
 def _components(config: Config) -> dict[str, str]:
     """The digests of the project's components, by file, if this training names any."""
-    if not components.named(config.model_dump()):
+    if not own_components.named(config.model_dump()):
         return {}
     root = Project.find().root
     return {
         file.relative_to(root).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
         if file.suffix == ".py"
         else files.sha256(file)
-        for file in components.files(root)
+        for file in own_components.files(root)
     }
 
 

@@ -15,7 +15,7 @@ from keras.optimizers.schedules import (
 
 from perennial.base.config.fields import is_component
 from perennial.base.config.training import ScheduleConfig, TrainConfig
-from perennial.base.project import components
+from perennial.base.project import own_components
 
 Decay = Callable[[tf.Tensor], tf.Tensor]  # from the number of completed steps, float64, to the rate
 
@@ -74,15 +74,15 @@ def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
         decay: Decay = SCHEDULES[schedule.name](rate, schedule, length)
         return decay
     name = schedule.name
-    function = components.load(name, components.expect_function("rate, schedule and steps"))
-    made = components.call(name, function, float(rate), schedule, length)
+    function = own_components.load(name, own_components.expect_function("rate, schedule and steps"))
+    made = own_components.call(name, function, float(rate), schedule, length)
     if not callable(made):
-        raise components.refused(
-            name, f"returned {components.described(made)}, expected a function of the step"
+        raise own_components.refused(
+            name, f"returned {own_components.described(made)}, expected a function of the step"
         )
-    first = components.call(name, made, tf.range(2, dtype=tf.float64))
+    first = own_components.call(name, made, tf.range(2, dtype=tf.float64))
     if not tf.is_tensor(first) or first.shape != (2,):
-        raise components.refused(
+        raise own_components.refused(
             name, f"returned a function whose result for the steps [0, 1] is {first}, expected two rates"
         )
     own: Decay = made

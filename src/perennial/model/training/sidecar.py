@@ -19,8 +19,8 @@ from perennial.model import export_layout
 from perennial.model.models import model_folder
 from perennial.model.training import checkpoints
 from perennial.model.training.checkpoint_scorer import CheckpointScorer
-from perennial.model.training.history import FINISHED, STEPS_FILE
 from perennial.model.training.tensorboard import EventWriter
+from perennial.model.training.training_history import FINISHED, STEPS_FILE
 from perennial.model.training.triggers import StoppedBy
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from perennial.data.sources.weights import (
     located,
 )
 from perennial.model import export_layout
-from perennial.model.models import imagenet, model_folder, original_checkpoint
+from perennial.model.models import imagenet_weights, model_folder, original_checkpoint
 from perennial.model.models.architecture import AUX_LOGITS
 from perennial.model.models.model_folder import Description, Pretrained
 from perennial.model.training import checkpoints
@@ -133,7 +133,7 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, c
     `complete`: no layer may stay random, except for auxiliary classifiers, which exports leave out.
     """
     if start.imagenet is not None:
-        imagenet.load(model, start.imagenet)
+        imagenet_weights.load(model, start.imagenet)
     if start.weights is None:
         return
     given, averaged = start.weights, start.averages

@@ -17,8 +17,8 @@ from typing import IO
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
-from perennial.operations.prefect_api.owner import REPOSITORY, normal, of_checkout, top_folder
-from perennial.orchestration.work.failures import ExitCode, StageFailed
+from perennial.orchestration.client.owner import REPOSITORY, normal, of_checkout, top_folder
+from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)
 

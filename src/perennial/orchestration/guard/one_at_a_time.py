@@ -16,7 +16,7 @@ from prefect.states import Cancelled
 
 from perennial.orchestration.guard.fence import Held, Holder, fence, repositories
 from perennial.orchestration.guard.watch import Watch
-from perennial.orchestration.server.runs import (
+from perennial.orchestration.server.server_runs import (
     DELETED,
     PIPELINE,
     POLL_S,

@@ -29,7 +29,7 @@ from perennial.base.errors import PerennialError, redacted
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.retries import TERMINAL_PAUSES_S
-from perennial.operations.prefect_api.owner import (
+from perennial.orchestration.client.owner import (
     REPOSITORY,
     LocalOwner,
     Owner,
@@ -38,8 +38,8 @@ from perennial.operations.prefect_api.owner import (
     owner,
     require_no_password,
 )
-from perennial.operations.prefect_api.server import connect
-from perennial.orchestration.provisioning import automations, plans, pools, schedules
+from perennial.orchestration.client.prefect_server import connect
+from perennial.orchestration.provisioning import automations, plans, pools, prefect_schedules
 from perennial.orchestration.provisioning.changes import changes
 from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
 from perennial.orchestration.provisioning.pools import Pool
@@ -240,7 +240,7 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
             sys.stderr.write(printed)
             sys.exit(code)
     for planned, before in known:
-        schedules.bring(client, planned.name, before.id, planned.schedules)
+        prefect_schedules.bring(client, planned.name, before.id, planned.schedules)
         for line in changes(before, client.read_deployment(before.id)):
             sys.stdout.write(f"{planned.name}: {line}\n")
 

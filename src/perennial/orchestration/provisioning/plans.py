@@ -22,9 +22,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial.base.project.layout import Project
-from perennial.operations.prefect_api.owner import FOLDER, PIPELINE, LocalOwner
-from perennial.orchestration.provisioning import automations, schedules
-from perennial.orchestration.work.failures import ExitCode
+from perennial.orchestration.client.owner import FOLDER, PIPELINE, LocalOwner
+from perennial.orchestration.provisioning import automations, prefect_schedules
+from perennial.orchestration.work.stage_failures import ExitCode
 
 FILE = Path("prefect.yaml")
 RESOLVED = ("name", "schedule", "schedules")  # needed here; `prefect deploy` resolves all
@@ -99,7 +99,7 @@ def _planned(template: dict[str, Any], project: Project, local: LocalOwner, text
     environment |= {PIPELINE: local.pipeline} | ({FOLDER: local.folder} if local.folder else {})
     try:
         planned = Planned(
-            name=name, owner=local, schedules=schedules.declared(declared), declared=declared, text=text
+            name=name, owner=local, schedules=prefect_schedules.declared(declared), declared=declared, text=text
         )
         DeploymentConfig.model_validate(declared)
     except ValidationError as error:

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import WorkPool
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from perennial.operations.remote_runs.status import KIND
+from perennial.orchestration.remote_runs.status import KIND
 
 FOLDER = Path("infra", "pools")
 PROCESSES = ("cpu", "gpu")

@@ -21,10 +21,10 @@ from urllib.parse import quote
 from perennial.base import logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.runtime.process import children
-from perennial.operations.prefect_api import fitness
-from perennial.operations.prefect_api.answers import ServerAway
-from perennial.operations.prefect_api.server import PrefectServer, connect
-from perennial.operations.remote_runs.status import KIND, existing
+from perennial.orchestration.client import fitness
+from perennial.orchestration.client.prefect_server import PrefectServer, connect
+from perennial.orchestration.client.responses import ServerAway
+from perennial.orchestration.remote_runs.status import KIND, existing
 
 log = logging.getLogger("perennial.orchestration")
 KINDS = (KIND, "kubernetes", "docker")  # of work pools; a run of the others is a container of its own

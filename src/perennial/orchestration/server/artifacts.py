@@ -9,7 +9,7 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, temporary_settings
 
 from perennial.base.errors import redacted
-from perennial.orchestration.server.runs import await_server
+from perennial.orchestration.server.server_runs import await_server
 
 TIMEOUT_S = 60.0
 _missing: list[str] = []  # of this process

@@ -22,9 +22,9 @@ from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
 from perennial.base import logs
 from perennial.base.retries import RESTARTS
-from perennial.operations.remote_runs.status import KIND
-from perennial.operations.run_setup.flow_run import GIVEN_UP, restarts
-from perennial.orchestration.server.runs import TAG, TIMEOUT_S, in_states
+from perennial.orchestration.remote_runs.status import KIND
+from perennial.orchestration.run_setup.flow_run import GIVEN_UP, restarts
+from perennial.orchestration.server.server_runs import TAG, TIMEOUT_S, in_states
 
 # Automations.
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"

@@ -22,13 +22,13 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.variables import Variable
 
 from perennial.base.project.layout import Project
-from perennial.operations.prefect_api.owner import clash, normal, of_checkout, owner
+from perennial.orchestration.client.owner import clash, normal, of_checkout, owner
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.events import alert
-from perennial.orchestration.server.runs import Ours, due_now, in_states, pipeline_of
-from perennial.orchestration.steps.summary import cell, table
-from perennial.orchestration.work.commands import call
-from perennial.orchestration.work.failures import ExitCode, StageFailed
+from perennial.orchestration.server.server_runs import Ours, due_now, in_states, pipeline_of
+from perennial.orchestration.steps.summary_artifact import cell, table
+from perennial.orchestration.work.perennial_command import call
+from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 STARTED, BEFORE = "was started", "was started before, for the same change"
 SHOWN = 10  # windows of traffic

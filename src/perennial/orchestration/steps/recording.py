@@ -7,9 +7,9 @@ from httpx import HTTPError
 from prefect import get_run_logger, runtime
 
 from perennial.orchestration.server.events import alert
-from perennial.orchestration.steps.approval import ask_for_approval
-from perennial.orchestration.work.commands import perennial
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.steps.wait_for_approval import ask_for_approval
+from perennial.orchestration.work.perennial_command import perennial
+from perennial.orchestration.work.stage_failures import StageFailed
 
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 

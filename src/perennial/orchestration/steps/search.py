@@ -6,9 +6,9 @@ from typing import Any
 
 from prefect import get_run_logger
 
-from perennial.orchestration.work.commands import call
-from perennial.orchestration.work.failures import StageFailed
 from perennial.orchestration.work.parameters import search_arguments
+from perennial.orchestration.work.perennial_command import call
+from perennial.orchestration.work.stage_failures import StageFailed
 
 
 def search(tune: Mapping[str, Any]) -> dict[str, str]:

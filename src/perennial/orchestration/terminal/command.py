@@ -22,17 +22,17 @@ from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
 from perennial.base.retries import TERMINAL_PAUSES_S
-from perennial.operations.prefect_api.owner import require_commit
-from perennial.operations.prefect_api.server import connect
+from perennial.orchestration.client.owner import require_commit
+from perennial.orchestration.client.prefect_server import connect
 from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
 from perennial.orchestration.server import temporary
-from perennial.orchestration.server.runs import is_real, tags_by_hand
+from perennial.orchestration.server.server_runs import is_real, tags_by_hand
 from perennial.orchestration.terminal.view import live_view
-from perennial.orchestration.work.commands import call
-from perennial.orchestration.work.dvc import stages, work_folder
-from perennial.orchestration.work.failures import ExitCode, StageFailed
+from perennial.orchestration.work.dvc_repo import stages, work_folder
 from perennial.orchestration.work.output import ignore_closed_terminal
 from perennial.orchestration.work.parameters import check_parameters, pipeline, set_parameters
+from perennial.orchestration.work.perennial_command import call
+from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 _signals: list[int] = []  # that this process received, oldest first
 

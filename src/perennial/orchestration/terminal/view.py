@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perennial.base import logs
-from perennial.orchestration.steps.progress import progress
+from perennial.orchestration.steps.progress_artifact import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
 STATES = (

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from prefect import runtime
 
-from perennial.orchestration.work.commands import perennial
-from perennial.orchestration.work.failures import ExitCode, StageFailed
+from perennial.orchestration.work.perennial_command import perennial
+from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 SEARCH = ("trials", "minutes", "search")  # keys of the parameter `tune`
 

@@ -7,9 +7,9 @@ from typing import Any
 from prefect import Flow, get_run_logger, runtime
 from prefect.client.schemas.objects import FlowRun, State
 
-from perennial.orchestration.work.commands import perennial
-from perennial.orchestration.work.dvc import load
-from perennial.orchestration.work.failures import StageFailed
+from perennial.orchestration.work.dvc_repo import load
+from perennial.orchestration.work.perennial_command import perennial
+from perennial.orchestration.work.stage_failures import StageFailed
 
 
 def start_record(reason: str | None) -> None:

@@ -9,7 +9,7 @@ from perennial.base.project.dvc import DvcError
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import STAGES, Project
 from perennial.release.audit import sides
-from perennial.release.audit.compare import audit
+from perennial.release.audit.object_audit import audit
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from perennial.model.export import loading, reference
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.model.export_layout import CARD, DESCRIPTION, GRAPH, LABELS
 from perennial.model.inference.classifier import Classifier, ExportFacts
-from perennial.model.inference.inputs import PixelBudget
-from perennial.release.publishing import fetch
-from perennial.release.publishing.layout import CURRENT
+from perennial.model.inference.image_inputs import PixelBudget
+from perennial.release.publishing import fetch_version
+from perennial.release.publishing.version_layout import CURRENT
 
 
 def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> Classifier:
@@ -28,7 +28,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
         OSError: a file cannot be read; it and TensorFlow's errors of memory and devices may pass.
     """
     location = os.fspath(path)
-    folder = fetch.cached(location) if is_bucket(location) else _require_export(Path(location))
+    folder = fetch_version.cached(location) if is_bucket(location) else _require_export(Path(location))
     classes = _classes(folder / LABELS)
     model = loading.load(folder)
     if missing := {CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures):

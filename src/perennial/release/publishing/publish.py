@@ -14,10 +14,10 @@ from perennial.base.project import dvc
 from perennial.base.storage import is_bucket
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
-from perennial.release.publishing import bucket, folder, provenance
-from perennial.release.publishing.layout import CURRENT, AllowedExport, Destination, Published
+from perennial.release.publishing import provenance, publish_to_bucket, publish_to_folder
+from perennial.release.publishing.version_layout import CURRENT, AllowedExport, Destination, Published
 from perennial.release.registry.access import open_registry
-from perennial.release.registry.champion import is_champion, rolled_back
+from perennial.release.registry.current_champion import is_champion, rolled_back
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def publish(
 ) -> Published:
     """Publish the export to a URL or folder, by default publish.url, or roll back to a version."""
     started, place = time.monotonic(), target(config, to)
-    destination: Destination = bucket if is_bucket(place) else folder
+    destination: Destination = publish_to_bucket if is_bucket(place) else publish_to_folder
     options = _options(config)
     if rollback:
         return destination.roll_back(place, version, options)

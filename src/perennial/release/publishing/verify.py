@@ -15,10 +15,10 @@ from perennial.base.files import MARK
 from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Missing, file_below, is_bucket, together
-from perennial.release.audit.objects import DvcObjects
+from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.publishing import provenance
-from perennial.release.publishing.fetch import StoredVersion, find
-from perennial.release.publishing.layout import PROVENANCE, RECORD
+from perennial.release.publishing.fetch_version import StoredVersion, find
+from perennial.release.publishing.version_layout import PROVENANCE, RECORD
 from perennial.release.registry.versions import full_name, read
 
 COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit

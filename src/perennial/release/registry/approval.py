@@ -19,7 +19,7 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, printable
 from perennial.base.project.git import Repository
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision
-from perennial.release.registry import remote_tags, runs, versions
+from perennial.release.registry import remote_tags, run_records, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push
 
@@ -161,7 +161,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     answered = {"state": state, **names, "at": _now(), "version": ended.version}
     outcome = {"approved": "promoted"}.get(state, state)
     new = {**record, "recorded": outcome, "approval": {**record["approval"], **answered}}
-    file = config.paths.runs / request.run / runs.FILE
+    file = config.paths.runs / request.run / run_records.FILE
     tree = opened.repository.tree_with_text(tip, file, files.json_bytes(new).decode())
     last = opened.repository.commit(tree, tip, f"Record of run {request.run}: {state}")
     moved = _push(opened, {f"refs/heads/run/{request.run}": last, **tags}, branch, request.commit)
@@ -230,7 +230,9 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
         run = reference.rpartition("/run/")[2]
         if not subject.startswith(f"Record of run {run}: "):
             continue
-        content = git.blob(f"{tip}:./{(config.paths.runs / run / runs.FILE).as_posix()}", runs.MOST_BYTES)
+        content = git.blob(
+            f"{tip}:./{(config.paths.runs / run / run_records.FILE).as_posix()}", run_records.MOST_BYTES
+        )
         record = documents.json_object(content or b"")
         try:
             request = (

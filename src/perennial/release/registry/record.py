@@ -17,17 +17,17 @@ from perennial.model.evaluation import results
 from perennial.release.registry import (
     access,
     approval,
-    checkout,
+    checkout_state,
     remote_tags,
     run_branches,
-    runs,
+    run_records,
     scores,
+    unpushed_commits,
     versions,
-    waiting,
 )
 from perennial.release.registry.access import OpenRegistry, open_registry
-from perennial.release.registry.champion import is_champion, may_promote
-from perennial.release.registry.checkout import read_decision, recorded_files, require_reproduced
+from perennial.release.registry.checkout_state import read_decision, recorded_files, require_reproduced
+from perennial.release.registry.current_champion import is_champion, may_promote
 from perennial.release.registry.run_branches import Recorded
 from perennial.release.registry.versions import Version
 
@@ -45,7 +45,7 @@ class ByHand:
 
 def record(config: Config, run: str) -> Recorded:
     """Commit and push what a run made; promote its model if it passed the gate."""
-    checkout.require_name(run)
+    checkout_state.require_name(run)
     decision = read_decision(config)
     for _ in range(RACES):
         opened = approval.completed(config, open_registry(config))
@@ -57,7 +57,7 @@ def record(config: Config, run: str) -> Recorded:
         if promote is None or done.outcome != "refused":
             break
         # The branch moved; perhaps another pipeline's run did that, and the champion is the same.
-    runs.add(config, run, recorded=done.outcome)
+    run_records.add(config, run, recorded=done.outcome)
     return replace(done, reasons=decision.reasons)
 
 
@@ -88,7 +88,7 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
         raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
     done = _record(config, opened, run, decision, by_hand)
     if done.outcome == "refused":
-        waiting.drop(opened.repository, run)  # the checkout has everything
+        unpushed_commits.drop(opened.repository, run)  # the checkout has everything
     if done.outcome in {"refused", "kept"}:
         raise PerennialError(done.message)
     note = "" if push else access.kept_here(config, "perennial promote")
@@ -130,22 +130,22 @@ def _record(
     """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
     waits = config.gate.approval and not rejected and by_hand is None
     written = recorded_files(config)
-    compared = checkout.contents(written)
+    compared = checkout_state.contents(written)
     require_reproduced(opened.repository, written)
     results.require_recorded(config.paths.training)
     results.require_recorded(config.paths.decision)
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
-        waiting.push_all(opened, run)
+        unpushed_commits.push_all(opened, run)
     scored = scores.facts(config, decision, opened.registry, run)
     facts = {**_facts(decision, run, by_hand), **scored}
     branch, parent, note = (None, "HEAD", "") if rejected else run_branches.target(config, opened)
     tree = opened.repository.tree_with(parent, written)
-    checkout.require_contents(compared)
+    checkout_state.require_contents(compared)
     asked = approval.listing(config, opened)
     commit = _recorded_before(opened, tree, parent, [each.commit for each in asked])
     if commit is None:
-        message = _commit_message(run, decision, facts, runs.reason(config, run))
+        message = _commit_message(run, decision, facts, run_records.reason(config, run))
         commit = opened.repository.commit(tree, parent, message)
     elif rejected or (known := opened.registry.at(commit)):
         if rejected or known not in opened.registry.unassigned:
@@ -158,7 +158,7 @@ def _record(
     if waits:
         return _wait(config, opened, run, approval.request(config, decision, facts, commit, branch))
     recorded = "not promoted" if rejected else "promoted"
-    runs.add(config, run, **runs.made(config), recorded=recorded, comparison=scored["comparison"])
+    run_records.add(config, run, **run_records.made(config), recorded=recorded, comparison=scored["comparison"])
     last = _with_record(config, opened, run, commit)
     if rejected:
         made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
@@ -173,7 +173,7 @@ def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) 
     """Make a version champion whose push stopped before that, on a remote without atomic pushes."""
     subject = f"{opened.registry.artifact} {version.name}: champion"
     tags = versions.assignment(opened.repository, opened.registry, version.commit, subject, version.facts)
-    runs.add(config, run, **runs.made(config), recorded="promoted")
+    run_records.add(config, run, **run_records.made(config), recorded="promoted")
     message = f"{opened.registry.artifact} {version.name} is champion; an earlier push had stopped before that"
     made = Recorded(run=run, outcome="promoted", message=message, version=version.name, commit=version.commit)
     return run_branches.push_run(opened, made, tags, _with_record(config, opened, run, version.commit))
@@ -182,12 +182,12 @@ def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) 
 def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
     """Record a run whose model waits for approval, on a separate branch."""
     commit = str(asked["commit"])
-    if runs.read(runs.record_file(config, run)) is None:
-        runs.start(config, run)
-    runs.add(
+    if run_records.read(run_records.record_file(config, run)) is None:
+        run_records.start(config, run)
+    run_records.add(
         config,
         run,
-        **runs.made(config),
+        **run_records.made(config),
         recorded="waiting",
         approval=asked,
         comparison=asked["facts"]["comparison"],
@@ -204,7 +204,7 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
     """Check that HEAD has not moved during the run, since stages may have run the old code."""
-    head, record = opened.repository.commit_of("HEAD"), runs.read(runs.record_file(config, run))
+    head, record = opened.repository.commit_of("HEAD"), run_records.read(run_records.record_file(config, run))
     started = head if record is None else record.get("revision")
     if head != started and not (head and opened.registry.at(head)):
         raise PerennialError(
@@ -215,8 +215,8 @@ def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None
 
 def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, note: str = "") -> str:
     """Commit the record of the run after the run's own commit, so that equal runs have equal trees."""
-    file = runs.record_file(config, run)
-    if runs.read(file) is None or not file.resolve().is_relative_to(Path.cwd()):
+    file = run_records.record_file(config, run)
+    if run_records.read(file) is None or not file.resolve().is_relative_to(Path.cwd()):
         return commit
     tree = opened.repository.tree_with(commit, [file])
     return opened.repository.commit(tree, commit, f"Record of run {run}{note}")
@@ -230,7 +230,11 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
-        "for-each-ref", "--format=%(objectname) %(parent)", *waiting.PATTERNS, "refs/heads/run/**", *remote
+        "for-each-ref",
+        "--format=%(objectname) %(parent)",
+        *unpushed_commits.PATTERNS,
+        "refs/heads/run/**",
+        *remote,
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run(

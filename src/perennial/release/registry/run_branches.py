@@ -10,9 +10,9 @@ from perennial.base.config import Config
 from perennial.base.project.git import CHECKOUT, GitError, Repository
 from perennial.base.project.layout import Project
 from perennial.release.audit import dvc_remote
-from perennial.release.registry import remote_tags, waiting
+from perennial.release.registry import remote_tags, unpushed_commits
 from perennial.release.registry.access import OpenRegistry
-from perennial.release.registry.checkout import of_siblings, recorded_files
+from perennial.release.registry.checkout_state import of_siblings, recorded_files
 from perennial.release.registry.push import push
 
 log = logging.getLogger(__name__)
@@ -95,10 +95,10 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         pushed = replace(pushed, updated=(*before, *pushed.updated))
     if pushed.done:
         dvc_remote.push_again(opened.repository, [commit])
-        waiting.drop(opened.repository, made.run)
+        unpushed_commits.drop(opened.repository, made.run)
         return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
     if pushed.lost:
-        where = waiting.keep(opened, made.run, commit, last)
+        where = unpushed_commits.keep(opened, made.run, commit, last)
         message = (
             f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
         )
@@ -110,7 +110,7 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
 
 def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str) -> Recorded:
     """The result if a run's commit could not be pushed."""
-    where = waiting.keep(opened, made.run, made.commit or last, last)
+    where = unpushed_commits.keep(opened, made.run, made.commit or last, last)
     message = f"{problem}; the commit is kept on {where}; {remedy}; the next run on this machine completes it"
     return Recorded(run=made.run, outcome="kept", message=message, commit=made.commit)
 

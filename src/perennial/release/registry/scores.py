@@ -14,7 +14,7 @@ from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore
-from perennial.release.registry import checkout, runs, versions
+from perennial.release.registry import checkout_state, run_records, versions
 from perennial.release.registry.versions import Registry
 
 LAST = 10  # records of runs that are read
@@ -45,7 +45,7 @@ def _audit(config: Config, decision: Decision) -> dict[str, Any] | None:
 
 
 def _number(config: Config, registry: Registry, run: str) -> int:
-    records = runs.listing(config, LAST)
+    records = run_records.listing(config, LAST)
     own = [each["comparison"] for each in records if each["run"] == run and each.get("comparison")]
     before = [each.get("comparison") or 0 for each in records if each["run"] != run]
     tags = [version.facts.get("comparison") or 0 for version in registry.versions]
@@ -86,11 +86,11 @@ def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, Unbiase
         (version.facts.get("opponent"), version.facts.get("opponent_unbiased")) for version in registry.versions
     ]
     candidates += [(version.name, version.facts.get("audit")) for version in registry.versions]
-    for record in runs.listing(config, LAST):
+    for record in run_records.listing(config, LAST):
         opponent = (record.get("decision") or {}).get("champion") or {}
         candidates.append((opponent.get("version"), opponent.get("unbiased")))
     try:
-        champion = checkout.read_decision(config).champion
+        champion = checkout_state.read_decision(config).champion
     except PerennialError:
         champion = None
     if champion and champion.unbiased:

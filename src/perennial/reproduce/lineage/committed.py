@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perennial.base.project.git import Repository
 from perennial.data.datasets.readers import labelled
-from perennial.operations.capture.same_image import Found, Wanted
+from perennial.live.capture.same_image import Found, Wanted
 
 KINDS = ("refs/heads/", "refs/remotes/", "refs/tags/")
 

@@ -15,9 +15,9 @@ from perennial.base.project.exclusions import FILE, Exclusions, Reason
 from perennial.base.project.git import Repository
 from perennial.base.storage import is_bucket, open_store
 from perennial.data.datasets.readers import labelled
-from perennial.operations.capture import place
-from perennial.operations.capture.same_image import Found, Wanted
-from perennial.operations.label import removal
+from perennial.live.capture import place
+from perennial.live.capture.same_image import Found, Wanted
+from perennial.live.label import removal
 from perennial.reproduce.lineage import committed, records
 from perennial.reproduce.lineage.committed import Committed
 

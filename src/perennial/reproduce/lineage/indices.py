@@ -15,8 +15,8 @@ from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError
 from perennial.data.validation import image_index, integrity
 from perennial.data.validation.image_index import ImageIndex
+from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.audit.needs import FOLDER
-from perennial.release.audit.objects import DvcObjects
 from perennial.reproduce.lineage.trainings import RecordedDigests
 
 MISSING = "missing.json"  # reasons by records

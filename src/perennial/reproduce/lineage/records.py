@@ -19,7 +19,7 @@ from perennial.data.images import statistics
 from perennial.data.records.random_access import Records
 from perennial.data.validation import image_index
 from perennial.data.validation.image_index import ImageIndex
-from perennial.operations.capture.same_image import TURNED, Found, Wanted
+from perennial.live.capture.same_image import TURNED, Found, Wanted
 
 SAMPLE = 64  # records whose digests are compared with the index
 BITS = 16  # of 64 in which the hashes of two encodings of an image may differ; its pixels decide

@@ -16,12 +16,13 @@ from perennial.base.project.git import Repository
 from perennial.base.project.pins import ChampionPin, SourcePin, of_revision
 from perennial.base.runtime import processor
 from perennial.release.audit import sides
+from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.audit.needs import Need, in_pipeline, needs
-from perennial.release.audit.objects import DvcObjects
 from perennial.release.registry.access import find, with_history
 from perennial.release.registry.versions import Version
-from perennial.reproduce.rebuild import inputs
-from perennial.reproduce.rebuild.differences import (
+from perennial.reproduce.rebuild import rebuild_inputs
+from perennial.reproduce.rebuild.path_history import PathHistory
+from perennial.reproduce.rebuild.stage_differences import (
     CODE_OF,
     Difference,
     Made,
@@ -30,7 +31,6 @@ from perennial.reproduce.rebuild.differences import (
     explain,
     made,
 )
-from perennial.reproduce.rebuild.history import PathHistory
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class _Building:
 
     def build(self) -> _Progress:
         """Run and compare every stage."""
-        inputs.bring(self._git, self._work, self._history, self._commit)
+        rebuild_inputs.bring(self._git, self._work, self._history, self._commit)
         for stage in self._work.stages() - self._entries.keys():
             self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
         for stage, entry in self._entries.items():
@@ -150,12 +150,12 @@ class _Building:
 
     def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
         """Compare the files in git with dvc.lock before anything runs."""
-        moved = inputs.changed_source(self._history, entry, self._work, self._commit)
+        moved = rebuild_inputs.changed_source(self._history, entry, self._work, self._commit)
         self._changed[stage] = moved
-        now = inputs.current(entry, self._work.folder)
+        now = rebuild_inputs.current(entry, self._work.folder)
         found = [
             *differing_inputs(stage, entry, now, self._makers),
-            *inputs.other_packages(stage, entry, self._work.packages),
+            *rebuild_inputs.other_packages(stage, entry, self._work.packages),
         ]
         for each in found:
             if each.what not in moved:
@@ -170,7 +170,7 @@ class _Building:
         try:
             self._work.repro(stage)
         except DvcFailed as error:
-            if stage in inputs.FETCHED:
+            if stage in rebuild_inputs.FETCHED:
                 self._restore(stage, entry, str(error))
                 return
             self._done.states[stage] = "not rebuilt"
@@ -185,7 +185,7 @@ class _Building:
         same_inputs = entry.inputs() == rebuilt.inputs()
         explained = any(each.kind == "packages" for each in self._done.inputs)
         as_before = self._history.recorded(self._commit, stage, rebuilt) if outs and same_inputs else None
-        if outs and same_inputs and stage in inputs.FETCHED and not explained and not as_before:
+        if outs and same_inputs and stage in rebuild_inputs.FETCHED and not explained and not as_before:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
             return
@@ -208,7 +208,7 @@ class _Building:
         log.info("%s: %s; taking the originals from DVC's remote", stage, why)
         self._done.states[stage] = "source gone"
         try:
-            inputs.restore(self._work, stage, entry)
+            rebuild_inputs.restore(self._work, stage, entry)
         except DvcFailed as error:
             self._done.others += [
                 self._moved(stage, why, []),
@@ -218,7 +218,7 @@ class _Building:
         self._done.restored.append(stage)
         self._done.outputs[stage] = {path: (digest, digest) for path, digest in sorted(entry.outs.items())}
         raw = self._work.folder / next(iter(entry.outs))
-        changed = inputs.changed_objects(self._work, raw) if stage == "download" else []
+        changed = rebuild_inputs.changed_objects(self._work, raw) if stage == "download" else []
         self._done.others.append(self._moved(stage, why, changed))
 
     def _moved(self, stage: str, why: str, changed: list[str]) -> Difference:

@@ -18,8 +18,8 @@ from perennial.base.project import code_digests, dvc, layout
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import Project
 from perennial.base.runtime import process, processor, repro
-from perennial.operations.run_setup.checkout import prepare
-from perennial.operations.run_setup.environment import differing, python_for
+from perennial.orchestration.run_setup.run_checkout import prepare
+from perennial.orchestration.run_setup.run_environment import differing, python_for
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process

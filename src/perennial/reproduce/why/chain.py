@@ -15,8 +15,8 @@ from itertools import pairwise
 from perennial.base.errors import PerennialError, listed
 from perennial.base.project import dvc_lock
 from perennial.base.project.layout import Project
-from perennial.reproduce.rebuild.differences import ENVIRONMENT, WEIGHTS
-from perennial.reproduce.rebuild.inputs import FETCHED
+from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
+from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, WEIGHTS
 from perennial.reproduce.why import differences, effect
 from perennial.reproduce.why.differences import Found
 from perennial.reproduce.why.effect import Outcome

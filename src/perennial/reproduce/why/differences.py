@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from perennial.base.project.git import GitError
 from perennial.base.project.pins import LABELS
-from perennial.reproduce.rebuild.differences import (
+from perennial.reproduce.rebuild.path_history import PathHistory
+from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
+from perennial.reproduce.rebuild.stage_differences import (
     CODE_OF,
     FACTS,
     Difference,
@@ -13,8 +15,6 @@ from perennial.reproduce.rebuild.differences import (
     differing_inputs,
     differing_outputs,
 )
-from perennial.reproduce.rebuild.history import PathHistory
-from perennial.reproduce.rebuild.inputs import FETCHED
 from perennial.reproduce.why.revisions import Revision
 
 PIPELINE = "dvc.yaml"

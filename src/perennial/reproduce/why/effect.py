@@ -12,9 +12,9 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project import dvc_lock
 from perennial.model.evaluation import comparison, predictions
 from perennial.model.evaluation.predictions import TopPredictions
-from perennial.release.audit.objects import DvcObjects
-from perennial.reproduce.why import images
-from perennial.reproduce.why.images import Images, RevisionRecords
+from perennial.release.audit.dvc_objects import DvcObjects
+from perennial.reproduce.why import image_changes
+from perennial.reproduce.why.image_changes import Images, RevisionRecords
 from perennial.reproduce.why.revisions import Revision
 
 SHOWN = 20  # changed examples in a document
@@ -106,7 +106,7 @@ def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images,
     if a.records is None or b.records is None or a.records == b.records:
         return None
     both = tuple(RevisionRecords(objects, each.records or "", f"the records of {each.name}") for each in (a, b))
-    return images.compare(*both), (both[0], both[1])
+    return image_changes.compare(*both), (both[0], both[1])
 
 
 def compare_examples(a: Outcome, b: Outcome, records: Both | None) -> ExampleChanges | None:
@@ -117,7 +117,7 @@ def compare_examples(a: Outcome, b: Outcome, records: Both | None) -> ExampleCha
     if one.split_digest == other.split_digest and len(one.labels) == len(other.labels):
         rows = np.arange(len(one.labels)), np.arange(len(one.labels))
     elif records is not None:
-        found = images.rows(*records, "test")
+        found = image_changes.rows(*records, "test")
         rows = np.array(found[0], np.int64), np.array(found[1], np.int64)
     else:
         return None

@@ -21,9 +21,9 @@ from perennial.base.project.git import Repository
 from perennial.base.project.layout import Project
 from perennial.base.runtime import environment
 from perennial.model.evaluation import predictions
-from perennial.reproduce.rebuild import inputs
-from perennial.reproduce.rebuild.differences import PARAMS, differing_inputs
-from perennial.reproduce.rebuild.inputs import FETCHED
+from perennial.reproduce.rebuild import rebuild_inputs
+from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
+from perennial.reproduce.rebuild.stage_differences import PARAMS, differing_inputs
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 from perennial.reproduce.why import chain
 from perennial.reproduce.why.chain import State, Step, Untestable
@@ -48,7 +48,7 @@ class Mixtures:
             self._lay_out(state)
             self._work = self._work.with_packages()
             commits = state.commit.commit, state.before.commit
-            inputs.bring(self._opened.repository, self._work, self._opened.history, *commits)
+            rebuild_inputs.bring(self._opened.repository, self._work, self._opened.history, *commits)
             recorded = self._recorded()
             fetching = [stage for stage in state.commit.needed if stage in FETCHED]
             self._freeze([stage for stage in fetching if self._fetched(state, stage, recorded[stage])])
@@ -101,7 +101,7 @@ class Mixtures:
 
     def _fetched(self, state: State, stage: str, entry: LockedStage) -> bool:
         """Restore what a stage fetched; returns False if its inputs differ, so that it must run."""
-        now = inputs.current(entry, self._work.folder)
+        now = rebuild_inputs.current(entry, self._work.folder)
         made = {out: "" for each in self._recorded().values() for out in each.outs}
         for each in differing_inputs(stage, entry, now, made):
             is_own = each.kind == "data" and each.what in entry.deps and not self._is_tracked(state, each.what)
@@ -116,7 +116,7 @@ class Mixtures:
         try:
             self._work.dvc("checkout", "--force", stage)
         except DvcFailed:
-            inputs.restore(self._work, stage, entry)
+            rebuild_inputs.restore(self._work, stage, entry)
         return True
 
     def _is_tracked(self, state: State, path: str) -> bool:

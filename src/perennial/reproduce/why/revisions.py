@@ -14,10 +14,16 @@ from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.release.registry.access import find
 from perennial.release.registry.versions import Version
-from perennial.reproduce.rebuild import inputs
-from perennial.reproduce.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs, from_top
-from perennial.reproduce.rebuild.history import PathHistory
-from perennial.reproduce.rebuild.inputs import FETCHED
+from perennial.reproduce.rebuild import rebuild_inputs
+from perennial.reproduce.rebuild.path_history import PathHistory
+from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
+from perennial.reproduce.rebuild.stage_differences import (
+    ENVIRONMENT,
+    PARAMS,
+    Difference,
+    differing_inputs,
+    from_top,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +134,7 @@ class Revisions:
         loaded = {file: self._yaml(commit, file) for file in read}
         own = replace(entry, params={key: value for key, value in entry.params.items() if key[0] in read})
         params = {key: value for key, value in entry.params.items() if key[0] not in read}
-        params |= inputs.values_in(own, loaded)
+        params |= rebuild_inputs.values_in(own, loaded)
         for file in read:
             if from_top(file).startswith(ENVIRONMENT):  # dvc.lock has all of these
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError, listed
 from perennial.base.project import dvc_lock
-from perennial.release.audit.objects import DvcObjects
+from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.registry.access import with_history
-from perennial.reproduce.rebuild.differences import made
+from perennial.reproduce.rebuild.stage_differences import made
 from perennial.reproduce.why import differences, effect
 from perennial.reproduce.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
 from perennial.reproduce.why.differences import Found
 from perennial.reproduce.why.effect import ExampleChanges, Outcome
-from perennial.reproduce.why.images import Images
+from perennial.reproduce.why.image_changes import Images
 from perennial.reproduce.why.mixtures import SEED, Mixtures, mixtures
 from perennial.reproduce.why.revisions import Revision, Revisions
 

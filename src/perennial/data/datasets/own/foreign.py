@@ -15,7 +15,7 @@ from typing import Any
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.archives.safety import IS_LFS, LFS
-from perennial.data.datasets.own.documents import TABLE, is_document
+from perennial.data.datasets.own.document_names import TABLE, is_document
 
 Files = Mapping[str, Member]
 Read = Callable[[Member], bytes]

@@ -16,8 +16,8 @@ from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own import table_columns, table_rows
 from perennial.data.datasets.own.class_lists import class_name
-from perennial.data.datasets.own.folders import Tree
 from perennial.data.datasets.own.image_names import Images, folder_split
+from perennial.data.datasets.own.split_folders import Tree
 from perennial.data.datasets.own.table_columns import Table
 from perennial.data.datasets.own.table_rows import Read
 

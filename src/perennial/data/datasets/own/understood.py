@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perennial.base.errors import listed
-from perennial.data.datasets.own.folders import Layout
+from perennial.data.datasets.own.split_folders import Layout
 
 log = logging.getLogger(__name__)
 SHOWN, CLASSES, EXAMPLES = 3, 20, 5

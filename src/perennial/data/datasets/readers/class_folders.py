@@ -14,8 +14,8 @@ from perennial.base.config.table import TableConfig
 from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.dataset import Examples, Source
-from perennial.data.datasets.own import layout, understood
-from perennial.data.datasets.own.folders import Item
+from perennial.data.datasets.own import image_assignment, understood
+from perennial.data.datasets.own.split_folders import Item
 from perennial.data.images import BadImage, Image
 from perennial.data.images.accept import accepted
 
@@ -26,7 +26,7 @@ def read(tar: Path, classes: tuple[str, ...] = (), table: TableConfig | None = N
     A name is `<class>/<image>`, or the path of an image in a table. If classes are given, the tar file must
     contain exactly those.
     """
-    found = layout.find(archives.contents(tar), partial(archives.content, tar), tar, classes, table)
+    found = image_assignment.find(archives.contents(tar), partial(archives.content, tar), tar, classes, table)
     understood.log_found(found, tar)
     return Source(
         classes=found.classes,

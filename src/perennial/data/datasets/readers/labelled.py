@@ -31,8 +31,8 @@ from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Source
 from perennial.data.datasets.own import label_table
 from perennial.data.datasets.own.class_lists import class_name
 from perennial.data.datasets.own.class_lists import text_of as text_file
-from perennial.data.datasets.own.folders import Item
 from perennial.data.datasets.own.names import require_classes
+from perennial.data.datasets.own.split_folders import Item
 from perennial.data.datasets.readers import class_folders
 
 TABLE = pins.LABELS

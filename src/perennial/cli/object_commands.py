@@ -1,0 +1,215 @@
+"""Commands for DVC's objects: `remote`, `audit`, and `gc`, which also cleans other growing folders."""
+
+import importlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from perennial.base import config, files
+from perennial.base.config.fields import refused_texts, shown
+from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
+from perennial.base.project import dvc
+from perennial.base.project.dvc import DvcError
+from perennial.base.runtime import process
+from perennial.base.storage import is_bucket
+from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, output
+
+log = logging.getLogger(__name__)
+app = typer.Typer()
+_remote = typer.Typer(no_args_is_help=True)
+UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+app.add_typer(_remote, name="remote", help="Where DVC keeps data and models.")
+
+
+@_remote.command("add", help="Add a DVC remote that verifies what it reads; the first is the default.")
+def _add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the remote.")],
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="s3://, gs:// or azure://, a folder, or any URL that DVC takes."),
+    ],
+    *,
+    default: Annotated[
+        bool, typer.Option("--default", help="Make it the default, even if there is one.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    def run() -> None:
+        is_default = add(name, url, default=default)
+        pushed, variables = _tried(name) if is_bucket(url) else (None, {})
+        document = {"name": name, "url": url, "default": is_default, "verify": True}
+        lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
+        if variables:
+            lines.append("The server rejects the checksums of newer S3 clients. Before `dvc push` in a shell:")
+            lines += [f"export {variable}={value}" for variable, value in variables.items()]
+        output({**document, "pushed": pushed, "variables": variables}, lines, as_json=as_json)
+
+    guarded("remote add", run, debug=debug)
+
+
+def _tried(name: str) -> tuple[bool, dict[str, str]]:
+    """Whether DVC can push to the remote now, and the variables that this takes in a shell."""
+    try:
+        return True, dvc.variables_to_push(name)
+    except DvcError as error:
+        log.warning("%s is added, but a push to it fails now: %s", name, error)
+        return False, {}
+
+
+def add(name: str, url: str, *, default: bool) -> bool:
+    """Add a remote with `verify true`: without it, DVC accepts objects that were damaged.
+
+    Returns whether it is the default, which the first remote always is.
+    """
+    if any(refused_texts({"url": url})):
+        raise ConfigError(
+            f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
+            "the provider's client and DVC read them from the environment"
+        )
+    try:
+        return _add_verified(name, url, default=default)
+    except DvcError as error:
+        raise PerennialError(f"{error}; no remote was added") from error
+
+
+def _add_verified(name: str, url: str, *, default: bool) -> bool:
+    if "://" not in url:  # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere
+        url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
+    options = dvc.configuration()
+    default |= options.get("core.remote") in {None, name}
+    known = options.get(f"remote.{name}.url")
+    if known not in {None, url}:
+        raise ConfigError(
+            f"there is a remote {name} already, at {redacted(known or '')}; nothing was changed; "
+            f"choose another name, or remove it first: `dvc remote remove {name}`"
+        )
+    if known is None:
+        dvc.run("remote", "add", name, url)
+    try:
+        dvc.run("remote", "modify", name, "verify", "true")
+        if default:
+            dvc.run("remote", "default", name)
+    except DvcError:
+        if known is None:
+            dvc.run("remote", "remove", name)
+        raise
+    return default
+
+
+@command(app, "audit", "Compare what revisions need with DVC's cache and remote.")
+def _audit(
+    params: ParamsOption = PARAMS,
+    *,
+    rev: Annotated[str, typer.Option(metavar="REV", help="Version, branch, tag or commit to audit.")] = "HEAD",
+    all_: Annotated[bool, typer.Option("--all", help="Audit all branches and tags.")] = False,
+    remote: Annotated[
+        str | None, typer.Option(metavar="NAME", help="DVC remote. [default: the default one]")
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every object instead of only listings.")] = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Copy damaged and missing objects from where they are intact."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    if all_ and rev != "HEAD":
+        raise ConfigError("--rev and --all exclude each other; leave one out")
+    checked = config.load(params)
+    access = importlib.import_module("perennial.release.registry.access")
+    compare = importlib.import_module("perennial.release.audit.object_audit")
+    sides = importlib.import_module("perennial.release.audit.sides")
+    with process.interruptible():
+        opened = access.open_registry(checked, whole=True) if all_ else access.with_history(checked, rev)
+        repository = opened.repository
+        named = [] if all_ else [access.find(repository, checked.record.artifact, rev)[1]]
+        revisions = named or compare.ends(repository)
+        cache, archive = sides.open_sides(remote)
+        spare = sides.open_cache_of_runs(files.home())
+        done = compare.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
+    unseen = ["older revisions, which this shallow clone lacks"] if repository.is_shallow() else []
+    unseen += [f"what {opened.remote} had later than the last fetch"] if opened.unreachable else []
+    document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
+    problems = list(map(_problem, done.problems))
+    lines = _audit_lines(done, len(revisions), unseen)
+    output({**document, "unseen": unseen, "problems": problems}, lines, as_json=as_json)
+    if done.lost:
+        raise DataError(
+            f"{len(done.lost)} of {done.objects} objects are intact neither in the caches of this machine nor "
+            "in the remote; nothing was removed; a worker or another clone may hold them: `perennial audit "
+            "--all --repair` there, or `dvc repro` here"
+        )
+    if wrong := done.recorded_wrongly:
+        raise DataError(
+            f"{len(wrong)} revision{'s' if len(wrong) > 1 else ''}: dvc.lock records other parameters or code "
+            "than the training or the gate used; nothing was changed; `perennial rebuild REV` makes the "
+            "recorded model"
+        )
+
+
+def _problem(found: Any) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "path": found.need.path,
+        "stage": found.need.stage,
+        "revision": found.need.revision,
+        "where": found.where,
+        "digest": found.need.digest,
+        "repaired": found.repaired,
+        "why": found.why or None,
+    }
+
+
+def _audit_lines(done: Any, revisions: int, unseen: Sequence[str]) -> Iterator[str]:
+    yield from map(str, done.problems)
+    left = sum(not each.repaired for each in done.problems)
+    number = f"{left} problem{'s' if left > 1 else ''}" if left else "all intact"
+    rest = f"; not checked: {', and '.join(unseen)}" if unseen else ""
+    yield f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}{rest}"
+
+
+@command(app, "gc", "List what takes space; with --yes, remove what nothing needs.")
+def _gc(
+    params: ParamsOption = PARAMS,
+    *,
+    days: Annotated[
+        float, typer.Option(min=0, max=36500, help="Keep what was made or used in the last DAYS days.")
+    ] = 14,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; by default, only list it.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    module = importlib.import_module("perennial.release.garbage.collect")
+    with process.interruptible():
+        rows = list(module.collect(checked, files.home(), days=days, yes=yes))
+    total = sum(row.garbage_bytes for row in rows)
+    document = {"removed": yes, "days": days, "bytes": total, "places": list(map(asdict, rows))}
+    output(document, _rows(rows, total, yes=yes), as_json=as_json)
+    if problems := [f"{row.what} {_short(row.where)}: {row.problem}" for row in rows if row.problem]:
+        rest = "what could be removed elsewhere was" if yes else "the other places are listed"
+        raise PerennialError(f"{'; '.join(problems)}; {rest}")
+
+
+def _short(where: str) -> str:
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails for a user without one
+    return f"~{where.removeprefix(home)}" if where.startswith(f"{home}/") else where
+
+
+def _rows(rows: Sequence[Any], total: int, *, yes: bool) -> Iterator[str]:
+    verb = "removed" if yes else "can be removed"
+    yield f"{'':<16} {'in total':>19}  {verb:>19}"
+    for row in rows:
+        held, gone = _amount(row.number, row.bytes), _amount(row.garbage_number, row.garbage_bytes)
+        kept = f"; {row.kept}" if row.kept else ""
+        yield f"{row.what:<16} {held:>19}  {gone:>19}  {_short(row.where)}{kept}"
+    hint = "" if yes or not total else "; `perennial gc --yes` removes it"
+    yield f"{verb}: {total:,} bytes{hint}"
+
+
+def _amount(number: int, size: float) -> str:
+    unit, factor = next(((unit, factor) for unit, factor in UNITS if size >= factor), ("B", 1))
+    return f"{number:,}, {size / factor:,.1f} {unit}" if factor > 1 else f"{number:,}, {size:,.0f} B"

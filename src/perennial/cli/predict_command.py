@@ -1,0 +1,251 @@
+"""`perennial predict`: classify the images of the command line, and print each prediction as it is made."""
+
+import csv
+import importlib
+import io
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self, TextIO, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from perennial.base import config, documents, files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, printable
+from perennial.base.runtime import process
+from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.data.images import BadImage
+from perennial.model import export_layout
+from perennial.model.evaluation.results import rejection
+from perennial.model.inference import image_inputs
+from perennial.model.inference.image_inputs import ImageList
+
+if TYPE_CHECKING:
+    from perennial.model.inference.classifier import Classifier, Prediction
+
+log = logging.getLogger(__name__)
+Named = Iterable[tuple[str, "Prediction | BadImage"]]  # with the names of the files
+CSV_HEADER = ("file", "rank", "class", "index", "probability")
+
+
+@dataclass
+class _Count:
+    """The number of images so far, and of bad ones among them."""
+
+    images: int = 0
+    bad: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
+def predict(
+    arguments: Sequence[str],
+    *,
+    model: str | None,
+    params: Path,
+    output: Literal["lines", "json", "csv"],
+    top: int,
+    on_bad_image: Literal["fail", "skip"],
+    explain: Path | None = None,
+) -> None:
+    """Print the `top` classes of each image; report each bad image on stderr.
+
+    `model` is a folder or URL; by default it is the export that the parameters name. With `explain`, a heatmap
+    of each image is written to this folder, which must be new or empty.
+    """
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
+    try:
+        with process.interruptible():
+            heatmaps = None if explain is None else Heatmaps.into(explain)
+            images = image_inputs.from_arguments(arguments)
+            if not images:
+                raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
+            classifier = _loaded(model or _export(params))
+            if model is None:
+                _warn_if_rejected(config.load(params))
+            # The import of TensorFlow can swallow the exception that a signal raises.
+            process.raise_if_signalled()
+            _finish(_print(classifier, images, output, top, heatmaps), on_bad_image)
+    except Interrupted as error:
+        name = str(error).partition(" ")[0]
+        raise Interrupted(f"{name} ended it; the printed predictions are complete; run it again") from None
+    except BrokenPipeError:
+        # The reader closed the pipe (e.g. `head`); without this, the interpreter's last flush would fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(
+    classifier: "Classifier", images: ImageList, output: str, top: int, heatmaps: "Heatmaps | None"
+) -> _Count:
+    if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
+        cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
+    count = _Count()
+    with _progress(len(images)) as (advance, report):
+        named = _predictions(classifier, images, top, count, advance, report)
+        abstains = classifier.threshold is not None
+        WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, abstains)
+        sys.stdout.flush()
+    return count
+
+
+def _export(params: Path) -> Path:
+    if not params.exists():
+        raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
+    return config.load(params).paths.export
+
+
+def _warn_if_rejected(checked: Config) -> None:
+    """Warn that the gate rejected the model of the project's export."""
+    with suppress(PerennialError, LookupError, TypeError):
+        exported = documents.read_json(checked.paths.export / export_layout.CARD)["weights_sha256"]
+        if reasons := rejection(checked.paths.decision, exported):
+            log.warning("this model was rejected: %s", "; ".join(reasons))
+
+
+def _loaded(folder: str | Path) -> "Classifier":
+    with tempfile.TemporaryDirectory() as work:
+        exports = import_with_tensorflow("perennial.release.publishing.load", Path(work))
+    loaded: Classifier = exports.load(folder)
+    return loaded
+
+
+def _predictions(
+    classifier: "Classifier",
+    images: ImageList,
+    top: int,
+    count: _Count,
+    advance: Callable[[], object],
+    report: Callable[[str], object],
+) -> Iterator[tuple[str, "Prediction | BadImage"]]:
+    """Yield image names and predictions; count images and report bad ones."""
+    with closing(classifier.predictions(images, top)) as predictions:
+        for image, prediction in zip(images, predictions, strict=True):
+            count.images += 1
+            if isinstance(prediction, BadImage):
+                count.bad += 1
+                report(printable(f"{image.name}: {prediction.reason}"))
+            advance()
+            yield image.name, prediction
+
+
+@dataclass
+class Heatmaps:
+    """A folder for a heatmap of each image."""
+
+    folder: Path
+    names: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def into(cls, folder: Path) -> Self:
+        """Make the folder."""
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty; nothing was written; name a new or empty folder")
+        try:
+            files.make_folder(folder)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror or error}") from error
+        return cls(folder)
+
+    def of(self, classifier: "Classifier", images: ImageList, named: Named) -> Named:
+        """Pass predictions on, and write a heatmap for the most probable class of each."""
+        occlusion = importlib.import_module("perennial.model.inference.occlusion")
+        for image, (name, answer) in zip(images, named, strict=True):
+            if not isinstance(answer, BadImage):
+                heat, pixels = occlusion.heatmap(classifier, image, answer.index)
+                files.write_bytes(self._file(name), occlusion.overlay(heat, pixels))
+            yield name, answer
+
+    def _file(self, name: str) -> Path:
+        """The file of an image; images of the same name in other folders get a number."""
+        stem = "image" if name == image_inputs.STDIN else Path(name).name
+        self.names[stem] += 1
+        number = f"-{self.names[stem]}" if self.names[stem] > 1 else ""
+        return self.folder / f"{stem}{number}.png"
+
+
+def _finish(count: _Count, on_bad_image: str) -> None:
+    seconds = time.monotonic() - count.started
+    if count.bad == count.images:
+        raise DataError(f"none of {count.images} images could be read; each is named above with the reason")
+    if count.bad and on_bad_image == "fail":
+        raise DataError(
+            f"{count.bad} of {count.images} images could not be read and are named above; the others are "
+            "predicted; --on-bad-image skip ends with code 0"
+        )
+    if count.images > 1:
+        skipped = f", {count.bad} skipped" if count.bad else ""
+        log.info("%d images in %.1f s%s", count.images, seconds, skipped)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str], object]]]:
+    """Yield functions that count an image and report a bad one; with a bar if only stderr is a terminal."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield (lambda: None), log.warning
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
+        task = shown.add_task("predict", total=total)
+        yield (lambda: shown.advance(task)), lambda text: console.print(f"predict: {text}", soft_wrap=True)
+
+
+def _write_lines(predictions: Named, stream: TextIO, _: bool) -> None:
+    """Write one line per image: its name, and the classes with their probabilities.
+
+    Below the model's threshold, the answer is `unknown`, and the classes stand in brackets.
+    """
+    for file, answer in predictions:
+        if not isinstance(answer, BadImage):
+            classes = ", ".join(f"{each.label} {each.probability:.4f}" for each in answer.classes)
+            answered = f"{answer.label} ({classes})" if answer.unknown else classes
+            stream.write(printable(f"{file}: {answered}") + "\n")
+            stream.flush()
+
+
+def _write_json(predictions: Named, stream: TextIO, abstains: bool) -> None:
+    """Write a list with one object per image; bad images have an error."""
+    before = "[\n"
+    for file, answer in predictions:
+        stream.write(f"{before}  {json.dumps(_as_json(file, answer, abstains))}")
+        stream.flush()
+        before = ",\n"
+    stream.write("\n]\n" if before == ",\n" else "[]\n")
+
+
+def _write_csv(predictions: Named, stream: TextIO, abstains: bool) -> None:
+    """Write a header, and one row for each class of each image, with the answer if the model abstains."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow((*CSV_HEADER, "answer") if abstains else CSV_HEADER)
+    for file, answer in predictions:
+        if not isinstance(answer, BadImage):
+            for rank, each in enumerate(answer.classes, 1):
+                row = (file, rank, each.label, each.index, each.probability)
+                writer.writerow((*row, answer.label) if abstains else row)
+            stream.flush()
+
+
+def _as_json(file: str, answer: "Prediction | BadImage", abstains: bool) -> dict[str, object]:
+    if isinstance(answer, BadImage):
+        return {"file": file, "error": answer.reason}
+    classes = [
+        {"class": each.label, "index": each.index, "probability": each.probability} for each in answer.classes
+    ]
+    return {"file": file, **({"answer": answer.label} if abstains else {}), "classes": classes}
+
+
+WRITERS = {
+    "lines": _write_lines,
+    "json": _write_json,
+    "csv": _write_csv,
+}

@@ -1,0 +1,183 @@
+"""Commands for a project of one's own: make it, deploy it, work for it, and try it."""
+
+import importlib
+import math
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perennial.base import config
+from perennial.base.errors import ConfigError
+from perennial.base.project.layout import FLOWS, Project
+from perennial.base.runtime import process
+from perennial.cli.arguments import assignment
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+
+if TYPE_CHECKING:
+    from perennial.project.start.start import Started
+    from perennial.project.start.survey import Survey
+
+app = typer.Typer()
+PoolOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Work pool; once for each. [default: cpu]")
+]
+
+
+@command(app, "new", "Make a project of your own, or a further pipeline in one.")
+def _new(
+    folder: Annotated[Path | None, typer.Argument(metavar="[NAME]", help="Folder of the new project.")] = None,
+    *,
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make pipelines/NAME in this project instead.")
+    ] = None,
+    photos: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Your images: one folder per class, or an archive of them."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="digits, mnist, cifar10 or flowers. [default: digits]"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    if (folder is None) == (pipeline is None):
+        raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
+    module = importlib.import_module("perennial.project.new.new")
+    add = importlib.import_module("perennial.project.new.added_pipeline").add
+    with process.interruptible():
+        make, name = (module.new, folder) if pipeline is None else (add, pipeline)
+        made = make(name, photos=photos, data=data)
+    following = module.next_commands(made)
+    document = {
+        "folder": str(made.folder),
+        "committed": made.committed,
+        "started": made.started and made.started.as_json(),
+        "next": list(following),
+    }
+    lines = [] if made.started is None else [*_choices(made.started)]
+    what = "project" if pipeline is None else "pipeline"
+    lines += [f"made the {what} {made.folder}", f"next: {' && '.join(following)}"]
+    output(document, lines, as_json=as_json)
+
+
+@command(app, "start", "Write params.yaml for your images, with reasons.")
+def _start(  # noqa: PLR0913 - each option is one
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
+    ],
+    params: ParamsOption = PARAMS,
+    *,
+    table: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Table of labels in the folder; see dataset.table.")
+    ] = None,
+    file_column: Annotated[
+        str | None, typer.Option(metavar="C", help="Its column of files; a number if it has no header.")
+    ] = None,
+    label_column: Annotated[
+        list[str] | None, typer.Option(metavar="C", help="Its column of labels; once for each of 0 and 1.")
+    ] = None,
+    split_column: Annotated[
+        str | None, typer.Option(metavar="C", help='Its column of splits; "" for none.')
+    ] = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Accept the reading of a table without a question.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; a copy is kept.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    values = dict(map(assignment, assign or ()))
+    with process.interruptible():
+        module = importlib.import_module("perennial.project.start.start")
+        named = module.Named(
+            table=_below(table, folder), file=file_column, label=label_column or (), split=split_column
+        )
+        accept = _accepted if not yes and not as_json and _in_terminal() else lambda _: True
+        done = module.start(folder, params, values, force=force, named=named, confirm=accept)
+    output(done.as_json(), _started(done), as_json=as_json)
+
+
+def _below(table: str | None, folder: Path) -> str | None:
+    """The name below the folder of a table that may be named from here, as a shell completes it."""
+    for path in () if table is None else (folder / table, Path(table)):
+        if path.exists() and path.resolve().is_relative_to(folder.resolve()):
+            return path.resolve().relative_to(folder.resolve()).as_posix()
+    return table
+
+
+def _in_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _accepted(found: "Survey") -> bool:
+    """Ask whether the reading of a table is right."""
+    typer.echo("\n".join(found.understood), err=True)
+    return typer.confirm("Is this right?", default=False, err=True)
+
+
+def _started(done: "Started") -> Iterator[str]:
+    yield from _choices(done)
+    yield f"wrote {done.file}" + (f"; the old file is {done.kept}" if done.kept else "")
+    time = "a minute" if done.minutes <= 1 else f"{math.ceil(done.minutes)} minutes"
+    if (Project.find().root / FLOWS).is_dir():
+        yield f"next: perennial run (the training takes about {time} here)"
+    else:
+        photos = shlex.quote(str(done.images.path))
+        yield f"next: perennial new NAME --photos {photos}, which makes a project; this folder is none"
+
+
+def _choices(done: "Started") -> Iterator[str]:
+    options = importlib.import_module("perennial.base.config.options")
+    yield f"{done.images.path}: {done.images.described()}"
+    yield from done.images.understood
+    yield f"this machine: {done.machine.described()}\n"
+    # Wrap here: a terminal would break long lines within words.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    wrap = textwrap.TextWrapper(
+        width, subsequent_indent="    # ", break_long_words=False, break_on_hyphens=False
+    )
+    for each in done.choices:
+        # Print text unescaped; only params.yaml escapes non-ASCII characters.
+        value = each.value if isinstance(each.value, str) else options.scalar(each.value)
+        yield wrap.fill(f"{each.key}: {value}  # {each.reason}")
+    yield from (f"{key}: {options.scalar(value)}  # yours" for key, value in done.values.items())
+    yield ""
+    if missing := done.weights_missing:
+        yield f"ImageNet weights would make a better model, but could not be fetched: {missing}\n"
+
+
+@command(app, "deploy", "Register the deployments on the Prefect server.")
+def _deploy() -> None:
+    _programs().become("tasks.deploy", at_top=True)
+
+
+@command(app, "worker", "Work for the deployments of this project.")
+def _worker(pool: PoolOption = None) -> None:
+    pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]
+    _programs().become("tasks.worker", pools, at_top=True)
+
+
+@command(app, "test", "Run all stages once on a small sample, elsewhere.")
+def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    checked = config.load(params)
+    process.require_own_checkout(Path.cwd())
+    module = importlib.import_module("perennial.project.rehearsal.rehearse")
+    with process.interruptible():
+        took = module.run_once(checked)
+    lines = [*(f"{stage:<12} {seconds:6.1f} s" for stage, seconds in took.items()), "all stages passed"]
+    output({"seconds": took}, lines, as_json=as_json)
+
+
+def _programs() -> Any:
+    return importlib.import_module("perennial.orchestration.run_setup.run_program")

@@ -1,0 +1,303 @@
+"""Commands for runs: `run` starts one, `status` and `runs` show them, `monitor` checks whether one is due."""
+
+import dataclasses
+import importlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import chdir
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from perennial.base import config
+from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.base.project.layout import Project
+from perennial.base.retries import TERMINAL_PAUSES_S
+from perennial.base.runtime import process, recorded
+from perennial.cli.arguments import assignment, json_object
+from perennial.cli.runner import (
+    PARAMS,
+    DebugOption,
+    FetchOption,
+    JsonOption,
+    ParamsOption,
+    command,
+    guarded,
+    output,
+    tie_to_checkout,
+)
+
+app = typer.Typer()
+_records = typer.Typer(invoke_without_command=True)
+app.add_typer(_records, name="runs", help="List, show and compare runs.")
+KnownRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the start of it.")]
+NewRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
+SHOWN = ("run", "started", "ended", "revision", "changes", "lock", "data", "decision")
+
+
+@_records.callback()
+def _list_records(
+    context: typer.Context,
+    params: ParamsOption = PARAMS,
+    *,
+    last: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    def run() -> None:
+        listed = _records_module().listing(config.load(params), last)
+        nothing = ["no run is recorded here; `git fetch` gets those that were pushed"]
+        output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
+
+    if context.invoked_subcommand is None:
+        guarded("runs", run, debug=debug)
+
+
+def _row(record: dict[str, Any]) -> str:
+    scored = (record.get("decision") or {}).get("accuracy")
+    shown = "-" if scored is None else f"{scored:.4f}"
+    return f"{record['run']:<36}  {str(record['started'])[:19]}  {shown:>6}  {_outcome(record)}"
+
+
+@command(_records, "runs show", "Print the record of a run.")
+def _show_record(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    found = _records_module().find(config.load(params), run)
+    facts = {key: found.get(key) for key in SHOWN} | {"outcome": _outcome(found)}
+    facts |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in found["stages"]}
+    lines = (f"{name:<20} {value}" for name, value in facts.items() if value is not None)
+    output(found, lines, as_json=as_json)
+
+
+@command(
+    _records, "runs compare", "Print in which code, data, parameters, packages and results two runs differ."
+)
+def _compare_records(
+    one: Annotated[str, typer.Argument(metavar="A", help="Name of a run, or the start of it.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
+    params: ParamsOption = PARAMS,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    module, checked = _records_module(), config.load(params)
+    a, b = module.find(checked, one), module.find(checked, other)
+    found = module.differences(a, b)
+    lines = [f"{each['what']}: {each['a']} -> {each['b']}" for each in found] or ["nothing differs"]
+    output({"a": a["run"], "b": b["run"], "differences": found}, lines, as_json=as_json)
+
+
+@command(_records, "runs start", "Write the record of a run that starts.", hidden=True)
+def _start_record(
+    run: NewRun,
+    params: ParamsOption = PARAMS,
+    *,
+    request: Annotated[str, typer.Option(help="JSON object: the parameters of the run.")] = "{}",
+) -> None:
+    checked, values = config.load_with_values(params)
+    if wrong := recorded.wrong(checked.paths.work, (params, values)):
+        raise InputsChanged(f"{wrong}; nothing was started")
+    _records_module().start(checked, run, json_object("--request", request))
+
+
+@command(_records, "runs end", "Add to the record of a run that it was cut off.", hidden=True)
+def _end_record(
+    run: NewRun,
+    params: ParamsOption = PARAMS,
+    *,
+    outcome: Annotated[str, typer.Option(help="Name of the state that the run ended in.")],
+    message: Annotated[str | None, typer.Option(help="Message of that state.")] = None,
+) -> None:
+    _records_module().end(config.load(params), run, outcome, message, {})
+
+
+def _records_module() -> Any:
+    return importlib.import_module("perennial.release.registry.run_records")
+
+
+def _outcome(record: dict[str, Any]) -> str:
+    """How a run ended or, if that is not recorded, how far it got."""
+    known = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
+    if known:
+        return ", ".join(known)
+    stages = record.get("stages") or []
+    if not stages:
+        return "started"
+    last = stages[-1]
+    return f"not ended, {'after' if last['exit_code'] == 0 else 'in'} {last['stage']}"
+
+
+@command(app, "run", "Run all stages here, or start a run of a deployment.")
+def _run(  # noqa: PLR0913 - each option is one
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Deployment, such as nightly, or FLOW/NAME. [default: run here]"),
+    ] = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Value of a key of params.yaml for this run; repeatable."
+        ),
+    ] = None,
+    rev: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit to run. [default: the default branch]")
+    ] = None,
+    *,
+    push: Annotated[
+        bool | None,
+        typer.Option("--push/--no-push", help="Commit and push. [default: the deployment's]"),
+    ] = None,
+    publish_to: Annotated[
+        str | None, typer.Option(metavar="FOLDER|URL", help="Publish here instead of to publish.url.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Reason, kept in the record and the commit.")
+    ] = None,
+    when_busy: Annotated[
+        Literal["end", "wait"] | None, typer.Option(help="What to do while another run is active.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Wait until the run ends, and exit with its code.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    parameters: dict[str, object] = {
+        "rev": rev, "push": push, "publish_to": publish_to, "reason": reason, "when_busy": when_busy,
+    }  # fmt: skip
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if name is None:
+        _run_here(assign or [], alone=not (given or watch or as_json))
+    start = importlib.import_module("perennial.orchestration.remote_runs.start_run")
+    if overrides := dict(map(assignment, assign or ())):
+        given["overrides"] = overrides
+    if rev is None:  # another revision may have other keys
+        start.require_options(overrides)
+    server = start.connect(pauses=TERMINAL_PAUSES_S)
+    run = start.start(server, *_deployment(name, given))
+    if watch:
+        run = _watched(server, run)
+    _end_as(run, as_json=as_json)
+
+
+def _end_as(run: Any, *, as_json: bool) -> NoReturn:
+    """Print a run, and end with its exit code."""
+    text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
+    output(dataclasses.asdict(run), text, as_json=as_json)
+    sys.exit(run.exit_code)
+
+
+def _run_here(assign: Sequence[str], *, alone: bool) -> NoReturn:
+    """Become the flow of the project, in its environment; `alone`: without other options."""
+    if not alone:
+        raise ConfigError(
+            "without a deployment's NAME, `perennial run` runs here and takes only --set; name one, such as "
+            "nightly"
+        )
+    values = [part for each in assign for part in ("--set", shlex.quote(each))]
+    importlib.import_module("perennial.orchestration.run_setup.run_program").become("flows.retrain", values)
+    raise AssertionError
+
+
+def _watched(server: Any, run: Any) -> Any:
+    """Wait for the end of a run; returns it as it then is."""
+    start = importlib.import_module("perennial.orchestration.remote_runs.start_run")
+    try:
+        with process.interruptible():
+            return start.follow(server, run, lambda line: typer.echo(line, err=True))
+    except Interrupted:
+        text = f"no longer watched; run {run.id} continues, and `perennial status` shows it"
+        raise Interrupted(text) from None
+
+
+def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
+    """The full name of a deployment, the given parameters, and the owner of those of its pipeline here.
+
+    Outside of a project there is no owner, and a run of any project may be started.
+    """
+    flow, _, short = name.rpartition("/")
+    project = Project.find()
+    named = [each for each in project.pipelines() if each.name and short.startswith(f"{each.name}-")]
+    project = max(named, key=lambda each: len(each.name), default=project)
+    full = f"{flow}{'/' if flow else ''}{project.deployment(short)}"
+    if not (project.folder / PARAMS).is_file():
+        return full, given, None
+    try:
+        with chdir(project.folder):
+            pipeline = config.load(PARAMS).record.artifact
+    except ConfigError:  # a run of another revision may be started all the same
+        pipeline = None
+    owner = importlib.import_module("perennial.orchestration.client.owner")
+    return full, given, owner.of_checkout(project.folder, pipeline)
+
+
+@command(app, "status", "Print the champion, the next and last runs, and open problems.")
+def _status(
+    params: ParamsOption = PARAMS,
+    *,
+    fetch: FetchOption = True,
+    all_: Annotated[bool, typer.Option("--all", help="A line for each pipeline of the project.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    status = importlib.import_module("perennial.orchestration.remote_runs.status")
+    if all_:
+        listed = [_status_of(status, each, fetch=fetch) for each in Project.find().pipelines()]
+        output({"pipelines": listed}, status.rows(listed), as_json=as_json)
+        return
+    found = status.look(config.load(params), os.environ, fetch=fetch)
+    output(found, status.lines(found), as_json=as_json)
+
+
+def _status_of(status: Any, project: Project, *, fetch: bool) -> dict[str, Any]:
+    """The status of a pipeline with its `name`; of one that cannot be read, the problem."""
+    try:
+        with chdir(project.folder):
+            found: dict[str, Any] = status.look(config.load(PARAMS), os.environ, fetch=fetch)
+    except (PerennialError, OSError) as error:
+        found = {"pipeline": None, "champion": None, "runs": [], "server": None, "problems": [str(error)]}
+    return {"name": project.name, **found}
+
+
+@command(app, "alert", "Let the server send a test alert, and print the answer.")
+def _alert(
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Text of the alert.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    client, alert = (
+        importlib.import_module(f"perennial.orchestration.{name}")
+        for name in ("client.prefect_server", "remote_runs.alert")
+    )
+    status = alert.send_alert(client.connect(pauses=TERMINAL_PAUSES_S), text or alert.ALERT)
+    output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
+
+
+@command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
+def _flow_run() -> None:
+    importlib.import_module("perennial.orchestration.run_setup.flow_run").start()
+
+
+@command(app, "monitor", "Check source, champion and new data for a reason to retrain.")
+def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    checked = config.load(params)
+    tie_to_checkout(params)
+    look, rules = (importlib.import_module(f"perennial.live.monitor.{name}") for name in ("look", "rules"))
+    with process.interruptible():
+        seen = look.look(checked)
+    found = rules.as_json(seen, rules.decide(checked.monitor, seen))
+    output(found, (f"{name:<20} {value}" for name, value in _monitor_lines(found)), as_json=as_json)
+    if rules.unmet(checked.monitor, seen):
+        raise PerennialError("; ".join(seen.problems))
+
+
+def _monitor_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The name and value of each line to print."""
+    champion = found["champion"]
+    lines = [("champion", "none yet" if champion is None else f"{champion['version']}, of {champion['date']}")]
+    for rule in found["rules"]:
+        off = "" if rule["limit"] not in {None, False} else " (no rule)"
+        lines.append((rule["name"], f"{rule['seen']}{off}"))
+    words = found["traffic"]["words"] if found["traffic"] and not found["traffic"]["problem"] else []
+    lines += [("traffic" if number == 0 else "", line) for number, line in enumerate(words)]
+    if found["source"]["state"] != "unreadable":  # else the rule's line reports it
+        lines += [("not looked at", problem) for problem in found["problems"]]
+    return [*lines, ("retrain", f"{'yes' if found['retrain'] else 'no'}: {found['reason']}")]

@@ -1,0 +1,264 @@
+"""Commands for the registry: versions, the champion, pins, and the records of runs."""
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from perennial.base import config
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, QualityError
+from perennial.base.project.pins import LABELS, SourcePin
+from perennial.base.runtime import process, recorded
+from perennial.cli.runner import (
+    PARAMS,
+    FetchOption,
+    JsonOption,
+    ParamsOption,
+    PushOption,
+    command,
+    may_push,
+    output,
+    tie_to_checkout,
+)
+
+app = typer.Typer()
+
+
+@command(app, "versions", "List the registered versions, newest first.")
+def _versions(
+    params: ParamsOption = PARAMS,
+    *,
+    fetch: FetchOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    access = importlib.import_module("perennial.release.registry.access")
+    checked = config.load(params)
+    opened = access.open_registry(checked, fetch=fetch)
+    registry = access.here(opened).registry
+    scores = importlib.import_module("perennial.release.registry.scores")
+    listed = scores.listing(checked, registry)
+    if opened.remote is None:  # this repository is the registry
+        listed = [{**each, "only_here": False} for each in listed]
+    nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
+    rows = [_row(each, scores.lines(each) if each["champion"] else ()) for each in listed]
+    output(listed, rows or nothing, as_json=as_json)
+
+
+def _row(version: Mapping[str, Any], more: Sequence[str]) -> str:
+    champion = "  champion" if version["champion"] else ""
+    champion += "  only here" if version["only_here"] else ""
+    scored = _scored(version["accuracy"])
+    first = f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
+    return "\n".join((first, *(f"{'':<10} {line}" for line in more)))
+
+
+def _scored(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.4f}"
+
+
+@command(app, "promote", "Make this checkout's model champion if it passed the gate.")
+def _promote(
+    params: ParamsOption = PARAMS,
+    *,
+    force: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Promote a rejected model; NAME is the person who decides."),
+    ] = None,
+    approve: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With gate.approval: NAME is the person who approves.")
+    ] = None,
+    because: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Reason for --force or --approve.")
+    ] = None,
+    push: PushOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    if (force is not None and because is None) or "" in {force, because, approve}:
+        raise ConfigError("--force NAME and --because TEXT go together: both are recorded")
+    if because is not None and force is None and approve is None:
+        raise ConfigError("--because TEXT goes with --force NAME or --approve NAME")
+    if force and approve:
+        raise ConfigError(
+            "--force and --approve exclude each other: a forced promotion is approved by its person"
+        )
+    checked = config.load(params)
+    tie_to_checkout(params)
+    module = importlib.import_module("perennial.release.registry.record")
+    who = force or approve
+    by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
+    with process.interruptible():
+        pushes = may_push(checked, "the model's version", push=push)
+        _require_recorded(checked)
+        done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
+    output(asdict(done), done.message, as_json=as_json)
+
+
+@command(app, "approve", "List the models that wait for a person; approve or reject one.")
+def _approve(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Name of the run, or the start of it.")
+    ] = None,
+    params: ParamsOption = PARAMS,
+    *,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Person who decides, which is recorded.")
+    ] = None,
+    because: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, which is recorded.")] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not promote the model.")] = False,
+    expire: Annotated[bool, typer.Option("--expire", hidden=True)] = False,
+    as_json: JsonOption = False,
+) -> None:
+    if run is None and (by or because or reject):
+        raise ConfigError("name the RUN to decide on; `perennial approve` lists those that wait")
+    if (because or reject or by is not None) and not (by or "").strip():
+        raise ConfigError("--by NAME says who decides; nothing was changed")
+    checked = config.load(params)
+    module = importlib.import_module("perennial.release.registry.approval")
+    if not (by or expire):
+        opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
+        found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
+        scores = [_scored(each.candidate["accuracy"]) for each in found]
+        rows = [
+            f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {module.described(each)}"
+            for each, scored in zip(found, scores, strict=True)
+        ]
+        document = asdict(found[0]) if run else list(map(asdict, found))
+        output(document, rows or ["no model has asked for approval"], as_json=as_json)
+        return
+    answer = "expire" if expire else "reject" if reject else "approve"
+    with process.interruptible():
+        done = module.decide(checked, run, answer, by, because)
+    if by and os.environ.get("PREFECT_API_URL"):
+        importlib.import_module("perennial.orchestration.remote_runs.start_run").wake(done.run)
+    output(asdict(done), done.message, as_json=as_json)
+    if by and done.state != module.VERBS[answer]:
+        raise QualityError(f"run {done.run} {module.described(done)}; this decision changed nothing")
+
+
+@command(app, "rollback", "Make an earlier version the champion again.")
+def _rollback(
+    version: Annotated[
+        str | None, typer.Argument(metavar="[VERSION]", help="Such as v0.0.3. [default: the previous champion]")
+    ] = None,
+    params: ParamsOption = PARAMS,
+    *,
+    push: PushOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    module = importlib.import_module("perennial.release.registry.current_champion")
+    with process.interruptible():
+        pushes = may_push(checked, "the rollback", push=push)
+        target, moved, pushed = module.rollback(checked, version, push=pushes)
+    document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
+    already = "" if moved or pushed else " already"
+    access = importlib.import_module("perennial.release.registry.access")
+    note = access.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
+    output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
+
+
+def _require_recorded(checked: Config) -> None:
+    """Check that dvc.lock has what the stages read."""
+    if wrong := recorded.wrong(checked.paths.work):
+        raise QualityError(f"no version is made of this model: {wrong}")
+
+
+@command(app, "record", "Commit and push what RUN made, as deployments do at their end.")
+def _record(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
+    params: ParamsOption = PARAMS,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    tie_to_checkout(params)
+    module = importlib.import_module("perennial.release.registry.record")
+    with process.interruptible():
+        _require_recorded(checked)
+        done = module.record(checked, run)
+    output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
+
+
+class PinName(StrEnum):
+    """Names of the pins."""
+
+    SOURCE = "source"
+    BASELINE = "baseline"
+    WEIGHTS = "weights"
+    CHAMPION = "champion"
+
+
+@command(app, "pin", "Pin the data, initial weights and champion of the next run.")
+def _pin(
+    parts: Annotated[
+        list[PinName] | None,
+        typer.Argument(metavar="PART", help="source, baseline, weights or champion. [default: all]"),
+    ] = None,
+    params: ParamsOption = PARAMS,
+    *,
+    fetch: FetchOption = True,
+    check: Annotated[
+        bool, typer.Option("--check", help="Pin nothing; check that models can be compared with the champion.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    checked, pinned = config.load(params), {}
+    if check:
+        if parts not in (None, [PinName.CHAMPION]):
+            raise ConfigError("--check is about the champion; pin the other parts without it")
+        module = importlib.import_module("perennial.release.registry.current_champion")
+        with process.interruptible():
+            name = module.require_available(checked, fetch=fetch)
+        output({"champion": name}, f"champion: {name or 'none yet'}", as_json=as_json)
+        return
+    with process.interruptible():
+        for name in parts or PinName:
+            pinned[name] = _pinned(checked, name, fetch=fetch)
+            if not as_json:
+                typer.echo(_line(name, pinned[name]))
+    if as_json:
+        output(pinned, "", as_json=True)
+
+
+def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
+    """Pin one part; returns its new content, and for the champion whether it changed."""
+    if name == PinName.CHAMPION:
+        pinned, changed = importlib.import_module("perennial.release.registry.current_champion").pin(
+            checked, fetch=fetch
+        )
+        return {**pinned.model_dump(), "changed": changed}
+    if name == PinName.SOURCE and checked.dataset.url is None and not LABELS.exists():  # avoids an import
+        pinned = SourcePin()
+        pinned.write()
+    elif name == PinName.SOURCE:
+        pinned = importlib.import_module("perennial.data.sources.pin").pin(checked)
+    elif name == PinName.WEIGHTS:
+        pinned = importlib.import_module("perennial.data.sources.weights").pin(checked)
+    else:
+        pinned = importlib.import_module("perennial.data.sources.previous").pin(checked.paths)
+    content: dict[str, Any] = pinned.model_dump()
+    return content
+
+
+def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
+    if name == PinName.CHAMPION:
+        named = f"{pinned['version']} ({pinned['commit'][:10]})" if pinned["version"] else "none yet"
+        return f"champion: {named}{'' if pinned['changed'] else ', as before'}"
+    if name == PinName.SOURCE:
+        held = "{url}: {objects:,} objects, {bytes:,} bytes"
+        labels = f"; {LABELS}" if pinned["labels_sha256"] else ""
+        return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}{labels}"
+    if name == PinName.WEIGHTS:
+        paths = [_weights(each) for each in pinned.values() if each]
+        return f"weights: {'; '.join(paths) or 'random'}"
+    return f"baseline: {pinned['dataset'] or 'no earlier version of the data'}"
+
+
+def _weights(pinned: Mapping[str, Any]) -> str:
+    return f"{pinned['path']}, {pinned['file'] or format(pinned['bytes'], ',') + ' bytes'}"

@@ -1,0 +1,150 @@
+"""Labels as people give them, in the work folder until a branch takes them: on the disk before the next image.
+
+label/labels.csv       a row for each answer
+label/images/          the images of the queue, by digest
+label/queue.json       which images, and in which order
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perennial.base import documents, files
+from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.project.exclusions import Exclusions
+from perennial.base.project.ignored import keep_out_of_git
+from perennial.base.storage import Missing, Store
+from perennial.data.datasets.readers import labelled
+from perennial.data.datasets.readers.labelled import Label
+from perennial.live.capture import place
+from perennial.live.label import queue
+from perennial.live.label.queue import Queue, QueuedImage
+
+QUEUE = "queue.json"  # in the folder of answers
+ENDINGS = (".jpg", ".png")  # of images
+
+
+class Taken(PerennialError):
+    """The image has a label already, from another page; or another one than the one to undo."""
+
+
+class Answers:
+    """The labels that are not yet in the project's table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.images = folder, folder / labelled.IMAGES.name
+        self._table, self._queue = folder / labelled.TABLE.name, folder / QUEUE
+        files.make_folder(self.images)
+        keep_out_of_git(folder, ours=True)
+
+    def labels(self) -> dict[str, Label]:
+        """All answers, by SHA-256."""
+        return labelled.read(self._table)
+
+    def add(self, queued: QueuedImage, name: str, who: str) -> Label:
+        """Write an answer; an empty name means none of the classes."""
+        label = queued.labelled(name, who, datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+        def change(found: dict[str, Label]) -> None:
+            if other := found.get(label.sha256):
+                raise Taken(f"{other.who or 'another page'} labelled this image as {other.class_ or 'none'}")
+            found[label.sha256] = label
+
+        self._change(change)
+        return label
+
+    def undo(self, sha256: str, time: str) -> None:
+        """Remove the answer that was given at a time."""
+
+        def change(found: dict[str, Label]) -> None:
+            if sha256 not in found or found[sha256].time != time:
+                raise Taken("this answer was changed meanwhile, so it stays as it is")
+            del found[sha256]
+
+        self._change(change)
+
+    def take(self, labels: Iterable[Label]) -> int:
+        """Write answers of another program, in place of earlier ones; returns how many are new or changed."""
+        count = 0
+
+        def change(found: dict[str, Label]) -> None:
+            nonlocal count
+            for each in labels:
+                before = found.get(each.sha256)
+                if before is None or before.class_ != each.class_:
+                    found[each.sha256] = each
+                    count += 1
+
+        self._change(change)
+        return count
+
+    def _change(self, change: Callable[[dict[str, Label]], None]) -> None:
+        """Change the table as the only process, and return when it is on the disk."""
+        with files.locked(self.folder):
+            found = self.labels()
+            change(found)
+            files.write_bytes(self._table, labelled.text_of(found.values()).encode())
+
+    def image(self, sha256: str) -> Path | None:
+        """The file of an image of the queue."""
+        found = (self.images / f"{sha256}{ending}" for ending in ENDINGS)
+        return next((file for file in found if file.is_file()), None)
+
+    def unfinished(self, url: str | None = None) -> Queue | None:
+        """The queue that was drawn last, if it is of this place (None: any) and has images without a label."""
+        if not self._queue.exists():
+            return None
+        found = documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
+        mine = url is None or found.place == redacted(url)
+        return found if mine and queue.left(found.images, self.labels()) else None
+
+    def drawn(self) -> Queue:
+        """The queue that was drawn last, finished or not."""
+        if not self._queue.exists():
+            raise ConfigError("no queue was drawn yet; name the place of `perennial serve --keep`")
+        return documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
+
+    def draw(self, url: str, *, count: int, seed: int, bits: int | None) -> Queue:
+        """Draw a new queue from the images of a place."""
+        store = place.open_place(url)
+        place.remember(self.folder.parent, url)
+        try:
+            keys = place.images(store)
+            if not keys and any(each.features for each in place.read(store)):
+                raise ConfigError(
+                    f"{redacted(url)} holds statistics and no images, so there is nothing to label; "
+                    "`perennial serve --keep-what image` keeps images"
+                )
+            known = {*self.labels(), *project_labels(), *Exclusions.read().digests}
+            there = [file.read_bytes() for file in sorted(labelled.IMAGES.glob("*")) if file.stem in known]
+            mine = [file.read_bytes() for name in self.labels() if (file := self.image(name))]
+            images = queue.choose(
+                place.read(store), lambda name: self._fetched(store, keys.get(name), name),
+                count=count, seed=seed, known=known, labelled=(*there, *mine), bits=bits,
+            )  # fmt: skip
+        finally:
+            store.stop()
+        if not images:
+            shown = redacted(url)
+            raise ConfigError(f"{shown} has no images to label; `perennial serve --keep {shown}` keeps some")
+        found = Queue(place=redacted(url), seed=seed, images=images)
+        files.write_json(self._queue, found.model_dump())
+        return found
+
+    def _fetched(self, store: Store, key: str | None, sha256: str) -> bytes | None:
+        """The content of an image, which is then in the work folder; None if the place has removed it."""
+        if (file := self.image(sha256)) is not None:
+            return file.read_bytes()
+        if key is None:
+            return None
+        file = self.images / key.rpartition("/")[2]
+        try:
+            store.get(key, file, sha256=sha256)
+        except Missing:
+            return None
+        return file.read_bytes()
+
+
+def project_labels() -> dict[str, Label]:
+    """The labels in the project's table, by SHA-256."""
+    return labelled.read(labelled.TABLE)

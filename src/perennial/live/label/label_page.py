@@ -1,0 +1,184 @@
+"""The page that shows one image at a time and takes its label, and its server on this machine."""
+
+import secrets
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jinja2
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from perennial.base.errors import ConfigError, DataError
+from perennial.data.validation import html
+from perennial.live.label import queue
+from perennial.live.label.answers import Answers, Taken
+from perennial.live.label.queue import Queue
+from perennial.live.serving.origins import LOOPBACK, Origins
+
+PAGE = "page.html.jinja"
+POLICY = (
+    "default-src 'none'; img-src 'self' data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
+    "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+ORIGINS = Origins(loopback=True)
+MOST_BYTES = 1 << 16  # of a request
+
+
+class Labelling:
+    """What the page shows, and what it writes."""
+
+    def __init__(
+        self, found: Queue, answers: Answers, classes: Sequence[str], who: str, none: str = ""
+    ) -> None:
+        self.queue, self.answers, self.classes, self.who, self.none = found, answers, classes, who, none
+        self._images = {each.sha256: each for each in found.images}
+
+    def state(self) -> dict[str, Any]:
+        """What the page needs."""
+        left = queue.left(self.queue.images, self.answers.labels())
+        return {
+            "classes": self.classes,
+            "who": self.who,
+            "total": len(self._images),
+            "left": [each.sha256 for each in left],
+        }
+
+    def answer(self, sha256: str, name: str | None) -> dict[str, Any]:
+        """Write a label; None is none of the classes."""
+        if sha256 not in self._images:
+            raise DataError("this image is not in the queue; reload the page")
+        if name is not None and name not in self.classes:
+            raise DataError(f"there is no class {name!r}; reload the page")
+        label = self.answers.add(self._images[sha256], self.none if name is None else name, self.who)
+        return {"time": label.time}
+
+
+def build(labelling: Labelling) -> FastAPI:
+    """The application; it answers only requests that name this machine, from its own page."""
+    app = FastAPI(openapi_url=None)
+    _add_guards(app)
+    _add_endpoints(app, labelling)
+    return app
+
+
+def _add_guards(app: FastAPI) -> None:
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Any) -> Response:
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        if host not in LOOPBACK or ORIGINS.refuses(request.method, request.headers):
+            return _json({"error": "this address is for the page of `perennial label` only"}, 403)
+        response: Response = await call_next(request)
+        response.headers.update({name: value for name, value in SAFE.items() if name not in response.headers})
+        return response
+
+    @app.exception_handler(Taken)
+    async def taken(_: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, 409)
+
+    @app.exception_handler(DataError)
+    async def refused(_: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, 400)
+
+
+def _add_endpoints(app: FastAPI, labelling: Labelling) -> None:
+    @app.get("/")
+    def page() -> Response:
+        nonce = secrets.token_urlsafe(16)
+        text = _template().render(nonce=nonce, labelling=labelling)
+        headers = {"Content-Security-Policy": POLICY.format(nonce=nonce)}
+        return Response(text, media_type="text/html", headers=headers)
+
+    @app.get("/queue")
+    def state() -> Response:
+        return _json(labelling.state())
+
+    @app.get("/images/{sha256}")
+    def image(sha256: str) -> Response:
+        known = sha256 in {each.sha256 for each in labelling.queue.images}
+        file = labelling.answers.image(sha256) if known else None
+        if file is None:
+            return _json({"error": "there is no such image"}, 404)
+        kind = "image/jpeg" if file.suffix == ".jpg" else "image/png"
+        kept = {"Cache-Control": "private, max-age=3600, immutable"}  # so that the next one is there at once
+        return Response(file.read_bytes(), media_type=kind, headers=kept)
+
+    @app.post("/answers")
+    async def answer(request: Request) -> Response:
+        body = await _body(request)
+        return _json(labelling.answer(str(body.get("sha256")), body.get("class")))
+
+    @app.post("/undo")
+    async def undo(request: Request) -> Response:
+        body = await _body(request)
+        labelling.answers.undo(str(body.get("sha256")), str(body.get("time")))
+        return _json({})
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    content = b""
+    async for block in request.stream():
+        content += block
+        if len(content) > MOST_BYTES:
+            raise DataError("the request is too large")
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"the request is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError("the request is no JSON object")
+    return found
+
+
+@cache
+def _template() -> jinja2.Template:
+    return html.environment(Path(__file__).parent).get_template(PAGE)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json", headers=SAFE)
+
+
+def listen(port: int) -> socket.socket:
+    """Open a listening socket on the loopback address; port 0 means any free one."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"cannot listen on port {port}: {reason}; choose another with --port") from error
+
+
+def serve(labelling: Labelling, listener: socket.socket) -> None:
+    """Show the page until SIGTERM or SIGINT."""
+    server = _Uvicorn(
+        uvicorn.Config(build(labelling), log_config=None, access_log=False, server_header=False, lifespan="off",
+                       log_level="error", timeout_graceful_shutdown=2)
+    )  # fmt: skip
+    server.run([listener])
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn whose signals end it, and are not raised again."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

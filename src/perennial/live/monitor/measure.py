@@ -1,0 +1,39 @@
+"""Measure kept images with an export; a separate program, because its caller does not import TensorFlow."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perennial.base.errors import DataError
+from perennial.base.runtime import devices
+from perennial.model.inference.image_inputs import UnusableImage
+from perennial.release.publishing import load
+
+BATCH = 16  # images
+
+
+def main(job: dict[str, Any]) -> list[str]:
+    """Measure the image files job["images"] with the export job["export"]; returns the files it does not take.
+
+    The others' features [N, 256] and brightness [N] are written to job["to"], in order. It runs on the CPU: a
+    GPU may be in use by a training.
+    """
+    devices.configure("cpu", [0])
+    classifier = load.load(job["export"])
+    if classifier.reference is None:
+        raise DataError(f"{job['export']} has no reference for drift")
+    names, refused, found = list(job["images"]), list[str](), list[Any]()
+    for start in range(0, len(names), BATCH):
+        batch = names[start : start + BATCH]
+        try:
+            found.append(classifier.statistics([Path(name).read_bytes() for name in batch]))
+        except UnusableImage:  # one of them: the others are measured alone
+            for name in batch:
+                try:
+                    found.append(classifier.statistics([Path(name).read_bytes()]))
+                except UnusableImage:
+                    refused.append(name)
+    features, brightness = (np.concatenate(part) for part in zip(*found, strict=True)) if found else ((), ())
+    np.savez(job["to"], features=features, brightness=brightness)
+    return refused

@@ -1,0 +1,224 @@
+"""The rules of the section `monitor`: from observations to a decision, its reasons and its key."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter
+
+from perennial.base.config.release import MonitorConfig
+from perennial.base.project.pins import SourcePin
+from perennial.live.monitor.traffic import TrafficSeen
+
+RuleName = Literal["source", "min_accuracy", "max_label_drift", "max_brightness_drift", "max_age_days"]
+State = Literal["none", "unchanged", "changed", "unreadable"]
+MARK_LENGTH = 16  # digits of a digest in a key
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChampionSeen:
+    """The version in use."""
+
+    version: str
+    commit: str
+    date: str  # of its promotion, ISO 8601
+    age_days: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSeen:
+    """The content of `dataset.url`, compared with the data of the champion, or else of the checkout."""
+
+    state: State  # none: there is no dataset.url
+    now: SourcePin | None = None
+    trained_on: SourcePin | None = None
+    problem: str | None = None  # why it is unreadable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """The champion on new examples."""
+
+    accuracy: float  # 0..1; an example of a class that it does not know counts as wrong
+    low: float  # of the confidence interval, at the level of evaluate.confidence_level
+    high: float
+    examples: int  # that it was scored on
+    refused: int  # new images that the model does not take
+    unknown_classes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftSeen:
+    """Distance of new examples from the champion's training examples, 0..1."""
+
+    labels: float
+    label: str  # class whose share differs most
+    brightness: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class New:
+    """The data that the champion was not trained on."""
+
+    objects: int
+    examples: int
+    unreadable: int
+    per_class: dict[str, int]
+    score: Score | None
+    drift: DriftSeen | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """All observations that the rules use."""
+
+    pipeline: str
+    champion: ChampionSeen | None
+    source: SourceSeen
+    new: New | None = None
+    traffic: TrafficSeen | None = None
+    tried: str | None = None  # rejected run on these objects, compared with this champion
+    problems: list[str] = field(default_factory=list)  # why something could not be observed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """The result of a rule: whether it is a reason to retrain."""
+
+    name: RuleName
+    limit: bool | float | None  # False and None: the rule is off
+    fires: bool
+    seen: str  # as text
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainDecision:
+    """Whether to retrain. Two decisions about the same change have the same key."""
+
+    retrain: bool
+    reason: str
+    key: str | None
+    rules: list[Rule]
+
+
+def as_json(seen: Seen, decision: RetrainDecision) -> dict[str, Any]:
+    """Observations and decision as JSON values."""
+    return {**TypeAdapter(Seen).dump_python(seen, mode="json"), **asdict(decision)}
+
+
+def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
+    """Apply the rules; all that fire cause a single retraining."""
+    rules = list(_rules(config, seen))
+    fired = [rule for rule in rules if rule.fires]
+    if not fired:
+        reason = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule fires"
+        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
+    if seen.source.state == "unreadable":
+        reason = "a run could not read the source either"
+        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
+    why = "; ".join(f"{rule.name}: {rule.seen}" for rule in fired)
+    by_age_alone = [rule.name for rule in fired] == ["max_age_days"]
+    if seen.tried and not by_age_alone:
+        reason = f"run {seen.tried} has trained on this and was not promoted; {why}"
+        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
+    key = _age_key(config, seen) if by_age_alone else _data_key(seen)
+    return RetrainDecision(retrain=True, reason=why, key=key, rules=rules)
+
+
+def unmet(config: MonitorConfig, seen: Seen) -> bool:
+    """Whether the source, new examples or traffic could not be read that a rule needs."""
+    if seen.traffic and seen.traffic.problem:
+        return True
+    on_examples = (config.min_accuracy, config.max_label_drift, config.max_brightness_drift)
+    if any(limit is not None for limit in on_examples):
+        return bool(seen.problems)
+    return config.source and seen.source.state == "unreadable"
+
+
+def _rules(config: MonitorConfig, seen: Seen) -> Iterator[Rule]:
+    changed = config.source and seen.source.state == "changed"
+    yield Rule(name="source", limit=config.source, fires=changed, seen=_source(seen))
+    examples, few = seen.new.examples if seen.new else 0, _few(config, seen.new)
+    if score := seen.new and seen.new.score:
+        interval = f"({score.low:.4f} to {score.high:.4f})"
+        shown = f"accuracy {score.accuracy:.4f} {interval} on {score.examples} new examples"
+        found = Measured(score.accuracy, shown, enough=score.examples >= config.min_examples)
+        yield _limited("min_accuracy", config.min_accuracy, found, few, at_least=True)
+    else:
+        yield _limited("min_accuracy", config.min_accuracy, None, few)
+    enough = examples >= config.min_examples
+    labels = brightness = age = None
+    if drift := seen.new and seen.new.drift:
+        shown = f"the share of class {drift.label} differs by {drift.labels:.3f} in new examples"
+        labels = Measured(drift.labels, shown, enough=enough)
+        shown = f"the brightness of {drift.brightness:.3f} of new examples differs"
+        brightness = Measured(drift.brightness, shown, enough=enough)
+    yield _limited("max_label_drift", config.max_label_drift, labels, few)
+    yield _limited("max_brightness_drift", config.max_brightness_drift, brightness, few)
+    if seen.champion:
+        shown = f"champion {seen.champion.version} is {seen.champion.age_days:.1f} days old"
+        age = Measured(seen.champion.age_days, shown)
+    yield _limited("max_age_days", config.max_age_days, age, "no champion yet")
+
+
+class Measured(NamedTuple):
+    """A measured value that a rule uses."""
+
+    value: float
+    shown: str  # in words
+    enough: bool = True  # whether it is of enough examples to judge
+
+
+def _limited(
+    name: RuleName, limit: float | None, found: Measured | None, few: str, *, at_least: bool = False
+) -> Rule:
+    """Apply a limit to a value; `few`: the text if there is no value, or too few examples to judge."""
+    if found is None:
+        return Rule(name=name, limit=limit, fires=False, seen=few)
+    shown = found.shown
+    if limit is None:
+        return Rule(name=name, limit=None, fires=False, seen=shown)
+    beyond = found.value < limit if at_least else found.value > limit
+    shown += f", expected at {'least' if at_least else 'most'} {limit:g}"
+    if not found.enough:
+        shown += f"; {few}"
+    return Rule(name=name, limit=limit, fires=beyond and found.enough, seen=shown)
+
+
+def _few(config: MonitorConfig, new: New | None) -> str:
+    if new is None or not new.objects:
+        return "no new examples"
+    return f"{new.examples} new examples, at least {config.min_examples} are needed"
+
+
+def _source(seen: Seen) -> str:
+    now, before = seen.source.now, seen.source.trained_on
+    if seen.source.state == "none":
+        return "no dataset.url"
+    if now is None:
+        return f"cannot be read: {seen.source.problem}"
+    held = f"{now.url} holds {now.objects:,} objects, {now.bytes:,} bytes"
+    what = f"champion {seen.champion.version}" if seen.champion else "this revision"
+    if before is None or before.url is None:
+        return f"{held}; {what} was trained on no source"
+    if seen.source.state == "unchanged":
+        return f"{held}, which {what} was trained on"
+    other = "" if before.url == now.url else f" of {before.url}"
+    return f"{held}; {what} was trained on {before.objects:,} objects, {before.bytes:,} bytes{other}"
+
+
+def _data_key(seen: Seen) -> str:
+    """A key for the champion and the objects of the source, from which a retraining starts."""
+    now = seen.source.now
+    listing = now.listing_sha256 if now else None
+    champion = seen.champion.commit if seen.champion else "none"
+    mark, objects = champion[:MARK_LENGTH], (listing or "none")[:MARK_LENGTH]
+    return f"monitor/{seen.pipeline}/{mark}/{objects}"
+
+
+def _age_key(config: MonitorConfig, seen: Seen) -> str:
+    """A key for the champion that changes each time its age grows by the limit."""
+    if seen.champion is None or config.max_age_days is None:
+        raise ValueError("no champion and no limit of its age")
+    periods = int(seen.champion.age_days // config.max_age_days)
+    return f"monitor/{seen.pipeline}/{seen.champion.commit[:MARK_LENGTH]}/age-{periods}"

@@ -1,0 +1,358 @@
+"""The HTTP endpoints: TensorFlow Serving's REST API, health, metrics, and the page."""
+
+import asyncio
+import io
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache, partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import jinja2
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+
+from perennial.base.errors import printable
+from perennial.base.runtime import parallel
+from perennial.data.validation import html
+from perennial.live.serving import requests
+from perennial.live.serving.batching import Batcher, Output
+from perennial.live.serving.origins import Origins
+from perennial.live.serving.prometheus import ServingMetrics
+from perennial.live.serving.requests import RequestRefused, ServingLimits, Verb
+from perennial.live.serving.served_version import LoadedVersion
+from perennial.live.serving.shadow import Shadow
+from perennial.model.inference.classifier import Classifier
+from perennial.model.inference.image_inputs import ImageSource
+
+SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
+FEW = 10_000  # probabilities of a response; larger ones are built in a thread
+DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
+RETRY_S = 1
+NO_OTHERS = Origins()
+LEFT = 499  # nginx's code for a client that closed its connection, in the metrics
+HEALTH = "/health"
+PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
+VERSION_HEADER = "Model-Version"
+PAGE, SHADOW_PAGE = "page.html.jinja", "shadow.html.jinja"
+POLICY = (
+    "default-src 'none'; img-src blob: data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
+    "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SAFE = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class Observer(Protocol):
+    """Gets the images that were answered; never keeps the caller waiting."""
+
+    def start(self, failed: Callable[[Exception], object]) -> None:
+        """Start; an error that must end the server is passed to `failed`."""
+
+    def offer(
+        self, version: str, classifier: Classifier, images: Sequence[ImageSource], outputs: Sequence[Output]
+    ) -> None:
+        """Take the images of a request, and what the served version said of each."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
+class Service:
+    """The shared state of the endpoints.
+
+    `current` returns the served version, None before the first; `rejected` the gate's reasons against it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: ServingLimits,
+        current: Callable[[], LoadedVersion | None],
+        rejected: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
+        self.observers: list[Observer] = []
+        self.shadow: Shadow | None = None
+        self.metrics = ServingMetrics(lambda: self.batcher.waiting)
+        self.batcher = Batcher(limits, self.metrics.batches.observe)
+        # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
+        self._threads, self._many = ThreadPoolExecutor(1, "json"), ThreadPoolExecutor(1, "values")
+        self._worker = parallel.Worker(requests.parse, limits)
+        self._held = 0  # bytes of the bodies of pending requests
+
+    def close(self) -> bool:
+        """Stop the threads; return False if one is still running the model after a second."""
+        for threads in (self._threads, self._many):
+            threads.shutdown(wait=False, cancel_futures=True)
+        self._worker.close()
+        return self.batcher.close()
+
+    def version(self, name: str, number: str | None = None) -> LoadedVersion:
+        """Return the version that a URL path names."""
+        if name != self.name:
+            raise RequestRefused(404, f"there is no model {name!r}; this server has {self.name!r}")
+        if (version := self.current()) is None:
+            raise RequestRefused(503, "the model is not loaded yet; try again")
+        if number not in {None, version.number}:
+            raise RequestRefused(404, f"version {number} is not served; version {version.number} is")
+        return version
+
+    async def classes(self, request: Request, verb: Verb, name: str, number: str | None) -> Response:
+        """Answer a request to classify images."""
+        self.version(name, number)  # before the body is read
+        if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+            raise RequestRefused(415, f"the body is compressed ({printable(encoding)}); send it as it is")
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            raise RequestRefused(415, "the body is a form; send the image file itself as the body, or JSON")
+        body = io.BytesIO()
+        try:
+            await self._read(request, body)
+            parsed = await self._parsed(body.getvalue(), verb)
+            version = self.version(name, number)  # the version may have changed while the body was received
+            outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
+        except asyncio.CancelledError:  # the drain took too long
+            raise RequestRefused(503, "the server is shutting down; try another one") from None
+        finally:
+            self._held -= body.tell()
+        names, answers = version.classifier.classes, version.classifier.answers(outputs)
+        self.metrics.predicted(outputs, names, answers)
+        build = partial(requests.answer, parsed.form, outputs, names, version.number, answers)
+        content = build() if len(outputs) * len(names) <= FEW else await self._in_thread(build)
+        for observer in self.observers:
+            observer.offer(version.number, version.classifier, parsed.images, outputs)
+        return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
+
+    async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
+        """Parse a body: here, in a thread, or in another process if it has many values."""
+        if file := requests.of_file(self.limits, body, verb):
+            return file
+        small = len(body) <= SMALL_BYTES
+        count = partial(requests.has_many_values, body, self.limits)
+        if count() if small else await self._in_thread(count):
+            try:
+                return await self._in_thread(partial(self._worker, (body, verb)), self._many)
+            except BrokenProcessPool:
+                raise RequestRefused(503, "the process that parses the body was killed; try again") from None
+        parse = partial(requests.parse, self.limits, (body, verb))
+        return parse() if small else await self._in_thread(parse)
+
+    async def _in_thread(self, function: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        """Run what would keep the other requests waiting."""
+        return await asyncio.get_running_loop().run_in_executor(threads or self._threads, function)
+
+    async def _read(self, request: Request, body: io.BytesIO) -> None:
+        """Read a request body, and add it to the total of held bytes."""
+        most = self.limits.request_bytes
+        too_large = RequestRefused(413, f"the body has more than {most} bytes; send fewer or smaller images")
+        declared = request.headers.get("content-length", "")
+        size = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
+        refused = too_large if size > most else None
+        if size > most * DISCARDED:
+            raise too_large
+        read = 0
+        try:
+            async with asyncio.timeout(self.limits.body_s):
+                async for chunk in request.stream():
+                    read += len(chunk)
+                    if read > most:
+                        refused = refused or too_large
+                    elif self._held + len(chunk) > self.limits.held_bytes:
+                        refused = refused or RequestRefused(503, "too many concurrent requests; try again")
+                    if refused is None:
+                        self._held += body.write(chunk)
+                    elif read > most * DISCARDED:
+                        break
+        except TimeoutError:
+            raise RequestRefused(408, f"the body did not arrive within {self.limits.body_s:g} s") from None
+        if refused:
+            raise refused
+
+
+def build(service: Service, is_full: Callable[[], bool] = lambda: False, origins: Origins = NO_OTHERS) -> App:
+    """Build the application of a service; while `is_full`, only its health is answered."""
+    app = FastAPI(title="perennial serve", openapi_url=None)
+    if origins.allowed:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=sorted(origins.allowed), allow_methods=["POST"], allow_headers=["*"]
+        )
+    add_models(app, service)
+    add_people_and_probes(app, service)
+
+    @app.exception_handler(RequestRefused)
+    async def refused(_: Request, error: RequestRefused) -> Response:
+        return _error(error.status, str(error))
+
+    @app.exception_handler(HTTPException)
+    async def failed(request: Request, error: HTTPException) -> Response:
+        response = _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+        response.headers.update(error.headers or {})  # such as Allow
+        return response
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=LEFT)  # nobody receives it
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, __: Exception) -> Response:
+        return _error(500, "internal server error; the log has the reason")
+
+    return _Counted(app, service.metrics, is_full, origins)
+
+
+def add_models(app: FastAPI, service: Service) -> None:
+    """Add TensorFlow Serving's endpoints: predictions, status and metadata."""
+    model, version = "/v1/models/{name}", "/v1/models/{name}/versions/{number}"
+
+    @app.post(f"{version}:predict")
+    @app.post(f"{model}:predict")
+    async def predict(request: Request, name: str, number: str | None = None) -> Response:
+        return await service.classes(request, "predict", name, number)
+
+    @app.post(f"{version}:classify")
+    @app.post(f"{model}:classify")
+    async def classify(request: Request, name: str, number: str | None = None) -> Response:
+        return await service.classes(request, "classify", name, number)
+
+    @app.get(f"{version}/metadata")
+    @app.get(f"{model}/metadata")
+    async def metadata(name: str, number: str | None = None) -> Response:
+        served = service.version(name, number)
+        return _json(
+            {
+                "model_spec": {"name": name, "signature_name": "", "version": served.number},
+                "metadata": {
+                    "signature_def": {"signature_def": served.signatures},
+                    "classes": served.classifier.classes,
+                    "model_card": served.card,
+                },
+            }
+        )
+
+    @app.get(version)
+    @app.get(model)
+    async def status(name: str, number: str | None = None) -> Response:
+        if name.endswith((":predict", ":classify")):
+            raise RequestRefused(405, f"{name} takes POST, with the images in the body")
+        served = service.version(name, number)
+        reasons = service.rejected()
+        message = f"the gate rejected this model: {'; '.join(reasons)}" if reasons else ""
+        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": message}}
+        return _json({"model_version_status": [{"version": served.number, **state}]})
+
+
+def add_people_and_probes(app: FastAPI, service: Service) -> None:
+    """Add the page, and the endpoints for probes and metrics."""
+
+    @app.api_route("/", methods=PROBED)
+    async def page() -> Response:
+        nonce = secrets.token_urlsafe(16)
+        text = _template(PAGE).render(
+            name=service.name,
+            version=service.current(),
+            rejected=service.rejected(),
+            limits=service.limits,
+            nonce=nonce,
+        )
+        return _page(text, nonce)
+
+    @app.api_route(HEALTH, methods=PROBED)
+    async def health() -> Response:
+        return _json({"status": "alive"})
+
+    @app.api_route("/ready", methods=PROBED)
+    async def ready() -> Response:
+        served = service.version(service.name)
+        return _json({"status": "ready", "model": service.name, "version": served.number})
+
+    @app.get("/shadow")
+    async def shadow(request: Request) -> Response:
+        if service.shadow is None:
+            raise RequestRefused(
+                404, "no candidate is in the shadow; `perennial serve --shadow PLACE` names one"
+            )
+        found = service.shadow.snapshot().document(service.shadow.failure)
+        if "text/html" not in request.headers.get("accept", ""):
+            return _json(found)
+        nonce = secrets.token_urlsafe(16)
+        text = _template(SHADOW_PAGE).render(name=service.name, found=found, nonce=nonce)
+        return _page(text, nonce)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    return html.environment(Path(__file__).parent).get_template(name)
+
+
+def _page(text: str, nonce: str) -> Response:
+    policy = POLICY.format(nonce=nonce)
+    return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json")
+
+
+def _error(status: int, reason: str) -> Response:
+    response = _json({"error": reason}, status)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers["Retry-After"] = str(RETRY_S)
+    return response
+
+
+class _Counted:
+    """Middleware that counts and times requests, refuses too many, and adds headers to every response."""
+
+    def __init__(
+        self, app: FastAPI, metrics: ServingMetrics, is_full: Callable[[], bool], origins: Origins
+    ) -> None:
+        self._app, self._metrics, self._is_full, self._origins = app, metrics, is_full, origins
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # Only names of endpoints, because each path of a client would create a new series.
+                endpoint = getattr(scope.get("endpoint"), "__name__", "none")
+                self._metrics.requests.labels(endpoint, str(message["status"])).inc()
+                self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)
+                message["headers"] = [*message.get("headers", []), *SAFE]
+            await send(message)
+
+        if self._is_full() and scope["path"] != HEALTH:
+            response = _error(503, "too many concurrent connections; try again")
+            response.headers["Connection"] = "close"
+            await response(scope, receive, counted)
+        elif self._origins.refuses(scope["method"], Headers(scope=scope)):
+            response = _error(
+                403, "a page of another site sent this; `perennial serve --allow-origin` allows one"
+            )
+            response.headers["Connection"] = "close"
+            await response(scope, receive, counted)
+        else:
+            await self._app(scope, receive, counted)

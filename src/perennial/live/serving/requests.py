@@ -1,0 +1,272 @@
+"""Requests and responses in the format of TensorFlow Serving's REST API, within limits.
+
+    {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
+    {"examples": [{"image": image}, ...]}                         :classify, answered with names
+
+    a JPEG, PNG, WebP, BMP or GIF file                            the same as one instance or example
+
+An image is `{"b64": file}` or nested lists of pixels [height, width, channels], 0 to 255, alone or as the value
+of `image`. Without `signature_name`, the kind of image determines the signature.
+"""
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from perennial.base.choices import Transparency
+from perennial.base.errors import printable
+from perennial.data.images import BadImage, accept
+from perennial.data.images.header import header
+from perennial.model.inference import image_inputs
+from perennial.model.inference.image_inputs import ImageSource, PixelBudget, UnusableImage
+
+FILES, PIXELS = "classify_bytes", "classify"
+SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (FILES,), PIXELS: (PIXELS,)}
+NAME = "image"  # of the only input of both signatures
+MANY_VALUES = 50_000  # take the parser some milliseconds, in which it holds Python's lock
+COUNTED_BYTES = 1 << 20  # at a time
+SHOWN = 40  # characters of a name in a message
+BASE64_CHARACTERS = 1 << 18  # decoded at a time, a multiple of 4
+Verb = Literal["predict", "classify"]
+Probabilities = NDArray[np.float32]  # [classes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingLimits:
+    """Limits of a server; most of them bound its memory use."""
+
+    request_bytes: int = 32 << 20  # of a body
+    held_bytes: int = 256 << 20  # of the bodies of all pending requests
+    instances: int = 128  # images per request
+    pixels: int = 50_000_000  # per image
+    numbers: int = 4_000_000  # and other JSON values per request: each takes about 100 bytes of memory
+    queue: int = 1024  # waiting images
+    batch: int = 32  # images per batch
+    wait_s: float = 0  # maximum wait of a batch that is not full
+    head_s: float = 20  # maximum time to receive the head of a request
+    body_s: float = 60  # maximum time to receive a body
+    response_s: float = 60  # maximum time in which a client reads a response
+    drain_s: float = 20  # maximum time to answer pending requests after a signal
+    origins: frozenset[str] = frozenset()  # of other sites, whose pages may send images
+
+
+class RequestRefused(Exception):
+    """A rejected request, with the HTTP status and the reason for the client."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status, self.reason = status, reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ImageRequest(NamedTuple):
+    """The images of a request, and the format of the response."""
+
+    images: Sequence[ImageSource]
+    form: Literal["row", "column", "classify"]
+
+
+def has_many_values(body: bytes, limits: ServingLimits) -> bool:
+    """Whether a body has so many JSON values that parsing it would keep other requests waiting.
+
+    Values are counted before the parser creates an object for each; base64 contains no character that counts.
+    """
+    count = 0
+    for start in range(0, len(body), COUNTED_BYTES):
+        count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",:[{")
+        if count > limits.numbers:
+            raise RequestRefused(
+                413,
+                f"the body holds more than {limits.numbers} JSON values; "
+                'send images as files, {"b64": ...}, or fewer at a time',
+            )
+    return count > MANY_VALUES
+
+
+def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
+    """Parse the images of a request's body, which has passed `has_many_values`."""
+    body, verb = request
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        with suppress(UnicodeDecodeError):
+            body.decode()
+            raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
+        raise RequestRefused(
+            415,
+            f"the body starts with {body[:8]!r}: it is neither JSON in UTF-8 nor a JPEG, PNG, WebP, BMP or GIF",
+        ) from None
+    if not isinstance(document, dict):
+        raise RequestRefused(
+            400, f"the body is {_kind(document)}, expected an object; see the format of :{verb}"
+        )
+    signature = document.get("signature_name") or ""
+    if not isinstance(signature, str) or signature not in SIGNATURES:
+        known = ", ".join(filter(None, SIGNATURES))
+        raise RequestRefused(400, f"there is no signature {_shown(signature)}; the model has {known}")
+    key, form, values = _values(document, verb)
+    if len(values) > limits.instances:
+        raise RequestRefused(
+            413,
+            f"{key} holds {len(values)} images, the limit is {limits.instances}; send several requests",
+        )
+    named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
+    return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)
+
+
+def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | None:
+    """The request of a body that is an image file itself; None if it begins like none."""
+    if accept.format_name(body) == "unknown":
+        return None
+    image = ImageSource("the body", partial(_read, body, limits.pixels), len(body))
+    return ImageRequest([image], "row" if verb == "predict" else "classify")
+
+
+def _values(
+    document: dict[str, Any], verb: Verb
+) -> tuple[str, Literal["row", "column", "classify"], list[Any]]:
+    """Return the key that holds the images, the format that it implies, and the images."""
+    forms: dict[str, Literal["row", "column", "classify"]] = (
+        {"instances": "row", "inputs": "column"} if verb == "predict" else {"examples": "classify"}
+    )
+    found = [key for key in forms if key in document]
+    if len(found) != 1:
+        has = " and ".join(found) or "none"
+        raise RequestRefused(400, f"the body must have one of {', '.join(forms)}, but has {has}")
+    (key,) = found
+    values = document[key]
+    if key == "inputs" and isinstance(values, dict) and values.keys() == {NAME}:
+        values = values[NAME]
+    if not isinstance(values, list) or not values:
+        raise RequestRefused(400, f"{key} is {_kind(values)}, expected a list of images")
+    return key, forms[key], values
+
+
+def _image(name: str, value: object, signature: str, limits: ServingLimits) -> ImageSource:
+    if isinstance(value, dict) and value.keys() == {NAME}:
+        value = value[NAME]
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        content = _decoded(name, value["b64"])
+        kind, read, size = FILES, partial(_read, content, limits.pixels), len(content)
+    elif isinstance(value, list):
+        pixels = _pixels(name, value)
+        kind, read, size = PIXELS, partial(_encode, pixels), pixels.nbytes
+    else:
+        raise RequestRefused(
+            400, f'{name} is {_kind(value)}, expected {{"b64": file}} or pixels as nested lists'
+        )
+    if kind not in SIGNATURES[signature]:
+        takes = "pixels as nested lists" if signature == PIXELS else 'files, {"b64": ...}'
+        raise RequestRefused(400, f"{name} does not fit the signature {signature}, which takes {takes}")
+    return ImageSource(name, read, size)
+
+
+def _decoded(name: str, text: object) -> bytes:
+    """Decode base64 in pieces, because a call holds Python's lock."""
+    if not isinstance(text, str):
+        raise RequestRefused(400, f"{name} is not base64: it is {_kind(text)}")
+    content = io.BytesIO()
+    try:
+        for start in range(0, len(text), BASE64_CHARACTERS):
+            piece = text[start : start + BASE64_CHARACTERS]
+            content.write(base64.b64decode(piece, validate=True))
+            if piece.endswith("=") and start + len(piece) < len(text):
+                raise ValueError("excess data after padding")  # noqa: TRY301
+    except ValueError as error:
+        raise RequestRefused(400, f"{name} is not base64: {error}") from None
+    return content.getvalue()
+
+
+def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
+    """Convert nested lists to uint8 [height, width, channels]."""
+    shape = _shape(value)
+    if len(shape) != 3 or shape[2] not in image_inputs.KEPT_CHANNELS or 0 in shape:
+        raise RequestRefused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
+    # NumPy would convert numbers beside one long text to texts of that length.
+    with suppress(ValueError, TypeError):
+        if set(map(type, chain.from_iterable(chain.from_iterable(value)))) != {int}:
+            raise RequestRefused(400, f"{name} has values other than integers from 0 to 255")
+        try:
+            return np.array(value, np.uint8)
+        except OverflowError:
+            raise RequestRefused(400, f"{name} has values other than integers from 0 to 255") from None
+    raise RequestRefused(400, f"{name} has rows of different lengths")
+
+
+def _shape(value: object) -> list[int]:
+    """The shape of nested lists, if all have the length of the first."""
+    found = []
+    while isinstance(value, list):
+        found.append(len(value))
+        value = value[0] if value else None
+    return found
+
+
+def _read(content: bytes, most: int, budget: PixelBudget, transparency: Transparency) -> bytes:
+    """Read an image exactly as `perennial predict` reads a file with this content."""
+    found = header(content)
+    pixels = found.height * found.width if found else image_inputs.pixels(content)
+    if pixels > most:
+        raise UnusableImage(f"it has {pixels} pixels, the limit is {most}")
+    return image_inputs.to_encoded(content, budget, transparency)
+
+
+def _encode(pixels: NDArray[np.uint8], budget: PixelBudget, transparency: Transparency) -> bytes:
+    (source,) = image_inputs.from_values(pixels)
+    return source.read(budget, transparency)
+
+
+def answer(
+    form: str,
+    outputs: Sequence[Probabilities | BadImage],
+    classes: Sequence[str],
+    version: str,
+    answers: Sequence[str] | None,
+) -> bytes:
+    """Build the body of a response; `answers` as `Classifier.answers` returns them."""
+    good = list(_good(outputs))
+    if form == "classify":
+        found: dict[str, Any] = {"results": [_labels(each, classes) for each in good]}
+    elif form == "row":
+        rows = [{"classes": each.argmax(), "probabilities": each} for each in good]
+        found = {"predictions": rows}
+    else:
+        found = {"outputs": {"classes": [each.argmax() for each in good], "probabilities": good}}
+    if answers is not None:
+        found["answers"] = answers
+    return orjson.dumps({**found, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _good(outputs: Sequence[Probabilities | BadImage]) -> Iterator[Probabilities]:
+    for each in outputs:
+        if isinstance(each, BadImage):
+            raise RequestRefused(400, f"{each.filename}: {printable(each.reason)}")
+        yield each
+
+
+def _labels(probabilities: Probabilities, classes: Sequence[str]) -> list[tuple[str, Any]]:
+    order = np.argsort(-probabilities, kind="stable").tolist()
+    return [(classes[index], probabilities[index]) for index in order]
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    if isinstance(value, dict) and value:
+        return f"an object with {', '.join(_shown(key) for key in list(value)[:3])}"
+    return "an empty list" if value == [] else names.get(type(value), "a number")
+
+
+def _shown(value: object) -> str:
+    text = printable(str(value)[: SHOWN + 1])
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")

@@ -1,0 +1,217 @@
+"""`perennial serve`: the life cycle of the server, from loading the first model to the last response."""
+
+import ipaddress
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from perennial.base.errors import ConfigError
+from perennial.base.runtime import process
+from perennial.base.storage import Store
+from perennial.live.capture.keeper import CaptureLimits, Keeper
+from perennial.live.serving import app
+from perennial.live.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
+from perennial.live.serving.conversion import Converter
+from perennial.live.serving.origins import Origins
+from perennial.live.serving.requests import ServingLimits
+from perennial.live.serving.served_version import Follower, place
+from perennial.live.serving.shadow import Candidate, Shadow
+
+log = logging.getLogger(__name__)
+OTHER_FILES = 500  # that a server has open besides its connections
+# Time after which a computing thread yields to a responding one; Python's default of 5 ms delays responses.
+SWITCH_S = 0.0002
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What is done with a share of the images besides answering."""
+
+    keep: tuple[Store, CaptureLimits] | None = None  # where and how many are kept
+    shadow: Candidate | None = None  # what is compared with the model
+
+
+ANSWER = Traffic()  # nothing else
+
+
+class ModelServer:
+    """A server on an open socket."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        limits: ServingLimits,
+        poll_s: float,
+        listener: socket.socket,
+        *,
+        decision: Path | None = None,
+        traffic: Traffic = ANSWER,
+    ) -> None:
+        self.error: Exception | None = None
+        self.idle = True  # after `run`: no thread is still running TensorFlow
+        self._listener = listener
+        self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
+        metrics = self.service.metrics
+        keeper = Keeper(*traffic.keep, name, metrics.kept) if traffic.keep else None
+        if traffic.shadow:
+            self.service.shadow = Shadow(traffic.shadow, metrics.shadowed, keeper)
+        self.service.observers = list(filter(None, (keeper, self.service.shadow)))
+        self.budget = Converter(limits.pixels)
+        self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
+        configured = uvicorn.Config(
+            app.build(
+                self.service,
+                lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS,
+                Origins(allowed=limits.origins, loopback=_is_loopback(listener)),
+            ),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http=partial(Connection, limits=limits, waiting={}, turns=(Turns(), Turns())),  # type: ignore[arg-type]  # called as a class is
+            backlog=ACCEPTED,
+            loop="asyncio",
+            ws="none",
+            log_level="error",  # a warning for each malformed request would fill the log
+            timeout_graceful_shutdown=int(limits.drain_s),
+        )
+        self._uvicorn = _Uvicorn(configured)
+
+    def run(self) -> None:
+        """Answer requests until `stop`."""
+        self.follower.start(self._fail)
+        for observer in self.service.observers:
+            observer.start(self._fail)
+        try:
+            self._uvicorn.run([self._listener])
+        finally:
+            for observer in reversed(self.service.observers):
+                observer.close()
+            self.idle = all((self.follower.stop(), self.service.close()))
+            self.budget.close()
+        if self.error:
+            raise self.error
+
+    def stop(self) -> None:
+        """Accept no more connections, answer pending requests, and return from `run`."""
+        self._uvicorn.should_exit = True
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self.stop()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn without its signal handlers, which would raise the signal again after the drain."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; asyncio has one number for the connections of a round and for those that the system keeps."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket; port 0 means any free one."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        listener = socket.create_server(address[:2], family=family)
+        # Connections inherit TCP_NODELAY; asyncio sets it only if the socket's protocol is known. Without it, a
+        # response in two packets (headers, body) would wait 40 ms for the client's acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {reason}; choose others with --host and --port"
+        ) from error
+    return listener
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+
+
+def url(listener: socket.socket) -> str:
+    """Return the URL of the page on a socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def serve(
+    name: str,
+    model: str,
+    limits: ServingLimits,
+    *,
+    host: str,
+    port: int,
+    poll_s: float,
+    decision: Path | None = None,
+    traffic: Traffic = ANSWER,
+) -> None:
+    """Serve a model until SIGTERM or SIGINT, then answer pending requests.
+
+    A second signal ends the process immediately.
+    """
+    listener = listen(host, port)
+    _allow_files(2 * CONNECTIONS + OTHER_FILES)
+    sys.setswitchinterval(SWITCH_S)
+    server = ModelServer(name, model, limits, poll_s, listener, decision=decision, traffic=traffic)
+    log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
+    with _signals(server.stop):
+        server.run()
+    log.info("stopped")
+    if not server.idle:  # the interpreter must not exit while a thread runs TensorFlow
+        os._exit(0)
+
+
+def _allow_files(number: int) -> None:
+    """Raise the limit of open files, often 1,024, as far as the system allows: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+@contextmanager
+def _signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` at the first signal, and end the process at a later one; Ctrl-C may arrive twice at once."""
+    first: list[float] = []
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if not first:
+            first.append(time.monotonic())
+            _report(b"serve: answering pending requests; send the signal again to stop immediately\n")
+            stop()
+        elif time.monotonic() - first[0] > process.REPEAT_S:
+            _report(b"serve: stopped immediately by a second signal\n")
+            os._exit(1)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(text: bytes) -> None:
+    with suppress(OSError):
+        os.write(2, text)

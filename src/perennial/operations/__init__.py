@@ -1,1 +1,0 @@
-"""What runs beside the pipeline: serving, monitoring, reports, deployments, rehearsals, first steps."""

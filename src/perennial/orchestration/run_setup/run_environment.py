@@ -1,0 +1,132 @@
+"""The packages of a run: one environment per lock, created once from the hash-locked requirements."""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from perennial.base import limits, programs
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project.layout import ENVIRONMENT_READY, Project
+from perennial.base.runtime import locks
+from perennial.base.runtime.environment import pinned_versions
+
+REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
+S3 = "s3"  # the lock of older revisions with the packages for S3, which base.txt has now
+INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
+PERENNIAL = "perennial.txt"  # beside the lock files of a project without source: the version of perennial
+LINES = 5  # of an installer's message
+
+
+def python_for(
+    home: Path,
+    checkout: Path,
+    log: Callable[[str], None],
+    variables: Mapping[str, str] = os.environ,
+    *,
+    own: bool = True,
+) -> Path:
+    """Return a Python that has the packages of a checkout's lock files.
+
+    These include perennial, unless the checkout has its source. It is this process's own if `own` allows it and
+    `make install` installed it from the same files, or if its packages have the same versions; else that of an
+    environment in `home`, which the first run with a lock creates.
+    """
+    files = _lock_files(checkout, variables.get(REQUIREMENTS) or S3)
+    digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    if own and _is_own(files, digests):
+        return Path(sys.executable)
+    key = hashlib.sha256("\n".join([*sorted(digests), platform.python_version()]).encode()).hexdigest()[:16]
+    folder = home / "environments" / key
+    with locks.inherited(home / "locks" / f"environment-{key}.lock") as lock:
+        if not (folder / ENVIRONMENT_READY).exists():
+            names = ", ".join(f"requirements/{file.name}" for file in files)
+            log(f"installing the packages of {names} into {folder}; later runs with this lock use them, too")
+            if folder.exists():
+                shutil.rmtree(folder)  # of a run that was killed
+            try:
+                _install(folder, files, lock)
+            except PerennialError as error:
+                raise PerennialError(
+                    f"the packages of {names} cannot be installed on {platform.node()}: {error}; "
+                    "look at the package index of this machine (pip.conf), then start the run again"
+                ) from error
+        (folder / ENVIRONMENT_READY).touch()  # `perennial gc` keeps what was used recently
+    return folder / "bin" / "python"
+
+
+def _is_own(files: Sequence[Path], digests: set[str]) -> bool:
+    """Whether this Python has the packages of these files."""
+    if files[-1].name == PERENNIAL:
+        packages = {
+            re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each.version
+            for each in metadata.distributions()
+        }
+        named = [row for row in files[-1].read_text(encoding="utf-8").split() if "==" in row]
+        here = all(packages.get(name) == version for name, _, version in (row.partition("==") for row in named))
+        return here and not any(list(differing(file, packages)) for file in files[:-1])
+    installed = Path(sys.prefix, INSTALLED)
+    return installed.is_file() and digests <= set(installed.read_text(encoding="utf-8").split())
+
+
+def differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
+    for name, versions in pinned_versions(lock).items():
+        if name in packages and packages[name] not in versions:
+            yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
+
+
+def _lock_files(checkout: Path, names: str) -> list[Path]:
+    folder, wanted = Project.find(checkout).root / "requirements", set(names.replace(",", " ").split())
+    if S3 in wanted and not (folder / f"{S3}.txt").is_file():
+        wanted = wanted - {S3} | {"base"}
+    files = [folder / f"{name}.txt" for name in sorted(wanted)]
+    if (folder / PERENNIAL).is_file():
+        files.append(folder / PERENNIAL)
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise ConfigError(
+            f"requirements/{missing[0]} is not in this revision, so its packages are unknown; choose another "
+            f"revision, or correct {REQUIREMENTS} of the worker"
+        )
+    return files
+
+
+def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
+    """Create the environment with uv, or with pip if uv is missing or cannot reach the package index.
+
+    Mirrors are usually set in pip.conf, which uv does not read. The installers inherit the lock, so that
+    the next run does not write into the folder of an installer whose parent was killed.
+    """
+    python = folder / "bin" / "python"
+    locked = [file for file in files if file.name != PERENNIAL]
+    wanted = [["--require-hashes", *(f"--requirement={file}" for file in locked)]]
+    wanted += [["--no-deps", f"--requirement={file}"] for file in files if file not in locked]
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], lock)
+    beside = Path(sys.executable).with_name("uv")
+    uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
+    if uv:
+        try:
+            for each in wanted:
+                _run([uv, "pip", "install", "--quiet", f"--python={python}", *each], lock)
+        except PerennialError:
+            pass
+        else:
+            return
+    _run([str(python), "-m", "ensurepip"], lock)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    newer = files[0].with_name("pip.txt")
+    if newer.is_file():  # Python 3.11's pip does not treat `prefect[x]==1` as a pin of `prefect`
+        _run([*pip, "--require-hashes", f"--requirement={newer}"], lock)
+    for each in wanted:
+        _run([*pip, *each], lock)
+
+
+def _run(command: Sequence[str], lock: int) -> None:
+    done = programs.run(command, limit_s=limits.INSTALL_S, lock=lock)
+    if done.code:
+        raise PerennialError(done.last_lines(LINES))

@@ -1,0 +1,166 @@
+"""A person's decision: the run that waits for it without a process, and what starts that run."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from prefect import get_client, get_run_logger, runtime
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.flow_runs import suspend_flow_run
+from prefect.input import RunInput
+from prefect.states import Cancelled, Completed, Scheduled
+from pydantic import Field, ValidationError
+
+from perennial.base.project.layout import Project
+from perennial.orchestration.client.owner import clash, owner
+from perennial.orchestration.server import artifacts
+from perennial.orchestration.server.events import Alert, alert
+from perennial.orchestration.server.server_runs import Ours, Runs, in_states, pipeline_of
+from perennial.orchestration.steps.summary_artifact import cell, table
+from perennial.orchestration.work.perennial_command import perennial
+from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+
+FLOW, NAME = "approve", "person"  # of the deployment that waits for a person
+ALERTS: Mapping[str, Alert] = {"approved": "promoted", "rejected": "rejected", "expired": "approval-expired"}
+KEY = "answer"  # identifies the pause, so that a restarted run finds the answer
+
+
+class Answer(RunInput):
+    """The form in Prefect's UI."""
+
+    decision: Literal["approve", "reject"] = Field(description="Does this model become the champion?")
+    name: str = Field(min_length=1, max_length=200, description="Who you are; it is recorded in git.")
+    reason: str = Field(default="", max_length=1000, description="Why; recorded, too.")
+
+
+def run_name() -> str:
+    """The name of a run, such as `classifier: approve 2026-11-22 02:00`."""
+    start = runtime.flow_run.scheduled_start_time
+    return Project.find().titled(f"{runtime.flow_run.parameters['pipeline']}: approve {start:%Y-%m-%d %H:%M}")
+
+
+def ask_for_approval() -> None:
+    """Start the run that waits for a person's answer about this one; only one, however often this is called."""
+    run, log = str(runtime.flow_run.id), get_run_logger()
+    asked = _request(run)
+    parameters = {
+        "run": run,
+        "rev": asked["commit"],
+        "pipeline": runtime.flow_run.parameters["pipeline"],
+        "publish_to": runtime.flow_run.parameters["publish_to"],
+    }
+    deployment = f"{FLOW}/{Project.find().deployment(NAME)}"
+    with get_client(sync_client=True) as client:
+        try:
+            found = client.read_deployment_by_name(deployment)
+        except ObjectNotFound:
+            log.warning("the server has no deployment %s; `perennial approve %s` answers", deployment, run)
+            return
+        ours = Ours(client, str(runtime.flow_run.parameters["pipeline"]))
+        whose = owner(found.job_variables, found.parameters)
+        if not ours.owner.owns(whose):
+            log.warning("%s; `perennial approve %s` answers", clash(deployment, whose, ours.owner), run)
+            return
+        made = client.create_flow_run_from_deployment(
+            found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"
+        )
+        _wake_superseded(client, run, ours)
+    log.info("run %s waits for a person's answer", made.name)
+
+
+def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
+    """Wake the runs that wait for an answer about an older model of this pipeline, so that they end."""
+    flow = FlowFilter(name=FlowFilterName(any_=[FLOW]))
+    paused = in_states(StateType.PAUSED)
+    for each in ours.among(client.read_flow_runs(flow_filter=flow, flow_run_filter=paused)):
+        if pipeline_of(each) == ours.owner.pipeline and each.parameters.get("run") != run:
+            client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
+
+
+def look(run: str) -> dict[str, Any]:
+    """Read the request of a run."""
+    return _request(run)
+
+
+def show(asked: Mapping[str, Any]) -> str:
+    """Create the artifact `approval` and the alert, once each; returns the text, which the form shows, too."""
+    text = markdown(asked)
+    if not any(
+        state.type == StateType.PAUSED for state in Runs(str(runtime.flow_run.parameters["pipeline"])).history()
+    ):
+        artifacts.write_text(text, "approval", "What a person is asked to approve")
+        words = [f"waits for an answer until {asked['until'][:16]} UTC", *asked["reasons"]]
+        alert("approval-wanted", "\n".join(words))
+    return text
+
+
+def wait_for_answer(text: str, until: str) -> Answer | None:
+    """Suspend the run, without a process, until a person answers; None: nobody answered in time."""
+    left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+    form = Answer.with_initial_data(description=text)
+    try:
+        return suspend_flow_run(wait_for_input=form, timeout=max(1, round(left) + 1), key=KEY)
+    except ValidationError:  # no answer: the time limit has resumed the run
+        return None
+
+
+def decide(run: str, answer: Answer | None) -> dict[str, Any]:
+    """Carry out an answer, or record that there was none."""
+    how = ["--expire"]
+    if answer:
+        reason = [f"--because={answer.reason}"] if answer.reason else []
+        how = [f"--by={answer.name}", *reason, *(["--reject"] if answer.decision == "reject" else [])]
+    try:
+        perennial("approve", run, *how, "--json")
+    except StageFailed as late:
+        if late.exit_code != ExitCode.NOT_GOOD_ENOUGH:
+            raise
+        get_run_logger().warning(late.message)
+    return _request(run)
+
+
+def announce(asked: Mapping[str, Any]) -> None:
+    """Send the alert about a decision, or that there was none in time."""
+    if kind := ALERTS.get(asked["state"]):
+        alert(kind, str(asked["message"]))
+
+
+def final_state(asked: Mapping[str, Any]) -> State[Any]:
+    """The final state of the run: Cancelled if nobody decided in time, or if a newer model waits."""
+    decided = asked["state"] in {"approved", "rejected"}
+    return (Completed if decided else Cancelled)(message=str(asked["message"]))
+
+
+def _request(run: str) -> dict[str, Any]:
+    """The request of a run, as `perennial approve RUN --json` prints it."""
+    found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
+    return found
+
+
+def markdown(asked: Mapping[str, Any]) -> str:
+    """Format the gate's decision, the scores of both models side by side, and the effect of each answer."""
+    champion = asked["champion"] or {}
+    rows = [
+        (name.replace("_", " "), _score(asked["candidate"].get(name)), _score(champion.get(name)))
+        for name in asked["candidate"]
+    ]
+    until = f"{asked['until'][:16]} UTC"
+    lines = [
+        f"# {cell(asked['run'])}",
+        f"This model passed the gate. It waits until {until}; without an answer it will not become champion.",
+        "",
+        *table(("", "new model", f"champion {asked['opponent'] or '(none yet)'}"), rows),
+        "",
+        *(f"- {cell(reason)}" for reason in asked["reasons"]),
+        "",
+        f"Commit {asked['commit']}; the artifacts of run {cell(asked['run'])} have curves and pictures.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _score(value: object) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

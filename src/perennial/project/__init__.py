@@ -1,0 +1,1 @@
+"""A user's own project: make it, choose and search its parameters, upgrade it, and rehearse it under faults."""

@@ -1,0 +1,201 @@
+"""Make a project from the installed package: its files, parameters, pins and first commit.
+
+It is built beside its place, and moved there when it is complete.
+"""
+
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perennial.base import config, files, programs
+from perennial.base.config.edit_params import apply_preset, set_values
+from perennial.base.config.paths import PathsConfig
+from perennial.base.errors import ConfigError, DataError, listed
+from perennial.base.project import exclusions
+from perennial.base.project.git import GitError, Repository, identified
+from perennial.base.project.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
+from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
+from perennial.data.sources import weights
+from perennial.data.validation.drift import Baseline
+from perennial.project.new.template import readme, template, write_base
+from perennial.project.start.start import Started, start
+
+log = logging.getLogger(__name__)
+# The data sets that can be had without an account, and the presets that suit them.
+DATA = {"digits": None, "mnist": "mnist", "cifar10": "fast_cifar10", "flowers": "inception_v3_flowers"}
+MESSAGE = "New project\n\nMade by `perennial new`."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A new project."""
+
+    folder: Path
+    committed: bool  # False in a repository of the user's, who commits it
+    started: Started | None  # of photographs
+
+
+def new(folder: Path, *, photos: Path | None = None, data: str | None = None) -> Made:
+    """Make a project in a new or empty folder, which may be an empty git repository.
+
+    photos: a folder or archive with a folder per class, which stays where it is. data: one of `DATA`.
+    """
+    target = folder.absolute()
+    require_choice(photos, data)
+    _require_usable(target)
+    source = None if photos is None else photos.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with beside(target) as made:
+        content = template()
+        for name, written in content.items():
+            files.write_bytes(made / name, written)
+        write_base(made, content)
+        files.write_bytes(made / "README.md", readme(target.name))
+        started = set_up(made, target, source, data)
+        inside = _inside_repository(target)
+        place(made, target)
+    return Made(folder=folder, committed=not inside and _commit(target), started=started)
+
+
+def set_up(made: Path, target: Path, photos: Path | None, data: str | None) -> Started | None:
+    """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
+    with _working_in(made):
+        for file, nothing in _pins().items():
+            files.write_json(file, nothing)
+        started = _choose(photos, data)
+        weights.pin(config.load(Path(PARAMS)))
+    if started is None or started.weights_missing is None:
+        return started
+    said = started.weights_missing.replace(str(made), str(target))  # the folder in which they may be put
+    again = "run `perennial start` with these images in the project"
+    return replace(started, weights_missing=said.replace("run this again", again))
+
+
+def require_choice(photos: Path | None, data: str | None) -> None:
+    """Check the photographs or the data set that a new pipeline is for."""
+    if photos is not None and data is not None:
+        raise ConfigError("--photos and --data exclude each other; leave one out")
+    if data is not None and data not in DATA:
+        raise ConfigError(
+            f"--data must be {', '.join(DATA)}, got {data}; for others, set dataset.name in params.yaml later"
+        )
+    if photos is not None and not photos.exists():
+        raise DataError(f"--photos: {photos} does not exist; nothing was made")
+
+
+def _require_usable(target: Path) -> None:
+    if shutil.which("git") is None:
+        raise ConfigError(f"{programs.Missing('git')}; nothing was made")
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ConfigError(f"{target} exists and is no folder; nothing was made; choose another name")
+    around = Project.find(target.parent).root
+    if (around / FLOWS).is_dir() and ((around / STAGES).is_file() or (around / PIPELINES).is_dir()):
+        raise ConfigError(
+            f"{target} lies in the project {around}; nothing was made; `perennial new --pipeline NAME` there "
+            "adds a pipeline, and another folder holds another project"
+        )
+    there = sorted(each.name for each in target.iterdir() if each.name != ".git") if target.is_dir() else []
+    if there:
+        raise ConfigError(
+            f"{target} is not empty: it holds {listed(there, 5)}; nothing was made; choose another name, or an "
+            "empty folder"
+        )
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Make a folder beside the new one; it is removed at the end of the block."""
+    folder = tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Work in a folder during the block, since the paths of parameters are relative to it."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _choose(photos: Path | None, data: str | None) -> Started | None:
+    """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
+    file = Path(PARAMS)
+    if photos is not None:
+        try:
+            return start(photos, file, {}, force=True)
+        except DataError as error:
+            if "--table" not in str(error):
+                raise
+            remedy = "make the project without --photos, and run `perennial start` with these options in it"
+            raise DataError(f"{error}; {remedy}") from error
+    if data is not None:
+        text, preset = file.read_text(encoding="utf-8"), DATA[data]
+        text = apply_preset(text, preset).text if preset else text
+        files.write_bytes(file, set_values(text, {"dataset.name": data}).text.encode())
+    return None
+
+
+def _pins() -> Mapping[Path, object]:
+    """The pins of a project whose runs have read nothing yet."""
+    return {
+        **{kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin)},
+        exclusions.FILE: exclusions.Exclusions().model_dump(),
+        PathsConfig().baseline: Baseline(dataset=None, statistics=None).model_dump(),
+    }
+
+
+def _inside_repository(target: Path) -> bool:
+    """Whether the new folder is to be a part of a larger git repository."""
+    there = next((each for each in (target, *target.parents) if each.is_dir()), target)
+    git = Repository(there)
+    return git.ask("rev-parse", "--git-dir") is not None and not (target / ".git").exists()
+
+
+def place(made: Path, target: Path) -> None:
+    """Move a complete folder to its place."""
+    if not target.exists():
+        made.chmod(0o777 & ~_umask())  # `mkdtemp` makes it for its owner alone
+        made.rename(target)
+        return
+    for each in sorted(made.iterdir()):
+        each.rename(target / each.name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _commit(target: Path) -> bool:
+    """Commit all; False if git refuses, such as for a signature that needs a person."""
+    git = Repository(target)
+    if not (target / ".git").exists():
+        git.run("init", "--quiet", "--initial-branch", "main")
+    git.run("add", "--all")
+    try:
+        identified(git).run("commit", "--quiet", "--message", MESSAGE)
+    except GitError as error:
+        log.warning("%s; commit it yourself", error)
+        return False
+    return True
+
+
+def next_commands(made: Made) -> Sequence[str]:
+    """What to do next, as commands."""
+    folder = Path(os.path.relpath(made.folder)) if made.folder.is_absolute() else made.folder
+    enter = [] if made.folder.absolute() == Path.cwd() else [f"cd {shlex.quote(folder.as_posix())}"]
+    commit = [] if made.committed else ["git add .", "git commit"]
+    return [*enter, *commit, "perennial run"]

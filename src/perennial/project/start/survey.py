@@ -1,0 +1,220 @@
+"""Survey a folder or archive of images: classes, splits, formats and sizes."""
+
+import hashlib
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+from perennial.base.choices import Split
+from perennial.base.errors import ConfigError, DataError, listed
+from perennial.data import archives
+from perennial.data.archives import Member
+from perennial.data.datasets.own import table_rows, understood
+from perennial.data.datasets.own.split_folders import Layout
+from perennial.data.datasets.own.table_rows import Read
+from perennial.data.images import BadImage, Image, Refused, accept
+from perennial.data.images.header import header
+from perennial.project.start import proposals
+from perennial.project.start.proposals import Named
+
+NOTHING = Named()
+SAMPLE = 400  # images that are read; only those that convert would encode again are decoded
+SHOWN = 5  # classes in a message
+HASHED_BYTES = 2 << 30  # larger folders are not searched for equal files
+EXPECTED = (
+    "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
+    "it if you split them yourself, or with their labels in a table such as {0}/labels.csv; nothing was written"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Content of a folder or archive; sizes are those of a sample of the images."""
+
+    path: Path
+    archive: bool
+    per_class: Mapping[str, int]  # images, all splits together
+    per_split: Mapping[Split, int]  # only train where perennial makes the splits
+    split_folders: bool
+    bytes: int
+    formats: Mapping[str, int]  # of the sample: JPEG, PNG, ...
+    unreadable: Mapping[str, str]  # files of the sample that cannot be used, and why
+    sides: tuple[int, int, int]  # smallest, median and largest shorter side, in pixels
+    pixels: int  # median, of an image
+    gray: bool  # all of the sample have one channel
+    hidden: int  # of the sample, whose picture is in the alpha channel
+    copies: int  # files with the content of another file; 0 if they were not compared
+    table: str | None = None  # the files that give the labels, if folders do not
+    left_out: Sequence[str] = ()  # files beside the images
+    block: Mapping[str, Any] | None = None  # the value of dataset.table
+    chosen: bool = False  # whether it was chosen among columns that nobody named
+    examples: Sequence[Mapping[str, str]] = ()  # five images with their class and split
+    understood: Sequence[str] = ()  # the same in lines
+
+    @property
+    def images(self) -> int:
+        """The number of images."""
+        return sum(self.per_class.values())
+
+    def described(self) -> str:
+        """Describe the survey in a line."""
+        counts = sorted(self.per_class.values())
+        each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
+        low, middle, high = self.sides
+        sizes = f"{low} px" if low == high else f"{low} to {high} px (median {middle})"
+        return (
+            f"{self.images:,} images in {len(self.per_class)} classes, {each} in each; "
+            f"{', '.join(self.formats)}; shorter side {sizes}"
+            + (f"; {len(self.unreadable):,} cannot be used" if self.unreadable else "")
+        )
+
+
+def look(path: Path, scratch: Path, named: Named = NOTHING) -> Survey:
+    """Survey a folder of images or an archive of one, which is temporarily unpacked in `scratch`."""
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
+    names: list[str] = []
+    try:
+        with _opened(path, scratch) as (members, read):
+            names += [each.name for each in members]
+            table, found, chosen = proposals.choose(members, read, path, named)
+            survey = _survey(path, found, read)
+            _require_enough(path, found, read)
+            block = None if table is None else table.block
+            return replace(survey, block=block, chosen=chosen)
+    except DataError as error:
+        if any(map(table_rows.is_table, names)):
+            end = "\nNothing was written." if "\n" in str(error) else "; nothing was written"
+            raise DataError(f"{error}{end}") from error
+        folder = path if path.is_dir() else "FOLDER"
+        raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
+
+
+def _require_enough(path: Path, found: Layout, read: Read) -> None:
+    """Check that each class has an image that can be used for each split that is cut from those to train on."""
+    least = 1 + sum(split not in found.splits for split in ("validation", "test"))
+    for split, items in found.splits.items():
+        by_class = defaultdict[int, list[Member]](list)
+        for item in items:
+            by_class[item.label].append(item.member)
+        few = []
+        for label, members in sorted(by_class.items()):
+            wanted, name = least if split == "train" else 1, found.classes[label]
+            usable = islice((each for each in members if _is_usable(read(each))), wanted)
+            if (count := sum(1 for _ in usable)) < wanted:
+                lost = f" that can be used of {len(members)}" if count < len(members) else ""
+                few.append(f"{name!r} has {count}{lost}")
+        if few:
+            needed = f"{least} images in the training split, because some are held out"
+            if split != "train" or least == 1:
+                needed = f"1 image in the {split} split"
+            raise DataError(f"{path}: {listed(few, SHOWN)}; each class needs at least {needed}")
+
+
+def _is_usable(content: bytes) -> bool:
+    return not isinstance(accept.accepted(content, ""), BadImage)
+
+
+@contextmanager
+def _opened(path: Path, scratch: Path) -> Iterator[tuple[Sequence[Member], Read]]:
+    """Yield the members, and a function that reads a file."""
+    if path.is_dir():
+        yield archives.folder_contents(path), lambda member: (path / member.name).read_bytes()
+        return
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="start-") as folder:
+        tar = Path(folder) / "images.tar"
+        archives.expand(path, tar)
+        yield archives.contents(tar), partial(archives.content, tar)
+
+
+def _survey(path: Path, classes: Layout, read: Read) -> Survey:
+    items = [item for part in classes.splits.values() for item in part]
+    counts = Counter(item.label for item in items)
+    found = [item.member for item in items]
+    formats, sides, pixels, colours = Counter[str](), [], [], set()
+    unreadable: dict[str, str] = {}
+    hidden = 0
+    for member in _spread(found):
+        image = _sampled(content := read(member))
+        if isinstance(image, BadImage):
+            unreadable[member.name] = image.reason
+            continue
+        formats[accept.format_name(content)] += 1
+        sides.append(min(image.height, image.width))
+        pixels.append(image.height * image.width)
+        colours.add((shown := header(image.encoded)) is not None and shown.size[2] == 1)
+        hidden += image.hidden
+    if not sides:
+        name, reason = next(iter(unreadable.items()))
+        raise DataError(
+            f"{path}: none of {len(unreadable)} sampled files can be used, such as {name}: {reason}; convert "
+            "other photos, such as HEIC, to JPEG first"
+        )
+    total = sum(member.size for member in found)
+    return Survey(
+        path=path,
+        archive=not path.is_dir(),
+        per_class={name: counts[label] for label, name in enumerate(classes.classes)},
+        per_split={split: len(part) for split, part in classes.splits.items()},
+        split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "",
+        table=classes.table,
+        examples=understood.examples(classes),
+        understood=understood.lines(classes),
+        left_out=classes.left_out,
+        bytes=total,
+        formats=dict(formats.most_common()),
+        unreadable=unreadable,
+        sides=(min(sides), median_low(sides), max(sides)),
+        pixels=median_low(pixels),
+        gray=colours == {True},
+        hidden=hidden,
+        copies=_copies(found, read) if total <= HASHED_BYTES else 0,
+    )
+
+
+def _sampled(content: bytes) -> Image | BadImage:
+    """An image as convert makes it; damage in the pixels of a JPEG that is kept is not detected."""
+    try:
+        kept, found = accept.is_kept(content), header(content)
+    except Refused as error:
+        return BadImage(filename="", reason=str(error))
+    if kept and found:
+        return Image(encoded=content, format=found.format, height=found.height, width=found.width)
+    return accept.accepted(content, "")
+
+
+def _spread(found: Sequence[Member]) -> list[Member]:
+    """Return at most SAMPLE files, evenly spaced."""
+    step = max(len(found) / SAMPLE, 1)
+    return [found[int(number * step)] for number in range(min(len(found), SAMPLE))]
+
+
+def _copies(found: Sequence[Member], read: Callable[[Member], bytes]) -> int:
+    """Count the files with the content of another file; only files of equal size are read."""
+    by_size = defaultdict[int, list[Member]](list)
+    for member in found:
+        by_size[member.size].append(member)
+    copies = 0
+    for same in by_size.values():
+        if len(same) > 1:
+            contents = {hashlib.sha256(read(member)).digest() for member in same}
+            copies += len(same) - len(contents)
+    return copies
+
+
+def relative(path: Path) -> Path:
+    """Return a path for dataset.path: relative if it is in the project, else absolute."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays a link
+    try:
+        return absolute.relative_to(Path.cwd())
+    except ValueError:
+        return absolute

@@ -1,0 +1,306 @@
+"""The search: trials one after another until the budget is spent, then the best settings into params.yaml."""
+
+import errno
+import hashlib
+import logging
+import math
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perennial.base import config as configuration
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.errors import (
+    ConfigError,
+    DataError,
+    InputsChanged,
+    Interrupted,
+    PerennialError,
+    listed,
+)
+from perennial.base.project.layout import Project
+from perennial.base.project.pins import WeightsPin
+from perennial.base.runtime import cluster, stage_inputs
+from perennial.data.records import manifest
+from perennial.data.validation import integrity
+from perennial.model.training import triggers
+from perennial.project.tune import fork_server, space, trial
+from perennial.project.tune.fork_server import Outcome, Server
+from perennial.project.tune.study import Study, Trial, naming_database
+from perennial.project.tune.trial import Task
+
+log = logging.getLogger(__name__)
+FOLDER = "tune"  # in paths.work, with a folder for each search
+FACTS = "search.json"  # in it: what the search depends on
+TRIALS = 30  # by default
+FAILURES = 5  # one after another, after which the search ends
+SHOWN = 5  # differences in a message
+WHERE = re.compile(r"^(parameters\.params\.yaml|present)\.")  # before a parameter in the facts of a search
+# Errors of a disk, which say nothing about the settings of the trial that met them.
+FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long to search: up to `trials` trials of the whole search, or until `minutes` have passed."""
+
+    trials: int | None
+    minutes: float | None
+    started: float
+    clock: Callable[[], float] = time.monotonic
+
+    def left_s(self) -> float:
+        """The seconds that are left."""
+        return math.inf if self.minutes is None else 60 * self.minutes - (self.clock() - self.started)
+
+    def allows(self, trials: int) -> bool:
+        """Whether another trial may start after so many."""
+        return self.left_s() > 0 and (self.trials is None or trials < self.trials)
+
+
+class Search:
+    """A search of a pipeline: its parameters, its dimensions and its trials."""
+
+    @naming_database()
+    def __init__(self, params: Path, texts: Iterable[str] | None, *, random: bool = False) -> None:
+        """Check the search, and open the study of an earlier one with the same data, code and parameters."""
+        self.params = params
+        self.config, self.values = configuration.load_with_values(params)
+        self.dimensions = space.parse(texts or space.default(self.config), self.values)
+        self.data = integrity.require_valid(self.config.paths.records, ("train", "validation"))
+        if not self.data.validates or not self.data.splits["validation"].examples:
+            raise ConfigError(
+                "perennial tune compares settings on the validation split, and the records have no validation "
+                "examples; nothing was started: set dataset.validation_fraction above 0, such as 0.1"
+            )
+        self.facts = self._facts(self.values)
+        digest = hashlib.sha256(files.json_bytes([self.facts, random])).hexdigest()
+        self.folder = self.config.paths.work / FOLDER / digest[:12]
+        self.study = Study(
+            self.folder, self.dimensions, metric=self.metric, evaluations=self.evaluations, random=random
+        )
+
+    @property
+    def metric(self) -> str:
+        """The score by which trials are compared."""
+        return self.config.train.stop_metric
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of a whole training with the present settings."""
+        length = triggers.length(self.config.train, self.data.splits["train"].examples)
+        interval = triggers.Triggers.configured(self.config, length).eval_steps or length.steps
+        return math.ceil(length.steps / interval)
+
+    @property
+    def present(self) -> dict[str, Any]:
+        """The present values of the searched keys."""
+        return space.present(self.dimensions, self.values)
+
+    @property
+    def present_trial(self) -> Trial | None:
+        """The trial with the present settings, if it has started."""
+        return next((each for each in self.study.trials() if each.settings == self.present), None)
+
+    def require_unchanged(self) -> None:
+        """Check that parameters, code and data are those of the beginning."""
+        self.config, values = configuration.load_with_values(self.params)
+        changed = _differences(
+            {**self.facts, "present": self.present},
+            {**self._facts(values), "present": space.present(self.dimensions, values)},
+        )
+        if changed:
+            raise InputsChanged(
+                f"{listed(changed, SHOWN)} changed during the search; params.yaml was not changed, and "
+                f"all trials are kept in {self.folder}: set it back, or run again to search with what is there"
+            )
+
+    def announce(self, budget: Budget) -> None:
+        """Log what the search tries, and with which earlier trials it goes on."""
+        log.info("searching %s", ", ".join(f"{each.key}={each.text}" for each in self.dimensions))
+        known = self.study.trials()
+        unfinished = sum(each.state == "running" for each in known)
+        if known:
+            log.info(
+                "going on after %d trials%s in %s", len(known) - unfinished,
+                " and an interrupted one" if unfinished else "", self.folder,
+            )  # fmt: skip
+        elif others := sorted(self.folder.parent.glob(f"*/{FACTS}"), key=lambda file: file.stat().st_mtime):
+            before = documents.json_object(others[-1].read_bytes())
+            log.info(
+                "this search is a new one, since it differs from the last one in %s; that one stays in %s",
+                listed(_differences(before, self.facts), SHOWN) or "its way to draw", others[-1].parent,
+            )  # fmt: skip
+        if not (self.folder / FACTS).exists():
+            files.write_json(self.folder / FACTS, self.facts)
+        if budget.trials is not None and len(known) - unfinished >= budget.trials:
+            log.info("all %d trials are there; a larger --trials adds some", budget.trials)
+
+    def _facts(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """All that decides the score of a trial, besides its settings; `values` are those of params.yaml."""
+        noted = stage_inputs.note("train", self.params, values)
+        if not noted.listed:
+            raise ConfigError(
+                f"{Project.find().folder} has no dvc.yaml with a stage train; nothing was started"
+            )
+        searched = {f"{name}.{each.key}" for name in noted.params for each in self.dimensions}
+        flat = documents.flattened(noted.params)
+        return {
+            "search": {each.key: each.text for each in self.dimensions},
+            "parameters": {key: value for key, value in flat.items() if key not in searched},
+            "metric": self.metric,
+            "code": noted.code,
+            "data": manifest.digest(self.config.paths.records),
+            "weights": WeightsPin.read().model_dump(mode="json"),
+        }
+
+
+def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
+    """Check a search as far as it needs no data, before anything starts; returns the range of each key."""
+    config, values = configuration.load_with_values(params)
+    dimensions = space.parse(texts or space.default(config), values)
+    if config.train.max_steps == 0:
+        raise ConfigError(
+            "perennial tune compares settings of trainings, and train.max_steps is 0; nothing was started: "
+            "set it above 0"
+        )
+    if config.compute.workers > 1:
+        raise ConfigError(
+            f"compute.workers is {config.compute.workers}, but each trial is one process; nothing was started: "
+            "`perennial config --set compute.workers=1` for the search"
+        )
+    if cluster.this_worker():
+        raise ConfigError(
+            f"{cluster.named_by()} names several workers, but each trial is one process; nothing was started: "
+            f"unset {cluster.named_by()} for the search"
+        )
+    if config.dataset.validation_fraction == 0:
+        raise ConfigError(
+            "perennial tune compares settings on the validation split, and dataset.validation_fraction is 0; "
+            "nothing was started: set it above 0, such as 0.1"
+        )
+    return {each.key: each.text for each in dimensions}
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    before, after = documents.flattened(old), documents.flattened(new)
+    changed = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    return [WHERE.sub("", key) for key in changed]
+
+
+@naming_database()
+def search(found: Search, budget: Budget, *, pinned: bool) -> None:
+    """Run trials until the budget is spent, or all settings have been tried."""
+    failures = 0
+    with fork_server.started(found.folder) as started:
+        while True:
+            known = found.study.trials()
+            ended = sum(each.state != "running" for each in known)
+            if not budget.allows(ended):
+                break
+            new = found.study.next(found.present)
+            if new is None:
+                log.info("all settings of the search have been tried")
+                break
+            outcome = _run(found, new, started, budget, pinned=pinned)
+            if outcome is None:
+                break
+            failures = failures + 1 if outcome.kind == trial.FAILED else 0
+            if failures == FAILURES:
+                raise PerennialError(
+                    f"{FAILURES} trials failed one after another, the last one with: {outcome.message}; all "
+                    f"trials are kept in {found.folder}: run again to go on"
+                )
+    _require_finished(found, budget)
+
+
+def _require_finished(found: Search, budget: Budget) -> None:
+    trials = found.study.trials()
+    if any(each.state == "finished" for each in trials):
+        return
+    failed = [each for each in trials if each.state == "failed"]
+    if failed and budget.left_s() > 0:
+        raise PerennialError(
+            f"no trial finished; {len(failed)} of {len(trials)} failed, the last one: {failed[-1].reason}; "
+            f"all are kept in {found.folder}: remove the cause, and run again with a larger --trials"
+        )
+    raise Interrupted(
+        "the time was over before a trial finished; what is done is kept: run again, or with more --minutes"
+    )
+
+
+def _run(found: Search, new: Trial, started: Server, budget: Budget, *, pinned: bool) -> Outcome | None:
+    """Run a trial and store how it ended; None if the time was over before."""
+    values = space.with_values(found.values, new.settings)
+    log.info("trial %d: %s", new.number, shown(new.settings))
+    folder = found.folder / "trials" / f"{new.number:04}"
+    try:
+        own = configuration.check(values)
+    except ConfigError as error:
+        outcome: Outcome | None = Outcome(kind=trial.FAILED, code=2, message=str(error).replace("\n", "; "))
+    else:
+        task = Task(number=new.number, folder=folder, config=own, pinned=pinned, owner=os.getpid())
+        follower = _Follower(found.study, new.number, own, found.metric)
+        outcome = started.run(task, follower, limit_s=budget.left_s)
+    if outcome is None:
+        log.info("trial %d: the time is over; it is kept, and a later search goes on with it", new.number)
+        return None
+    _store(found.study, new.number, own if outcome.kind == trial.FINISHED else found.config, outcome)
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    return outcome
+
+
+class _Follower:
+    """Stores the evaluations of a trial, and decides whether it stops."""
+
+    def __init__(self, study: Study, number: int, config: Config, metric: str) -> None:
+        self._study, self._number, self._metric = study, number, metric
+        # Before that, scores say little about the settings.
+        self._begins_step = max(config.train.head.steps, config.train.schedule.warmup_steps)
+        self._count = 0
+
+    def __call__(self, evaluation: dict[str, Any], stopped_by: str | None) -> bool:
+        self._count += 1
+        worse = self._study.evaluated(
+            self._number, self._count, score=evaluation[self._metric], loss=evaluation["loss"]
+        )
+        return worse and stopped_by is None and evaluation["step"] > self._begins_step
+
+
+def _store(study: Study, number: int, config: Config, outcome: Outcome) -> None:
+    """Store how a trial ended, and log it."""
+    if outcome.kind == trial.FINISHED:
+        record, metric = outcome.record, config.train.stop_metric
+        kept = next(each for each in record["evaluations"] if each["step"] == record["kept"])
+        study.finish(number, score=kept[metric], loss=kept["loss"], stopped_by=record["stopped_by"])
+        log.info("trial %d: validation %s %.4f", number, metric, kept[metric])
+    elif outcome.kind == trial.STOPPED:
+        study.stop(number)
+        log.info("trial %d: stopped early, since others were better at this point", number)
+    elif outcome.changed or outcome.code in {DataError.exit_code, Interrupted.exit_code}:
+        kind = (
+            InputsChanged
+            if outcome.changed
+            else DataError
+            if outcome.code == DataError.exit_code
+            else Interrupted
+        )
+        raise kind(f"trial {number}: {outcome.message}")
+    elif any(text in outcome.message for text in FULL):
+        raise PerennialError(
+            f"trial {number}: {outcome.message}; all trials are kept, and this one goes on then"
+        )
+    else:
+        study.stop(number, outcome.message)
+        log.warning("trial %d failed: %s", number, outcome.message)
+
+
+def shown(settings: Mapping[str, Any]) -> str:
+    """Settings in one line."""
+    return ", ".join(f"{key}={space.written(value)}" for key, value in settings.items())

@@ -1,0 +1,230 @@
+"""DVC objects that nothing needs, in caches and in the remote; `dvc gc` would consider only one clone.
+
+Needed objects are those of all branch tips and tags, of commits since `cutoff`, and of this machine's checkouts
+as they are on disk. Objects removed from a folder are set aside first; then git is fetched and checked once
+more, and objects needed by now are put back. In S3, objects are removed at once, after git is checked again.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from perennial.base import documents
+from perennial.base.errors import PerennialError
+from perennial.base.project.git import GitError, Repository
+from perennial.base.storage import Entry
+from perennial.release.audit.needs import DIGEST, FOLDER, members, needs
+from perennial.release.audit.sides import Side, content
+from perennial.release.garbage import needed_commits
+
+log = logging.getLogger(__name__)
+ASIDE = ".perennial-gc"  # folder of what is set aside; listings leave hidden names out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where revisions and objects are."""
+
+    repositories: Sequence[Repository]  # of this checkout, and the mirrors of runs
+    checkouts: Mapping[Path, float]  # in which processes work, with the start of the first
+    sides: Sequence[Side]
+    cutoff: float  # seconds since 1970
+
+
+@dataclass(frozen=True, kw_only=True)
+class Garbage:
+    """The objects on a side, and those that nothing needs; `problem`: why the list may not be complete."""
+
+    side: Side
+    objects: int
+    bytes: int
+    unneeded: Mapping[str, int]
+    problem: str | None = None
+
+
+class Incomplete(PerennialError):
+    """The needs of some revision are unknown, so nothing may be removed."""
+
+
+def find(places: Places) -> list[Garbage]:
+    """Find the objects on each side that nothing needs."""
+    needed = needed_now(places)
+    # A run writes an output to the cache before it writes dvc.lock.
+    cutoff = min([places.cutoff, *places.checkouts.values()])
+
+    def is_unneeded(side: Side, digest: str, entry: Entry) -> bool:
+        old = entry.modified is not None and entry.modified.timestamp() < cutoff
+        return old and digest not in needed and not side.linked(digest)
+
+    return [measured(side, partial(is_unneeded, side)) for side in places.sides]
+
+
+def measured(
+    side: Side,
+    is_unneeded: Callable[[str, Entry], bool] = lambda digest, entry: False,  # noqa: ARG005 - all are needed
+) -> Garbage:
+    """List a side as far as it can be."""
+    unneeded, objects, size, problem = dict[str, int](), 0, 0, None
+    try:
+        for digest, entry in side.everything():
+            objects, size = objects + 1, size + entry.size
+            if is_unneeded(digest, entry):
+                unneeded[digest] = entry.size
+    except (PerennialError, OSError) as error:
+        problem = str(error)
+    return Garbage(side=side, objects=objects, bytes=size, unneeded=unneeded, problem=problem)
+
+
+def needed_now(places: Places) -> set[str]:
+    """The digests that branches, tags, recent commits and checkouts need, after a fetch."""
+    read = partial(_content, places.sides)
+    needed: set[str] = set()
+    for repository in places.repositories:
+        try:
+            needed_commits.fetch(repository)
+            revisions = needed_commits.needed(repository, places.cutoff)
+        except GitError as error:
+            raise Incomplete(f"{error}, so objects stay") from error
+        needed |= _of(repository, revisions, places.sides, read)
+    for checkout in places.checkouts:
+        repository = Repository(checkout)
+        if tree := needed_commits.on_disk(repository):
+            needed |= _of(repository, [tree, *repository.ends()], places.sides, read)
+    if places.checkouts:
+        for side in places.sides:
+            if side.folder is not None:
+                needed |= _run_cache(side.folder / "runs", read)
+    return needed
+
+
+def remove(places: Places, garbage: Garbage) -> tuple[dict[str, int], str | None]:
+    """Remove what nothing needs from a side.
+
+    Returns the objects that are gone, with their bytes, and what kept others from being removed.
+    """
+    if garbage.side.folder is not None:
+        return _from_folder(places, garbage, garbage.side.folder)
+    needed = needed_now(places)
+    wanted = {digest: size for digest, size in garbage.unneeded.items() if digest not in needed}
+    refused = garbage.side.remove(wanted)
+    still = {digest: size for digest, size in wanted.items() if digest not in refused}
+    try:
+        back = still.keys() & needed_now(places)
+    except PerennialError as error:
+        raise PerennialError(
+            f"{len(still)} objects were removed from {garbage.side.url}, but whether a commit that was pushed "
+            f"meanwhile needs one of them is unknown: {error}; `perennial audit --all` lists what is missing"
+        ) from error
+    if back:
+        _put_back(places, garbage.side, back)
+    return {digest: size for digest, size in still.items() if digest not in back}, _problem(refused)
+
+
+def _problem(refused: Mapping[str, str]) -> str | None:
+    """What kept objects from being removed, by the first of them."""
+    reason = next(iter(refused.values()), None)
+    return reason and f"{len(refused)} objects that nothing needs could not be removed; the first: {reason}"
+
+
+def restore_left(folder: Path) -> None:
+    """Put back objects that a killed call set aside."""
+    for file in (folder / ASIDE).glob("*") if (folder / ASIDE).is_dir() else ():
+        if DIGEST.fullmatch(file.name) and file.is_file():
+            _return(folder, file.name)
+    with suppress(OSError):
+        (folder / ASIDE).rmdir()
+
+
+def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[str, int], str | None]:
+    aside, moved, refused = folder / ASIDE, dict[str, int](), dict[str, str]()
+    aside.mkdir(exist_ok=True)
+    try:
+        for digest, size in garbage.unneeded.items():
+            try:
+                _set_aside(folder, digest)
+            except FileNotFoundError:
+                continue  # by another gc
+            except OSError as error:
+                refused[digest] = f"{error.filename}: {error.strerror}"
+            else:
+                moved[digest] = size
+        for digest in moved.keys() & needed_now(places):
+            _return(folder, digest)
+            del moved[digest]
+    except BaseException:
+        restore_left(folder)
+        raise
+    for digest in moved:
+        (aside / digest).unlink(missing_ok=True)
+    restore_left(folder)  # removes the folder itself
+    return moved, _problem(refused)
+
+
+def _set_aside(folder: Path, digest: str) -> None:
+    source = folder / "files" / "md5" / digest[:2] / digest[2:]
+    source.rename(folder / ASIDE / digest)
+    with suppress(OSError):
+        source.parent.rmdir()
+
+
+def _return(folder: Path, digest: str) -> None:
+    target = folder / "files" / "md5" / digest[:2] / digest[2:]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        (folder / ASIDE / digest).rename(target)
+
+
+def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
+    """Restore objects on a remote that were removed while another machine pushed a commit that needs them."""
+    lost = []
+    for digest in digests:
+        others = [other.folder for other in places.sides if other.folder is not None and other.is_whole(digest)]
+        if others:
+            side.put(digest, others[0] / "files" / "md5" / digest[:2] / digest[2:])
+        else:
+            lost.append(digest)
+    if lost:
+        raise PerennialError(
+            f"{len(lost)} objects, {lost[0]} the first, became needed by a commit that was pushed meanwhile; "
+            "`dvc push` on the machine that pushed it copies them again"
+        )
+
+
+def _of(
+    repository: Repository,
+    revisions: Iterable[str],
+    sides: Sequence[Side],
+    read: Callable[[str], bytes | None],
+) -> set[str]:
+    found, members = needs(repository, revisions, read)
+    for digest, need in found.items():
+        # A missing list restores nothing; but the members of a damaged list are still needed.
+        if need.is_folder and digest not in members and any(side.listing([digest]) for side in sides):
+            raise Incomplete(
+                f"the list of {need.path} of commit {need.revision[:10]} is damaged, so objects stay; "
+                "`perennial audit --all --repair` repairs it"
+            )
+    return set(found)
+
+
+def _content(sides: Sequence[Side], digest: str) -> bytes | None:
+    try:
+        return content(sides, digest)
+    except PerennialError as error:
+        raise Incomplete(f"the list of a needed folder cannot be read ({error}), so objects stay") from error
+
+
+def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
+    """The objects in DVC's run cache, from which stages may be restored."""
+    found = set[str]()
+    for file in folder.glob("*/*/*") if folder.is_dir() else ():
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            outs = documents.yaml_object(file.read_bytes()).get("outs") or []
+            found |= {digest for out in outs if DIGEST.fullmatch(digest := str(out.get("md5")))}
+    lists = [digest for digest in found if digest.endswith(FOLDER)]
+    for listed in filter(None, map(read, lists)):
+        found |= set(members(listed, "an output in DVC's run cache").values())
+    return found

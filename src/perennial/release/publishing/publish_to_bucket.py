@@ -1,0 +1,190 @@
+"""Publishing to a bucket: files below `<version>/`, then their record, then a conditional write of `current`.
+
+`current` names a version and the SHA-256 of its record, which holds those of the files; readers in that order
+never see an incomplete model. `claims/<version>` assigns each number to one export, so that two publishers
+never write the same version, and a killed publisher can continue its own.
+"""
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.base import documents, files
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.runtime.progress_bar import progress_bar
+from perennial.base.storage import Changed, Entry, Missing, Store, open_store, together
+from perennial.model.export_layout import DESCRIPTION
+from perennial.release.publishing.fetch_version import StoredVersion
+from perennial.release.publishing.version_layout import (
+    CURRENT,
+    PROVENANCE,
+    RECORD,
+    UNCHANGED,
+    AllowedExport,
+    Pointer,
+    Published,
+    PublishedVersions,
+    refusal,
+)
+
+log = logging.getLogger(__name__)
+CLAIMS = "claims"
+GRAPH_LAST = (
+    "saved_model.pb",
+)  # uploaded last, so that a server that watches the bucket cannot load an incomplete version
+
+
+@dataclass(frozen=True)
+class _State:
+    """The content of `current`; without that object, nothing is published."""
+
+    pointer: Pointer
+    etag: str | None
+
+    @property
+    def version(self) -> int | None:
+        return self.pointer.version
+
+
+def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:
+    """See `Destination.add`."""
+    store = open_store(place, options)
+    state = _state(store)
+    if (
+        state.version is not None
+        and StoredVersion.at(store, f"{state.version}/").record.files == allowed.digests
+    ):
+        return _published(store, state.version, moved=False)
+    _warn_unless_conditional(store)
+    for version in state.pointer.rolled_back:
+        if _description(store, version) == (allowed.export / DESCRIPTION).read_bytes():
+            raise refusal(allowed.export, version, store.url, state.version)
+    version = _claimed(store, state, allowed)
+    _upload(store, version, allowed.export, allowed.digests)
+    if allowed.provenance is not None:
+        store.put(f"{version}/{PROVENANCE.as_posix()}", allowed.provenance)
+    record = allowed.record(version)
+    store.put(f"{version}/{RECORD.as_posix()}", record)
+    return _point(store, state, version, record, state.pointer.rolled_back)
+
+
+def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:
+    """See `Destination.roll_back`."""
+    store = open_store(place, options)
+    state = _state(store)
+    history = PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
+    version = history.target(version)
+    published = StoredVersion.at(store, f"{version}/")
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        published.download(Path(folder))
+    rolled_back = history.rolled_back_to(version)
+    if version == state.version and rolled_back == state.pointer.rolled_back:
+        return _published(store, version, moved=False)
+    _warn_unless_conditional(store)
+    return _point(store, state, version, published.content, rolled_back)
+
+
+def _state(store: Store) -> _State:
+    try:
+        content, entry = store.get_bytes(CURRENT)
+    except Missing:
+        return _State(Pointer(), None)
+    pointer = documents.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, UNCHANGED)
+    return _State(pointer, entry.etag)
+
+
+def _warn_unless_conditional(store: Store) -> None:
+    if not store.conditional():
+        log.warning(
+            "%s ignores conditional writes: two publishers at the same time are not kept apart; "
+            "publish to it from one place only",
+            store.url,
+        )
+
+
+def _versions(store: Store) -> list[int]:
+    """The complete versions in ascending order."""
+    record = RECORD.as_posix()
+    return [each for each in store.numbers() if next(iter(store.list(f"{each}/{record}")), None)]
+
+
+def _description(store: Store, version: int) -> bytes | None:
+    """The model of a version, regardless of its card and other formats."""
+    try:
+        return store.get_bytes(f"{version}/{DESCRIPTION.as_posix()}")[0]
+    except Missing:
+        return None
+
+
+def _claimed(store: Store, state: _State, allowed: AllowedExport) -> int:
+    """Claim a number for this export: a new one, or the highest if a publisher of the same export left it."""
+    content = files.json_bytes({"files": dict(allowed.digests), "decision": dict(allowed.decision)})
+    claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
+    while True:
+        claims = [
+            int(name) for each in store.list(f"{CLAIMS}/") if (name := each.key[len(CLAIMS) + 1 :]).isdecimal()
+        ]
+        highest = max([0, state.version or 0, *state.pointer.rolled_back, *store.numbers(), *claims])
+        taken = {state.version, *state.pointer.rolled_back}
+        if highest in set(claims) - taken and store.get_bytes(f"{CLAIMS}/{highest}")[0] == claim:
+            return highest
+        try:
+            store.put(f"{CLAIMS}/{highest + 1}", claim, if_none_match=True)
+        except Changed:
+            continue
+        return highest + 1
+
+
+def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]) -> None:
+    """Upload the missing files of an export, and compare the result."""
+    sizes = {name: (export / name).stat().st_size for name in digests}
+    present = {each.key.partition("/")[2]: each for each in store.list(f"{version}/")}
+    missing = [name for name in digests if not _is_whole(present.get(name), export / name)]
+    with progress_bar(f"version {version}", 0, sum(sizes[name] for name in missing)) as advance:
+        for names in ([n for n in missing if n not in GRAPH_LAST], [n for n in missing if n in GRAPH_LAST]):
+            for entry in together(store, lambda name: store.put(f"{version}/{name}", export / name), names):
+                advance(entry.size)
+    found = {each.key.partition("/")[2]: each.size for each in store.list(f"{version}/")}
+    for added in (RECORD, PROVENANCE):
+        found.pop(added.as_posix(), None)
+    if found != sizes or files.digests(export) != digests:
+        raise DataError(
+            f"{store.url}/{version} differs from {export}: the export was changed meanwhile, or another "
+            f"program writes there; {CURRENT} is unchanged; run this again"
+        )
+
+
+def _is_whole(entry: Entry | None, file: Path) -> bool:
+    """Whether an object has this content, by its MD5, which most stores list."""
+    if entry is None or entry.size != file.stat().st_size:
+        return False
+    return entry.md5 == files.md5(file)
+
+
+def _point(store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]) -> Published:
+    """Write `current`, unless it has changed since this began."""
+    pointer = Pointer(
+        version=version, record_sha256=hashlib.sha256(record).hexdigest(), rolled_back=rolled_back
+    )
+    content = files.json_bytes(pointer.model_dump())
+    try:
+        # If the store ignores conditions, compare by reading before and after.
+        if store.conditional() or _state(store).etag == state.etag:
+            store.put(CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
+        won = store.conditional()
+    except Changed:
+        won = False
+    now = state if won else _state(store)
+    if won or now.pointer == pointer:
+        return _published(store, version, moved=version != state.version)
+    raise PerennialError(
+        f"another publisher made version {now.version} of {store.url} current meanwhile; version {version} is "
+        "complete but not current; run this again if it should be"
+    )
+
+
+def _published(store: Store, version: int, *, moved: bool) -> Published:
+    return Published(version, f"{store.url}/{version}", moved=moved)

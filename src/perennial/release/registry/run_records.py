@@ -1,0 +1,324 @@
+"""Records of runs: `runs/<run>/run.json`, written step by step, so that a killed run leaves a record, too.
+
+Files that DVC tracks must not hold times, hosts or random names; these belong here. A pushed run includes its
+record as the last commit of its branch `run/<run>`.
+"""
+
+import hashlib
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email import message_from_string
+from functools import partial
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from perennial.base import documents, files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError, PerennialError, exit_code, printable
+from perennial.base.project import dvc_lock
+from perennial.base.project.git import Repository, repository
+from perennial.base.runtime import processor
+from perennial.data.records import manifest
+from perennial.release.registry import checkout_state, unpushed_commits, versions
+from perennial.release.registry.push import short
+
+log = logging.getLogger(__name__)
+
+RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs to
+FILE = "run.json"
+MOST_BYTES = 1 << 24  # of a record, which has some 20,000
+COMPLETED = "Completed"  # Prefect's name of the state
+Reader = Callable[[], dict[str, Any] | None]
+# Facts that differ between any two runs.
+OWN = {
+    "run",
+    "started",
+    "started_again",
+    "ended",
+    "stages",
+    "recorded",
+    "approval",
+    "message",
+    "request",
+    "environment.prefix",
+}
+
+
+class StageRecord(documents.JsonFile):
+    """A stage in the record of a run."""
+
+    stage: str
+    started: str | None = None
+    ended: str | None = None
+    exit_code: int | None = None
+
+
+class RunDecision(documents.JsonFile):
+    """The gate's decision in the record of a run."""
+
+    promote: bool
+    accuracy: float | None = None
+    champion: dict[str, Any] | None = None  # the opponent, with its score on examples that played no part
+
+
+class Record(documents.JsonFile):
+    """The record of a run, as far as commands rely on it."""
+
+    run: str
+    started: str | None = None
+    started_again: list[str] = Field(default=[])
+    ended: str | None = None
+    outcome: str | None = None
+    message: str | None = None
+    recorded: str | None = None
+    revision: str | None = None
+    lock: str | None = None
+    comparison: int | None = None  # number of its decision among all that were recorded
+    decision: RunDecision | None = None
+    request: dict[str, Any] = Field(default={})
+    machine: dict[str, Any] = Field(default={})
+    environment: dict[str, Any] = Field(default={})
+    stages: list[StageRecord] = Field(default=[])
+
+
+def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
+    """Write the record of a run that starts; a second start, such as after a crash, is added to the first.
+
+    `request`: the parameters of the run, such as its reason.
+    """
+    file = record_file(config, run)
+    if (before := read(file)) is not None:
+        again = [*before.get("started_again", []), _now()]
+        add(config, run, started_again=again, ended=None, outcome=None, message=None)
+        return
+    packages = _packages()
+    content: dict[str, object] = {
+        "run": run,
+        "request": dict(request or {}),
+        "started": _now(),
+        "ended": None,
+        "outcome": None,
+        "message": None,
+        "recorded": None,
+        **_code(config),
+        "environment": {
+            "digest": _digest(packages),
+            "prefix": sys.prefix,
+            "python": platform.python_version(),
+            "packages": packages,
+        },
+        "machine": {"host": platform.node(), "system": platform.platform(), **processor.facts()},
+        "params": config.model_dump(mode="json", by_alias=True),
+        "stages": [],
+    }
+    files.write_json(file, content)
+
+
+def _packages() -> dict[str, str]:
+    """The versions of installed packages by the names in their metadata."""
+    found = {}
+    for each in metadata.distributions():
+        head, _, _ = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")
+        fields = message_from_string(head)
+        found[fields["Name"]] = fields["Version"]
+    return found
+
+
+def end(config: Config, run: str, outcome: str, message: str | None, results: Mapping[str, str]) -> None:
+    """Add the outcome of a run and what DVC did with each stage; after a failure, outputs may be older."""
+    whole = made(config) if outcome == COMPLETED else {}
+    add(config, run, ended=_now(), outcome=outcome, message=message, results=dict(results), **whole)
+
+
+def add(config: Config, run: str, **facts: object) -> None:
+    """Add facts to the record of a run, if it has one."""
+    _change(record_file(config, run), lambda before: {**before, **facts})
+
+
+@contextmanager
+def stage(config: Config, name: str) -> Iterator[None]:
+    """Record a stage in its run's record, when it starts and again when it ends."""
+    run = os.environ.get(RUN, "")
+    file = record_file(config, run) if checkout_state.NAME.fullmatch(run) else Path()
+    if not file.is_file():
+        yield
+        return
+    entry: dict[str, object] = {"stage": name, "started": _now(), "ended": None, "exit_code": None}
+    own = dict(entry)
+
+    def write() -> None:
+        # The record is read again, since others may have added to it.
+        _change(file, lambda now: {**now, "stages": [*(each for each in now["stages"] if each != own), entry]})
+
+    write()
+    try:
+        yield
+        entry["exit_code"] = 0
+    except Exception as error:
+        entry["exit_code"] = exit_code(error)
+        raise
+    finally:
+        entry |= {"ended": _now(), "devices": _devices()}
+        write()
+
+
+def record_file(config: Config, run: str) -> Path:
+    """The file that holds the record of a run."""
+    checkout_state.require_name(run)
+    return config.paths.runs / run / FILE
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """Read the record in a file; None if there is none, or if it is damaged, which is logged."""
+    try:
+        with file.open("rb") as stream:
+            return _checked(stream.read(MOST_BYTES + 1), str(file))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.warning("the record %s cannot be read: %s", file, error)
+        return None
+
+
+def reason(config: Config, run: str) -> str | None:
+    """Why a run was started, in one line, if its record has it."""
+    request = (read(record_file(config, run)) or {}).get("request", {})
+    return printable(" ".join(str(request.get("reason") or "").split())) or None
+
+
+def _change(file: Path, change: Callable[[dict[str, Any]], Mapping[str, object]]) -> None:
+    """Change the record in a file, if it has a valid one; two changes at once follow each other."""
+    with suppress(FileNotFoundError), files.locked(file.parent):
+        if (before := read(file)) is not None:
+            files.write_json(file, change(before))
+
+
+def _checked(content: bytes, name: str) -> dict[str, Any] | None:
+    """Parse a record, which anyone with push access can write."""
+    if len(content) > MOST_BYTES:
+        log.warning("%s has more than %d bytes; it is left out", printable(name), MOST_BYTES)
+        return None
+    try:
+        found = documents.parse_checked(content, printable(name), Record, "it is left out")
+    except DataError as error:
+        log.warning("%s", printable(str(error)))
+        return None
+    return documents.json_object(content) | {"stages": [each.model_dump() for each in found.stages]}
+
+
+def listing(config: Config, last: int) -> list[dict[str, Any]]:
+    """Read the records of the last runs, in this checkout and on fetched branches, newest first."""
+    here, pushed = _known(config)
+    found = list(filter(None, (reader() for reader in here.values())))
+    others = filter(None, (reader() for name, reader in pushed.items() if name not in here))
+    found += islice(others, last)  # the branches are sorted, so no older one is read
+    return sorted(found, key=lambda each: str(each.get("started")), reverse=True)[:last]
+
+
+def find(config: Config, run: str) -> dict[str, Any]:
+    """Find the record of a run by its name or the start of it."""
+    here, pushed = _known(config)
+    known = pushed | here
+    matching = [run] if run in known else [name for name in known if run and name.startswith(run)]
+    record = known[matching[0]]() if len(matching) == 1 else None
+    if record is None:
+        which = f"{len(matching)} runs start with" if len(matching) > 1 else "there is no run"
+        raise ConfigError(f"{which} {run}; `perennial runs` lists them, and `git fetch` gets those of others")
+    return record
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, object]]:
+    """The facts in which two runs differ, apart from times."""
+    a, b = documents.flattened(one), documents.flattened(other)
+    return [
+        {"what": key, "a": a.get(key), "b": b.get(key)}
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key) and not {key, key.split(".")[0]} & OWN
+    ]
+
+
+def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
+    """Map each run to a function that reads its record: those of this checkout, and those of branches.
+
+    The newest branch is the first; a run may have branches on several remotes.
+    """
+    pushed: dict[str, Reader] = {}
+    try:
+        git = repository(Path())
+        listed = git.run(
+            "for-each-ref", "--sort=-committerdate", "--format=%(refname)",
+            "refs/heads/run/**", *unpushed_commits.PATTERNS, "refs/remotes/*/run/**",
+        )  # fmt: skip
+        for reference in listed.split():
+            run = reference.rpartition("/")[2]
+            pushed.setdefault(run, partial(_read, git, reference, config.paths.runs / run / FILE))
+    except PerennialError as error:
+        log.warning("only the runs of this checkout are listed: %s", error)
+    here: dict[str, Reader] = {
+        file.parent.name: partial(read, file) for file in config.paths.runs.glob(f"*/{FILE}")
+    }
+    return here, pushed
+
+
+def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
+    content = git.blob(f"{reference}:./{file.as_posix()}", MOST_BYTES + 1)
+    return None if content is None else _checked(content, f"{file} of {short(reference)}")
+
+
+def _code(config: Config) -> dict[str, object]:
+    """The commit, and a digest of uncommitted changes to tracked files; None without git or changes."""
+    try:
+        git = repository(Path())
+        changes = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD")
+        digest = hashlib.sha256(changes.encode(errors="surrogateescape")).hexdigest() if changes else None
+        champion = versions.read(git, versions.full_name(git, config.record.artifact)).champion
+        return {"revision": git.commit_of("HEAD"), "changes": digest, "champion": champion and champion.name}
+    except PerennialError:
+        return {"revision": None, "changes": None, "champion": None}
+
+
+def made(config: Config) -> dict[str, object]:
+    """The current digests of dvc.lock and of the data, and the gate's current decision."""
+    try:
+        decision = checkout_state.read_decision(config)
+        scored: dict[str, Any] | None = {
+            "promote": decision.promote,
+            "accuracy": decision.candidate.accuracy,
+        }
+        if scored and decision.champion and decision.champion.unbiased:
+            measured = decision.champion.unbiased.model_dump()
+            scored["champion"] = {"version": decision.champion.version, "unbiased": measured}
+    except PerennialError:
+        scored = None
+    data = config.paths.records / manifest.FILE
+    return {
+        "lock": files.sha256(dvc_lock.FILE) if dvc_lock.FILE.is_file() else None,
+        "data": files.sha256(data) if data.is_file() else None,
+        "decision": scored,
+    }
+
+
+def _devices() -> list[str]:
+    """The devices that TensorFlow sees, if the stage has imported it."""
+    if "tensorflow" not in sys.modules:
+        return []
+    config = sys.modules["tensorflow"].config
+    found = [(each, config.experimental.get_device_details(each)) for each in config.list_physical_devices()]
+    return [str(details.get("device_name", each.device_type)) for each, details in found]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(files.json_bytes(value)).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

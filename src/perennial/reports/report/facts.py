@@ -1,0 +1,173 @@
+"""Collect the facts of a run from the files that its stages wrote; missing parts are named, not guessed."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from scipy.sparse import coo_array
+
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.project import exclusions, pins
+from perennial.data.records import manifest
+from perennial.data.records.manifest import Manifest
+from perennial.data.validation import validation_report as content
+from perennial.model.evaluation import comparison, diagnostics, predictions
+from perennial.model.evaluation.comparison import Champion
+from perennial.model.evaluation.diagnostics import Matrix, Reliability
+from perennial.model.evaluation.plots import Curve
+from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.results import Decision, Metrics, RunResults, read_results
+from perennial.model.training.training_history import TRAINING_CURVE, VALIDATION_CURVE
+from perennial.reports.report.run_origin import Provenance, provenance
+
+Part = TypeVar("Part")
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)  # of values that are not what a stage writes
+
+
+class Validation(NamedTuple):
+    """Problems and statistics of the validation report."""
+
+    kinds: list[tuple[str, str, int]]  # code, severity and number of problems
+    facts: list[tuple[str, list[tuple[str, str]]]]  # title and lines of name and value
+
+
+class TestPredictions(NamedTuple):
+    """Predictions on the test split and their statistics."""
+
+    predictions: TopPredictions
+    confusion: coo_array  # examples by label and prediction, [classes, classes]
+    matrix: Matrix
+    reliability: Reliability
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Facts of a run; None for parts that are missing."""
+
+    data: Manifest
+    results: RunResults
+    validation: Validation | None
+    training_curve: Curve | None
+    validation_curve: Curve | None
+    test: TestPredictions | None
+    champion: Champion | None  # None also if there is none, or if it cannot classify these examples
+    seconds: Mapping[str, float]  # by stage, of those that ran on this machine
+    versions: Mapping[str, str]  # of Python and packages that trained the model; empty if not known
+    provenance: Provenance
+    missing: Mapping[str, str]  # by part, why it is missing
+
+
+def collect(config: Config, stages: Sequence[str]) -> Facts:
+    """Read the files that the stages wrote."""
+    paths = config.paths
+    missing: dict[str, str] = {}
+    results = read_results(paths)
+    digest, bins = manifest.digest(paths.records), config.evaluate.calibration_bins
+
+    def or_none(part: str, file: Path, read: Callable[[Path], Part]) -> Part | None:
+        try:
+            return read(file)
+        except PerennialError as error:
+            missing[part] = str(error)
+        except (OSError, *UNREADABLE) as error:
+            missing[part] = f"{file} cannot be read: {type(error).__name__}: {error}"
+        return None
+
+    def curve(part: str, name: str, *columns: str) -> Curve | None:
+        return or_none(part, paths.curves / name, lambda file: _curve(file, columns))
+
+    return Facts(
+        data=manifest.load(paths.records),
+        results=results,
+        validation=or_none("validation", paths.validation, lambda file: _validation(file, digest)),
+        training_curve=curve("training_curve", TRAINING_CURVE, "step", "loss", "learning_rate"),
+        validation_curve=curve("validation_curve", VALIDATION_CURVE, "step", "loss", "accuracy"),
+        test=or_none("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
+        champion=None
+        if results.decision.champion is None
+        else or_none("champion", paths.champion, lambda folder: _champion(folder, results.decision)),
+        seconds=_seconds(paths.work / "timings", stages),
+        versions=_versions(paths.work / "train", results.training.weights_sha256),
+        provenance=provenance(Path(), stages, paths.baseline, exclusions.FILE, *pins.FILES),
+        missing=missing,
+    )
+
+
+def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
+    top = predictions.read_top(file)
+    if (top.data, top.model) != (scores.data, scores.model):
+        raise DataError(
+            f"{file} is of another model or other data than the metrics; `dvc repro evaluate` makes it"
+        )
+    confusion = diagnostics.confusion(top.labels, top.predicted, len(top.classes))
+    return TestPredictions(
+        predictions=top,
+        confusion=confusion,
+        matrix=diagnostics.matrix(confusion, top.classes),
+        reliability=diagnostics.reliability(top.p, top.predicted == top.labels, bins=bins),
+    )
+
+
+def _champion(folder: Path, decision: Decision) -> Champion | None:
+    opponent = comparison.read(folder)
+    if opponent is None or decision.champion is None or opponent.version != decision.champion.version:
+        raise DataError(f"{folder} is not the champion of the decision; `dvc repro gate` decides again")
+    return None if opponent.problem else opponent
+
+
+def _validation(file: Path, digest: str) -> Validation:
+    if not file.is_file():
+        raise DataError(f"{file} does not exist; `dvc repro validate` makes it")
+    report = documents.read_json(file)
+    if report["statistics"]["manifest"] != digest:
+        raise DataError(f"{file} is of other data than these records; `dvc repro validate` rebuilds it")
+    return Validation(kinds=content.by_code(report), facts=content.titled(report["statistics"]))
+
+
+def _curve(file: Path, columns: Sequence[str]) -> Curve:
+    """Columns of numbers of a CSV file."""
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = list(csv.DictReader(lines))
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist; `dvc repro train` makes it") from error
+    except csv.Error as error:
+        raise DataError(f"{file} is not valid CSV: {error}; `dvc repro -f train` rebuilds it") from error
+    if not rows:
+        raise DataError(f"{file} has no lines")
+    if absent := [name for name in columns if name not in rows[0]]:
+        raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` rebuilds it")
+    curves = {name: np.array([float(row[name]) for row in rows]) for name in columns}
+    if wrong := [name for name, values in curves.items() if not np.isfinite(values).all()]:
+        raise DataError(
+            f"{file} has values that are not finite in {wrong[0]}; `dvc repro -f train` rebuilds it"
+        )
+    return curves
+
+
+def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
+    """The versions that a finished training on this machine wrote beside its checkpoints."""
+    for file in sorted(trainings.glob("*/finished")):
+        try:
+            finished = documents.read_json(file)
+            if finished["weights_sha256"] == weights_sha256:
+                return dict(finished["versions"])
+        except (PerennialError, *UNREADABLE):
+            continue
+    return {}
+
+
+def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:
+    """The durations of stages, slowest first."""
+    seconds = {}
+    for stage in stages:
+        try:
+            seconds[stage] = float(documents.read_json(folder / f"{stage}.json")["seconds"])
+        except (PerennialError, *UNREADABLE):
+            continue
+    return dict(sorted(seconds.items(), key=lambda took: -took[1]))

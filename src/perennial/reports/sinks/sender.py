@@ -1,0 +1,207 @@
+"""Send to the sinks from a process of its own, which cannot fail or delay a stage whatever a sink does."""
+
+import importlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from perennial.base import config as configuration
+from perennial.base import limits, logs
+from perennial.base.config import Config
+from perennial.base.errors import PerennialError, printable, redacted
+from perennial.base.runtime import child
+from perennial.model.training.training_history import FINISHED
+from perennial.release.registry import run_records
+from perennial.reports.sinks import content
+from perennial.reports.sinks.content import Content
+
+log = logging.getLogger(__name__)
+CLOCK_S = 0.1  # by which times of files may be earlier than the clock
+PERIOD_S = 15.0  # between two looks at a training that runs
+LAST_LOOK_S = 10.0  # to send the last points of a training; what is left is sent with its results
+RESULTS_S = 600.0  # to send all results, the export among them
+LOG = "sinks.log"  # in paths.work
+SHOWN = 300  # characters of a sink's error
+EXTRA = "pip install --require-hashes -r requirements/{0}.txt"
+
+
+class Sink(Protocol):
+    """A program that takes trainings."""
+
+    def send(self, content: Content, status: str) -> str:
+        """Send what it does not have yet; returns where it is shown."""
+
+    def close(self) -> None:
+        """Send what is left."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of a sink: where the training is shown, or why it is not."""
+
+    sink: str
+    place: str | None
+    problem: str | None
+
+
+@contextmanager
+def following(params: Path) -> Iterator[None]:
+    """Send the curves of the training that runs in the block, while it runs."""
+    with _started("follow", params) as process:
+        try:
+            yield
+        finally:
+            output = _output(process, LAST_LOOK_S)
+            if run_records.RUN not in os.environ:  # else the run tells it, once, when it sends the results
+                for problem in problems(_answer(output, params, LAST_LOOK_S)):
+                    log.warning("%s", problem)
+
+
+def send(params: Path) -> list[Sent]:
+    """Send the results of this checkout to all sinks, within ten minutes."""
+    with _started("send", params) as process:
+        limit_s = limits.scaled(RESULTS_S)
+        return _answer(_output(process, limit_s), params, limit_s)
+
+
+def problems(sent: list[Sent]) -> Iterator[str]:
+    """What to tell about sinks that did not take the results."""
+    for each in sent:
+        if each.problem is not None:
+            yield f"{each.sink} has not got everything: {each.problem}; `perennial log` sends it again"
+
+
+def _answer(output: bytes | None, params: Path, limit_s: float) -> list[Sent]:
+    try:
+        return [Sent(**each) for each in json.loads((output or b"").splitlines()[-1])]
+    except (ValueError, LookupError, TypeError):
+        config = configuration.load(params)
+        late = f"it took more than {limit_s:g} s"
+        why = late if output is None else f"its process failed; see {config.paths.work / LOG}"
+        return [Sent(name, None, why) for name in config.logging.sinks]
+
+
+@contextmanager
+def _started(what: str, params: Path) -> Iterator[subprocess.Popen[bytes]]:
+    work = configuration.load(params).paths.work
+    work.mkdir(parents=True, exist_ok=True)
+    with (
+        (work / LOG).open("ab") as stream,
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, what, str(params), str(time.time() - CLOCK_S)],
+            env={**os.environ, "PYTHONPATH": child.python_path()},
+            stdin=subprocess.PIPE,  # its end is the end of the training, also of a killed one
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            start_new_session=True,  # a signal to the stage must not end it before its last look
+        ) as process,
+    ):
+        yield process
+
+
+def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
+    """What the process printed; None if it took too long, and was killed with all that it started."""
+    try:
+        return process.communicate(timeout=limit_s)[0]
+    except BaseException as error:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return None
+        raise
+
+
+class _Soft:
+    """All sinks of a process; the errors of one are kept, and it is tried again."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._open = config, dict[str, Sink]()
+        self.sent: dict[str, Sent] = {}
+
+    def send(self, found: Content, status: str) -> None:
+        for name in self._config.logging.sinks:
+            try:
+                place = self._sink(name).send(found, status)
+                self.sent[name] = Sent(name, redacted(place), None)
+            except Exception as error:  # noqa: BLE001 - of any package
+                self._failed(name, error)
+
+    def failed(self) -> bool:
+        """Whether a sink failed at the last try."""
+        return any(each.problem for each in self.sent.values())
+
+    def close(self) -> None:
+        for name, sink in self._open.items():
+            try:
+                sink.close()
+            except Exception as error:  # noqa: BLE001 - of any package
+                self._failed(name, error)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        log.warning("%s failed", name, exc_info=not isinstance(error, PerennialError))
+        text = printable(redacted(" ".join(str(error).split())))[:SHOWN]
+        self.sent[name] = Sent(name, None, text or type(error).__name__)
+
+    def _sink(self, name: str) -> Sink:
+        if name not in self._open:
+            try:
+                module: Any = importlib.import_module(f"perennial.reports.sinks.{name}_sink")
+            except ModuleNotFoundError as error:
+                raise PerennialError(f"{error.name} is not installed: {EXTRA.format(name)}") from error
+            self._open[name] = module.opened(self._config)
+        return self._open[name]
+
+
+def _follow(config: Config, sinks: _Soft, ended: threading.Event, began: float) -> None:
+    """Send the curves of the training that has just started, until `ended`."""
+    last = False
+    while not last:
+        last = ended.wait(PERIOD_S)
+        folder = content.newest(config, began)
+        if folder is None or (last and sinks.failed()):
+            continue
+        finished = (folder / FINISHED).exists()
+        status = "FINISHED" if finished else "KILLED" if last else "RUNNING"
+        sinks.send(content.of_training(config, folder), status)
+
+
+def _main(what: str, params: Path, began: float) -> None:
+    logs.to_stderr("%(asctime)s %(name)s: %(message)s", logging.WARNING)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config, ended = configuration.load(params), threading.Event()
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    answer = os.dup(1)
+    os.dup2(2, 1)  # packages print what they did
+    if what == "follow":
+        threading.Thread(target=wait, daemon=True).start()
+    sinks = _Soft(config)
+    try:
+        if what == "follow":
+            _follow(config, sinks, ended, began)
+        else:
+            sinks.send(content.of_results(config), "FINISHED")
+        sinks.close()
+    except PerennialError as error:
+        sinks.sent = {name: Sent(name, None, redacted(str(error))) for name in config.logging.sinks}
+    with suppress(OSError):  # its reader may be gone
+        os.write(answer, json.dumps([asdict(each) for each in sinks.sent.values()]).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,157 @@
+"""Inputs of a rebuild: the checkout's, your own files, and originals from DVC's remote."""
+
+import hashlib
+import logging
+import re
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perennial.base import config, documents, files
+from perennial.base.errors import PerennialError
+from perennial.base.project import dvc
+from perennial.base.project.dvc_lock import LockedStage, value_at
+from perennial.base.project.git import Repository
+from perennial.base.project.stages import STAGES
+from perennial.data import datasets
+from perennial.data.sources.pin import listed
+from perennial.reproduce.rebuild.path_history import PathHistory
+from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, Difference, from_top
+from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
+
+log = logging.getLogger(__name__)
+# Stages that read data from outside git and other stages' outputs; DVC's remote has copies of the data.
+FETCHED = {name: stage.fetches for name, stage in STAGES.items() if stage.fetches}
+PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of your own files
+MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+def current(entry: LockedStage, folder: Path) -> LockedStage:
+    """A recorded stage with the current inputs of a checkout; missing ones are left out."""
+    paths = {path: folder / path for path in entry.deps}
+    deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
+    loaded = {file: _load(folder / file) for file, _ in entry.params}
+    return replace(entry, deps=deps, params=values_in(entry, loaded))
+
+
+def values_in(entry: LockedStage, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
+    """The current values of the parameters that a stage was recorded with; missing ones are left out."""
+    return {
+        (file, key): value
+        for file, key in entry.params
+        if (value := value_at(loaded[file], key)) is not None or entry.params[file, key] is None
+    }
+
+
+def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) -> Iterator[Difference]:
+    """Yield packages whose recorded version differs from that in the environment."""
+    for (file, key), versions in entry.params.items():
+        section, _, name = key.partition(".")
+        required = section == "packages" or name in packages
+        accepted = list(map(str, versions)) if isinstance(versions, list) else [str(versions)]
+        if (
+            from_top(file).startswith(ENVIRONMENT)
+            and required
+            and (found := packages.get(name)) not in accepted
+        ):
+            what = f"the installed {name}, in {file}"
+            yield Difference("packages", stage, what, versions, found)
+
+
+def bring(repository: Repository, workspace: Workspace, history: PathHistory, *commits: str) -> None:
+    """Link your own files into the checkout, unless one of the commits has files at the same path."""
+    values = workspace.values()
+    for key in PLACES:
+        named = value_at(values, key)
+        if not isinstance(named, str) or Path(named).is_absolute() or ".." in Path(named).parts:
+            continue
+        if any(history.has_data(commit, named) for commit in commits):
+            continue  # they could include files that were added or moved since
+        theirs = repository.folder / named
+        for name, file in dvc.files_of(theirs).items() if theirs.exists() else ():
+            target = workspace.folder / named / name
+            if target.exists() or not target.parent.resolve().is_relative_to(workspace.folder.resolve()):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not files.linked(file.resolve(), target):
+                shutil.copyfile(file, target)
+
+
+def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspace, commit: str) -> list[str]:
+    """List your own data of a stage, not in git, that differ from the recorded data."""
+    named = value_at(workspace.values(), "dataset.path")
+    found = []
+    for path, recorded in entry.deps.items():
+        if path != named or history.has_data(commit, path):
+            continue
+        place = workspace.folder / path
+        if not place.exists() or dvc.digest(place) != recorded:
+            found.append(path)
+    return found
+
+
+def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
+    """Restore the recorded outputs of a stage from DVC's remote into the checkout."""
+    workspace.dvc("pull", "--force", stage)
+    for path, recorded in entry.outs.items():
+        if not (workspace.folder / path).exists() or dvc.digest(workspace.folder / path) != recorded:
+            raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")
+
+
+def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
+    """Describe which objects of the source differ from the archived ones; empty if this is unknown.
+
+    `raw` is the folder of the archived originals. Contents are compared if the source provides an MD5, as S3
+    does for objects uploaded in one part; otherwise sizes are compared.
+    """
+    try:
+        (tar,) = raw.glob("*.tar")
+        archived = dict(_members(tar))
+        values = config.load(workspace.folder / "params.yaml")
+        if values.dataset.url is not None:
+            with listed(values) as (listing, _):
+                there = {
+                    each.name: (each.size, each.etag.strip('"')) for page in listing.pages() for each in page
+                }
+        else:
+            own = workspace.folder / values.dataset.path
+            if not own.exists():
+                return []
+            belongs = datasets.named(values.dataset.name).belongs
+            found = {name: file for name, file in dvc.files_of(own).items() if belongs(name)}
+            there = {name: (file.stat().st_size, dvc.digest(file)) for name, file in found.items()}
+    except (PerennialError, OSError, ValueError, tarfile.TarError):
+        return []
+    return list(_compared(archived, there))
+
+
+def _compared(archived: Mapping[str, tuple[int, str]], there: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    for name in sorted(archived.keys() | there.keys()):
+        if name not in there:
+            yield f"{name} is gone"
+        elif name not in archived:
+            yield f"{name} is new"
+        elif archived[name][0] != there[name][0] or (
+            MD5.fullmatch(there[name][1]) and archived[name] != there[name]
+        ):
+            yield f"{name} has other bytes"
+
+
+def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
+    with tarfile.open(tar) as opened:
+        for member in opened:
+            if content := opened.extractfile(member) if member.isfile() else None:
+                digest = hashlib.md5(usedforsecurity=False)
+                while chunk := content.read(files.CHUNK_BYTES):
+                    digest.update(chunk)
+                yield member.name, (member.size, digest.hexdigest())
+
+
+def _load(file: Path) -> Any:
+    try:
+        return documents.parse_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,147 @@
+"""`perennial config --upgrade`: missing keys come back, and everything else stays."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+from perennial.base import config
+from perennial.base.config import edit_params, options
+from perennial.base.config.release import GateConfig
+from perennial.base.errors import ConfigError
+from perennial.cli import app
+
+GROUPS = 7  # of keys that are missing together
+
+
+def read(text):
+    return YAML(typ="safe").load(text)
+
+
+def without(text, *keys):
+    """The default file without the lines of some keys."""
+    return "".join(line for line in text.splitlines(True) if line.split(":")[0].strip() not in keys)
+
+
+@pytest.fixture
+def run(workspace):
+    def call(*arguments):
+        result = CliRunner().invoke(app, ["config", *arguments])
+        return result.exit_code, result.stdout
+
+    return call
+
+
+@pytest.mark.fast_rows("0", "3")
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_missing_keys_come_back_at_their_places(workspace, group):
+    shortened, missing = options.defaults(), 0
+    for key in [each.key for each in options.options()][group::GROUPS]:
+        path = tuple(key.split("."))
+        start = shortened.find(f"\n{path[0]}:")
+        block = options.block(path, 2 * (len(path) - 1))
+        rest = shortened[:start] + shortened[start:].replace(block, "", 1)
+        if isinstance(YAML(typ="safe").load(rest).get(path[0]), dict):  # not the section's only key
+            shortened, missing = rest, missing + 1
+    change = edit_params.upgrade(shortened)
+    assert len(change.added) == missing
+    assert read(change.text) == options.values(())
+
+
+@pytest.mark.fast_rows("<lambda>-added0", "<lambda>-added3", "<lambda>-added6")
+@pytest.mark.parametrize(
+    ("change", "added"),
+    [
+        (lambda text: text, ()),
+        (lambda text: text.rstrip("\n").replace("report: report.html", "report: r.html"), ()),
+        (lambda text: text[: text.index("  baseline:")].rstrip("\n"), ("paths.baseline",)),
+        (lambda text: text[: text.index("\npaths:")], ("paths",)),
+        (lambda text: without(text, "licence").replace("use: null", "use: |\n      a\n      b"),
+         ("export.card.licence",)),
+        (lambda text: without(text, "l1").replace("rate_power: -0.5", "rate_power:   -5e-01"),
+         ("train.optimizers.ftrl.l1",)),
+        (lambda text: re.sub(r"(?m)^gate: .*\n(  .*\n)+", "gate: {} # flow\n", text),
+         tuple(f"gate.{name}" for name in GateConfig.model_fields)),
+        (lambda text: without(text, "url").replace("publish:", "publish: {}"), ("dataset.url", "publish.url")),
+    ],
+)  # fmt: skip
+def test_only_lines_are_added(workspace, change, added):
+    text = change(options.defaults())
+    done = edit_params.upgrade(text)
+    assert done.added == added
+    assert done.problems() == []
+    assert edit_params.upgrade(done.text).text == done.text
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_the_command_reports_and_writes_what_it_added(run, line_end):
+    text = without(options.defaults(), "xla").replace("\n", line_end)
+    Path("params.yaml").write_bytes(text.encode())
+    code, stdout = run("--upgrade", "--json")
+    done = json.loads(stdout)
+    assert code == 0
+    assert done["added"] == ["train.xla"]
+    assert done["problems"] == []
+    assert Path("params.yaml").read_bytes() == options.defaults().replace("\n", line_end).encode()
+
+
+def test_an_unknown_key_is_kept_and_reported(run):
+    text = without(options.defaults(), "xla").replace("train:", "train:\n  mine: 1", 1)
+    Path("params.yaml").write_text(text)
+    code, stdout = run("--upgrade", "--json")
+    assert code == 2
+    assert json.loads(stdout)["problems"][0].startswith("train.mine ")
+    assert read(Path("params.yaml").read_text())["train"]["mine"] == 1
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "train: 5\n"])
+def test_a_file_that_cannot_be_upgraded_stays(run, text):
+    Path("params.yaml").write_text(text)
+    code, _ = run("--upgrade")
+    assert code == 2
+    assert text in Path("params.yaml").read_text()
+
+
+def test_the_file_behind_a_link_is_upgraded(run):
+    Path("params.yaml").rename("real.yaml")
+    Path("params.yaml").symlink_to("real.yaml")
+    Path("real.yaml").write_text(without(options.defaults(), "xla"))
+    assert run("--upgrade")[0] == 0
+    assert Path("params.yaml").is_symlink()
+    config.load(Path("real.yaml"))
+
+
+def test_the_defaults_and_the_reference_are_printed(run):
+    assert run("--defaults") == (0, options.defaults())
+    assert run("--options") == (0, options.markdown())
+    assert json.loads(run("--options", "--json")[1])[0]["key"] == "dataset.name"
+
+
+def test_a_preset_that_is_unknown_is_refused(workspace):
+    with pytest.raises(ConfigError, match="mnsit"):
+        edit_params.apply_preset(options.defaults(), "mnsit")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "expected"),
+    [
+        ("a:\n  # About b.\n  b: 1 # one\n  c: 2\n", ["a.b"], "a:\n  c: 2\n"),
+        ("a:\n  # Mine.\n  # About b.\n  b: 1\n  c: 2\n", ["a.b"], "a:\n  # Mine.\n  c: 2\n"),
+        ("a:\n  # Mine.\n  b: 1\n  c: 2\n", ["a.b"], "a:\n  # Mine.\n  c: 2\n"),
+        ("a:\n  c: 2\n  # About b.\n  b:\n    - 1\n    - 2\nd: 1\n", ["a.b"], "a:\n  c: 2\nd: 1\n"),
+        ("a:\n  c: 2\n  b: |\n    text\nd: 1\n", ["a.b"], "a:\n  c: 2\nd: 1\n"),
+        ("a:\n  b: 1\nd: 1\n", ["a"], "d: 1\n"),
+        ("a:\n  c: 2\n", ["a.b", "x.y"], "a:\n  c: 2\n"),
+    ],
+)
+def test_a_key_is_removed_with_the_comment_of_the_template(text: str, keys: list[str], expected: str) -> None:
+    like = "a:\n  # About b.\n  b: 1\n  c: 2\nd: 1\n"
+    assert edit_params.remove(text, keys, like).text == expected
+
+
+def test_a_key_in_a_line_with_others_is_not_removed() -> None:
+    with pytest.raises(ConfigError, match="write each key on a line of its own"):
+        edit_params.remove("a: {b: 1, c: 2}\nd: 1\n", ["a.b"], "a:\n  b: 1\n")

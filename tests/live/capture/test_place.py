@@ -1,0 +1,237 @@
+"""What a place holds, forgets and removes."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import numpy as np
+import pytest
+from support.raw import encoded, picture
+
+from perennial.base.errors import ConfigError
+from perennial.base.storage import open_store
+from perennial.base.storage.local import LocalStore
+from perennial.live.capture import place
+from perennial.live.capture.place import KeptImage
+from perennial.live.capture.same_image import Wanted
+
+DAY = "2026-11-27"
+IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")
+
+
+def record(sha256: str = "0" * 64, **fields: object) -> KeptImage:
+    """A record of an image."""
+    values = {
+        "time": f"{DAY}T02:00:00.000+00:00", "model": "pets", "version": "7", "sha256": sha256,
+        "top": (("cat", 0.75), ("dog", 0.25)), "reason": "random", "probability": 0.01, **fields,
+    }  # fmt: skip
+    return KeptImage(**values)  # type: ignore[arg-type]
+
+
+def written(features: list[float]) -> str:
+    """Features as base64 of float16."""
+    return base64.b64encode(np.array(features, "<f2").tobytes()).decode()
+
+
+def keep(store, day: str, *images: bytes) -> list[KeptImage]:
+    """Keep images as a server does."""
+    records = [
+        KeptImage(
+            time=f"{day}T02:00:00.000+00:00",
+            model="pets",
+            version="7",
+            sha256=place.put_image(store, day, image),
+            top=(("cat", 0.75), ("dog", 0.25)),
+            reason="random",
+            probability=0.01,
+            candidate="8",
+            candidate_top=(("dog", 0.5),),
+        )
+        for image in images
+    ]
+    place.put_records(store, day, f"020000-{len(images)}", records)
+    return records
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request, tmp_path):
+    if request.param == "folder":
+        return LocalStore(tmp_path / "kept")
+    return open_store(f"s3://{request.getfixturevalue('bucket').name}/kept")
+
+
+def test_what_was_kept_is_read_again(store) -> None:
+    kept = keep(store, DAY, IMAGE, OTHER)
+    assert list(place.read(store)) == kept
+    content, _ = store.get_bytes(place.image_key(DAY, kept[1].sha256, OTHER))
+    assert content == OTHER
+
+
+def statistics(store, day: str, *digests: str) -> list[KeptImage]:
+    """Keep statistics as a server does."""
+    records = [
+        KeptImage(
+            time=f"{day}T02:00:00.000+00:00", model="pets", version="7", sha256=digest, top=(("cat", 0.75),),
+            reason="random", probability=0.01, reference="r",
+            features=place.written(np.linspace(-0.088, 0.088, 256, dtype=np.float32)), brightness=127.5,
+        )
+        for digest in digests
+    ]  # fmt: skip
+    place.put_records(store, day, f"020000-ab-n{len(records)}", records)
+    return records
+
+
+def test_statistics_are_read_as_they_were_written(store) -> None:
+    kept = statistics(store, DAY, "0" * 64)
+    assert list(place.read(store)) == kept
+    np.testing.assert_allclose(kept[0].values(), np.linspace(-0.088, 0.088, 256), atol=4e-5)
+
+
+def test_statistics_count_as_images_of_the_day(store) -> None:
+    statistics(store, DAY, "0" * 64, "1" * 64)
+    assert place.usage(store, DAY).today == 2
+
+
+def test_forgetting_an_image_removes_its_statistics(store) -> None:
+    statistics(store, DAY, "0" * 64, "1" * 64)
+    assert place.forget(store, Wanted(digests={"0" * 64: 0})).total() == 1
+    assert [each.sha256 for each in place.read(store)] == ["1" * 64]
+
+
+def test_a_record_of_an_image_has_no_empty_fields(store) -> None:
+    keep(store, DAY, IMAGE)
+    content, _ = store.get_bytes(f"{DAY}/records/020000-1.jsonl")
+    assert b"features" not in content
+
+
+def test_a_place_without_images_is_empty(store) -> None:
+    assert list(place.read(store)) == []
+    assert place.usage(store, DAY) == (0, 0)
+
+
+def test_the_same_image_takes_its_space_once_a_day(store) -> None:
+    keep(store, DAY, IMAGE, IMAGE)
+    assert place.usage(store, DAY).today == 1
+
+
+def test_old_days_are_removed_and_other_files_stay(store) -> None:
+    today = datetime.now(UTC).date()
+    old, young = (today - timedelta(8)).isoformat(), (today - timedelta(7)).isoformat()
+    keep(store, old, IMAGE)
+    kept = keep(store, young, OTHER)
+    mine = [f"{old}/images/mine.png", f"{old}/notes.txt", "images/a.png"]
+    for key in mine:
+        store.put(key, b"mine")
+    assert place.remove_before(store, 7) == 2
+    assert list(place.read(store)) == kept
+    assert {entry.key for entry in store.list()} >= set(mine)
+
+
+def test_a_forgotten_image_is_in_no_file_and_no_record(store) -> None:
+    first, second = keep(store, DAY, IMAGE, OTHER)
+    keep(store, "2026-11-28", IMAGE)
+    assert place.forget(store, Wanted(digests={first.sha256: 0})).total() == 2
+    assert list(place.read(store)) == [second]
+    assert [entry.key for entry in store.list() if first.sha256 in entry.key] == []
+
+
+def test_a_bucket_with_versioning_keeps_no_version_of_a_forgotten_image(bucket) -> None:
+    bucket.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    store = open_store(f"s3://{bucket.name}/kept")
+    first, second = keep(store, DAY, IMAGE, OTHER)
+    keep(store, DAY, IMAGE)
+    place.forget(store, Wanted(digests={first.sha256: 0}))
+    found = bucket.list_object_versions(Bucket=bucket.name)
+    assert [each["Key"] for each in found["Versions"]] == [f"kept/{entry.key}" for entry in store.list()]
+    assert "DeleteMarkers" not in found
+    assert list(place.read(store)) == [second]
+
+
+WHOLE = json.loads(json.dumps(place._line(record())))
+DAMAGED = {
+    "half": b'{"time": "2026',
+    "no object": b"[1, 2]",
+    "nested": b"[" * 200_000,
+    "no UTF-8": b'{"time": "\xff"}',
+    "half of a surrogate pair": json.dumps({**WHOLE, "model": "\ud800"}).encode(),
+    "long": json.dumps({**WHOLE, "model": "x" * 100_000}).encode(),
+    "path": {"sha256": "../../../../secret"},
+    "path behind a digest": {"sha256": "0" * 64 + "/../../secret"},
+    "line feed behind a digest": {"sha256": "0" * 64 + "\n"},
+    "capitals": {"sha256": "A" * 64},
+    "number": {"sha256": 7},
+    "probability 0": {"probability": 0},
+    "probability above 1": {"probability": 1.5},
+    "probability as text": {"probability": "0.5"},
+    "probability true": {"probability": True},
+    "share above 1": {"top": [["cat", 1.5]]},
+    "share without a class": {"top": [[0.5]]},
+    "classes as text": {"top": "cat"},
+    "class as a number": {"top": [[1, 0.5]]},
+    "many classes": {"top": [["cat", 0.1]] * 1000},
+    "reason": {"reason": "because"},
+    "time": {"time": "yesterday"},
+    "day that is none": {"time": "2026-02-30T02:00:00.000+00:00"},
+    "year 1": {"time": "0001-01-01T00:00:00.000+00:00"},
+    "another zone": {"time": "2026-11-27T02:00:00.000+01:00"},
+    "short features": {"features": "AAAA", "brightness": 1.0},
+    "features that are not finite": {"features": written([np.nan] * 256), "brightness": 1.0},
+    "features that are too large": {"features": written([60000.0] * 256), "brightness": 1.0},
+    "features that are no base64": {"features": "\u00e4" * 684, "brightness": 1.0},
+    "features without brightness": {"features": written([0.0] * 256)},
+    "brightness": {"features": written([0.0] * 256), "brightness": 256},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_record_is_counted_and_left_out(tmp_path, caplog, name) -> None:
+    store, line = LocalStore(tmp_path / "kept"), DAMAGED[name]
+    (kept,) = keep(store, DAY, IMAGE)
+    key = f"{DAY}/records/020000-1.jsonl"
+    content, _ = store.get_bytes(key)
+    bad = line if isinstance(line, bytes) else json.dumps({**WHOLE, **line}).encode()
+    store.put(key, content + bad + b"\n" + content)
+    assert list(place.read(store)) == [kept, kept]
+    (said,) = caplog.messages
+    assert "1 damaged records are left out" in said
+    assert f"{key} line 2: " in said
+    assert len(said) < 500
+
+
+def test_a_record_of_a_newer_version_of_perennial_is_read(tmp_path) -> None:
+    store = LocalStore(tmp_path / "kept")
+    store.put(f"{DAY}/records/020000-1.jsonl", json.dumps({**WHOLE, "camera": 3}).encode())
+    assert list(place.read(store)) == [record()]
+
+
+def test_forgetting_removes_damaged_records_of_the_image_and_keeps_the_others(store) -> None:
+    first, second = keep(store, DAY, IMAGE, OTHER)
+    key, mine = f"{DAY}/records/020000-2.jsonl", f'{{"sha256": "{first.sha256}", '.encode()
+    store.put(key, store.get_bytes(key)[0] + mine + b"\n{damaged\n")
+    assert place.forget(store, Wanted(digests={first.sha256: 0})).total() == 1
+    content, _ = store.get_bytes(key)
+    assert first.sha256.encode() not in content
+    assert content.splitlines()[1:] == [b"{damaged"]
+    assert list(place.read(store)) == [second]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path) -> None:
+    (tmp_path / "kept").write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="kept cannot be made"):
+        place.open_place(str(tmp_path / "kept"))
+
+
+def test_a_record_belongs_to_its_day_of_utc() -> None:
+    kept = KeptImage(
+        time=f"{DAY}T23:59:59.999+00:00", model="", version="", sha256="", top=(), reason="", probability=1
+    )
+    assert kept.day == DAY
+
+
+def test_servers_that_start_at_once_are_all_remembered(tmp_path) -> None:
+    places = [str(tmp_path / name) for name in "abcdefgh"]
+    with ThreadPoolExecutor(len(places)) as threads:
+        list(threads.map(partial(place.remember, tmp_path / "work"), places))
+    assert sorted(place.remembered(tmp_path / "work")) == places

@@ -1,0 +1,194 @@
+"""The page of `perennial label` in a browser, driven by its keys, with the server that people start."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import PIL.Image
+import pytest
+from conftest import ROOT
+from support import chromium
+
+from perennial.base.storage.local import LocalStore
+from perennial.data.datasets.readers import labelled
+from perennial.live.capture import place
+from perennial.live.capture.place import KeptImage
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")
+TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# The least contrast of a text with what is behind it (WCAG 2.2, 1.4.3).
+CONTRAST = """(() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const light = colour => {
+    canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => {
+      const share = each / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = node => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (!colour.endsWith(", 0)")) return colour;
+    }
+  };
+  const shown = [...document.querySelectorAll("h1, p, span, bdi, kbd, label")].filter(each =>
+    each.textContent.trim() && each.getClientRects().length);
+  return Math.min(...shown.map(each => {
+    const [one, other] = [light(getComputedStyle(each).color), light(behind(each))].sort((a, b) => b - a);
+    return (one + 0.05) / (other + 0.05);
+  }));
+})()"""
+
+
+def kept(folder, classes, count=8):
+    """A place with images on which two versions disagree."""
+    store, records = LocalStore(folder), []
+    for number in range(count):
+        small = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
+        stream = io.BytesIO()
+        PIL.Image.fromarray(small).resize((320, 240)).save(stream, "PNG")
+        top = tuple((name, 0.5) for name in (classes[number % len(classes)], classes[0], classes[1]))
+        records.append(
+            KeptImage(
+                time="2026-11-27T02:00:00.000+00:00", model="pets", version="7", reason="random",
+                sha256=place.put_image(store, "2026-11-27", stream.getvalue()), top=top, probability=0.01,
+                candidate="8", candidate_top=((classes[-1], 0.5),),
+            )
+        )  # fmt: skip
+    place.put_records(store, "2026-11-27", "a", records)
+
+
+class Labelling:
+    """`perennial label` as a process, in a folder."""
+
+    def __init__(self, folder, *options):
+        command = (sys.executable, "-m", "perennial", "label", "kept", "--port", "0", "--json", *options)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        lines = iter(self.process.stdout.readline, "}\n")
+        self.url = json.loads("".join([*lines, "}"]))["url"]
+        self.table = folder / ".work" / "label" / "labels.csv"
+
+    def labels(self):
+        return list(labelled.parse(self.table.read_text()).values())
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts the server for some classes."""
+    running = []
+
+    def start(classes=TEN, *options):
+        if not running:
+            (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+            kept(tmp_path / "kept", classes)
+            (tmp_path / "data" / "records").mkdir(parents=True)
+            labels = "".join(f"{number}:{name}\n" for number, name in enumerate(classes))
+            (tmp_path / "data" / "records" / "labels.txt").write_text(labels)
+        running.append(Labelling(tmp_path, "--who", "Ada", *options))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.kill()
+
+
+def press(page, *keys):
+    """Press keys one after the other, each when the server has answered the last one."""
+    for key in keys:
+        page.press(key)
+        page.wait_for("document.body.dataset.busy !== 'true'")
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """Opens the page of a server, and waits for the first image."""
+
+    @contextmanager
+    def opened(server):
+        with chromium.opened(server.url, tmp_path / "profile") as page:
+            page.wait_for("document.getElementById('image').naturalWidth > 0")
+            yield page
+
+    return opened
+
+
+def test_keys_label_undo_and_skip(started, browser):
+    server = started()
+    with browser(server) as page:
+        press(page, "1", "0", "n", "u", "s", "4")
+        assert [each.class_ for each in server.labels()] == ["airplane", "truck", "cat"]
+
+
+@pytest.mark.slow
+def test_an_answer_is_on_the_disk_when_the_server_is_killed(started, browser):
+    server = started()
+    with browser(server) as page:
+        press(page, "1", "2")
+        server.kill()
+        press(page, "3")
+        assert page.evaluate("document.getElementById('status').className") == "bad"
+    with browser(started()) as page:
+        assert page.evaluate("count.textContent") == "2 of 8 labelled"
+
+
+@pytest.mark.slow
+def test_a_second_page_changes_no_answer_of_the_first(started, browser, tmp_path):
+    server = started()
+    with browser(server) as one, chromium.opened(server.url, tmp_path / "other") as two:
+        two.wait_for("document.getElementById('image').naturalWidth > 0")
+        press(one, "1")
+        press(two, "2")
+        assert "Ada labelled this image as airplane" in two.evaluate(
+            "document.getElementById('status').textContent"
+        )
+        press(two, "3")
+        assert [each.class_ for each in server.labels()] == ["airplane", "bird"]
+
+
+@pytest.mark.slow
+def test_more_than_ten_classes_are_found_by_typing(started, browser):
+    server = started(tuple(f"kind {chr(97 + number)}" for number in range(14)))
+    with browser(server) as page:
+        assert page.evaluate("document.querySelectorAll('#classes button').length") == 14
+        press(page, *"kind m", "Enter", "n", "Escape", "n", "2")
+        assert [each.class_ for each in server.labels()] == ["kind m", "", "kind b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast_and_fits(started, browser, width, scheme):
+    with browser(started()) as page:
+        page.show(width=width, scheme=scheme)
+        press(page, "1", "s")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CONTRAST) >= 4.5
+
+
+@pytest.mark.slow
+def test_keys_reach_every_button_visibly(started, browser):
+    with browser(started()) as page:
+        press(page, "1")
+        seen = []
+        for _ in range(13):
+            press(page, "Tab")
+            seen.append(
+                page.evaluate(
+                    "document.activeElement.innerText + getComputedStyle(document.activeElement).outlineStyle"
+                )
+            )
+    assert [each.endswith("solid") for each in seen] == [True] * 13

@@ -1,0 +1,99 @@
+"""Windows of traffic: what differs, what explains it, and when it is an alarm."""
+
+import numpy as np
+import pytest
+
+from perennial.data.images import BRIGHTNESS_BINS
+from perennial.live.monitor import windows
+from perennial.live.monitor.windows import Alarm, Content, Window
+from perennial.model.export import reference as references
+from perennial.model.export.reference import FEATURES, Reference
+
+RANDOM = np.random.default_rng(0)
+CLASSES = ("cat", "dog", "owl")
+
+
+def features(images: int, shift: float = 0.0) -> np.ndarray:
+    fixed = np.random.default_rng(1)
+    weights, offsets = fixed.normal(size=(4, FEATURES)) / 3, fixed.uniform(0, 2 * np.pi, FEATURES)
+    values = RANDOM.normal(size=(images, 4)) + shift
+    return np.sqrt(2 / FEATURES) * np.cos(values @ weights + offsets)
+
+
+def reference(images: int = 600) -> Reference:
+    """A reference with three equal classes and brightness spread over all bins."""
+    found = features(images)
+    return Reference(
+        weights_sha256="w",
+        images=images,
+        layer="dense",
+        width=4,
+        bandwidth=1.0,
+        features=references.packed(found),
+        classes=dict.fromkeys(CLASSES, images // 3),
+        brightness=np.bincount(np.arange(images) % BRIGHTNESS_BINS, minlength=BRIGHTNESS_BINS).tolist(),
+    )
+
+
+def content(images: int = 120, shift: float = 0.0, cats: float = 1 / 3, dark: float = 1.0) -> Content:
+    classes = ["cat"] * round(images * cats)
+    classes += [("dog", "owl")[number % 2] for number in range(images - len(classes))]
+    brightness = (np.arange(images) * 7 % 256 * dark).astype(np.float32)
+    return Content("2026-11-27T01", "2026-11-27T02", features(images, shift), brightness, classes)
+
+
+def test_a_window_of_the_same_images_has_not_drifted() -> None:
+    found = windows.compare(content(), reference())
+    assert not found.drifted
+    assert min(found.p_value, found.labels_p_value, found.brightness_p_value) > 0.001
+
+
+def test_a_window_of_other_images_has_drifted() -> None:
+    found = windows.compare(content(shift=1.0), reference())
+    assert found.drifted
+    assert found.p_value < windows.LEVEL
+
+
+def test_the_class_whose_share_changed_most_is_named() -> None:
+    found = windows.compare(content(cats=0.6), reference())
+    assert (found.label, found.label_share) == ("cat", 0.6)
+    assert found.label_share_before == pytest.approx(1 / 3)
+    assert found.labels_p_value < 1e-6
+
+
+def test_darker_images_explain_a_drift() -> None:
+    found = windows.compare(content(dark=0.5), reference())
+    assert found.brightness_p_value < 1e-6
+    assert found.brightness_distance == pytest.approx(0.5, abs=0.05)
+
+
+def test_shares_of_rare_classes_are_judged_together() -> None:
+    names = {f"class {number}": 1 for number in range(300)}
+    assert windows._chi_square({"class 0": 2, "class 1": 1}, names) == 1.0
+
+
+def window(*, drifted: bool, end: str) -> Window:
+    found = windows.compare(content(shift=float(drifted)), reference())
+    return Window(**{**vars(found), "drifted": drifted, "end": end})
+
+
+@pytest.fixture(scope="module")
+def kinds() -> dict[bool, Window]:
+    return {drifted: window(drifted=drifted, end="") for drifted in (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("drifted", "since"),
+    [
+        ("1", None),
+        ("101", 2),
+        ("11", 1),
+        ("1001", None),
+        ("111", 1),  # as long as it lasts, the same alarm
+        ("11001", None),
+        ("110011", 5),
+    ],
+)
+def test_an_alarm_is_two_of_the_last_three_windows(kinds, drifted: str, since: int | None) -> None:
+    given = [Window(**{**vars(kinds[each == "1"]), "end": str(number)}) for number, each in enumerate(drifted)]
+    assert Alarm.after(given).since == (None if since is None else str(since))

@@ -1,0 +1,77 @@
+"""A server in a thread of the test, and what clients send to it."""
+
+import base64
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from support.exports import list_files
+from support.inference import World
+
+from perennial.live.serving.requests import ServingLimits
+from perennial.live.serving.server import ANSWER, SWITCH_S, ModelServer, Traffic, listen, url
+from perennial.model.inference.classifier import Classifier
+from perennial.release.publishing import publish_to_folder
+from perennial.release.publishing.publish import verified_digests
+from perennial.release.publishing.version_layout import AllowedExport
+
+NAME = "pets"
+MODEL = f"v1/models/{NAME}"
+
+
+@contextmanager
+def serving(
+    model: Path | str,
+    *,
+    poll_s: float = 0.1,
+    decision: Path | None = None,
+    traffic: Traffic = ANSWER,
+    **limits: float,
+) -> Iterator[tuple[ModelServer, httpx.Client]]:
+    """A server that is ready, and a client of it; both end with the block."""
+    listener = listen("127.0.0.1", 0)
+    server = ModelServer(
+        NAME, str(model), ServingLimits(**limits), poll_s, listener, decision=decision, traffic=traffic
+    )  # type: ignore[arg-type]
+    thread = threading.Thread(target=server.run)
+    address = url(listener)
+    thread.start()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        transport = httpx.HTTPTransport(retries=3)
+        with httpx.Client(base_url=address, timeout=60, transport=transport) as client:
+            while client.get("ready").status_code != 200:
+                assert thread.is_alive()
+                time.sleep(0.01)
+            yield server, client
+    finally:
+        server.stop()
+        thread.join()
+        sys.setswitchinterval(before)
+
+
+def b64(content: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def publish(to: Path, world: World) -> int:
+    """Publishes a copy of an export as the next version."""
+    copy = to.parent / "copy"
+    shutil.copytree(world.folder, copy)
+    list_files(copy)
+    version = publish_to_folder.add(
+        to, AllowedExport(export=copy, digests=verified_digests(copy), decision={})
+    ).version
+    shutil.rmtree(copy)
+    return version
+
+
+def expected(classifier: Classifier, *images: bytes) -> list[list[float]]:
+    """The probabilities that `perennial predict` gives."""
+    return [each.probabilities.tolist() for each in classifier.predict(images)]

@@ -1,0 +1,129 @@
+"""The page for people in a real browser, with names of classes that try to break it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from live.serving.served import serving
+from support import chromium
+from support.inference import CLASSES, abstain
+from support.pages import Elements
+from support.raw import encoded, picture
+
+pytestmark = pytest.mark.skipif(
+    chromium.PROGRAM is None, reason=f"needs Chromium: none of {', '.join(chromium.NAMES)} is on the PATH"
+)
+HOSTILE = ("<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "long" * 40)
+# Of all texts with the nearest background that is not transparent.
+CONTRAST = """(() => {
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const behind = node => {
+    const colour = parts(getComputedStyle(node).backgroundColor);
+    return colour.length === 3 || colour[3] > 0 ? colour : behind(node.parentElement);
+  };
+  const light = colour => colour.slice(0, 3).map(part => part / 255)
+    .map(x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, x, index) => sum + x * [0.2126, 0.7152, 0.0722][index], 0);
+  const texts = [...document.querySelectorAll('body *')].filter(node =>
+    node.checkVisibility() && [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim()));
+  return Math.min(...texts.map(node => {
+    const [low, high] = [light(parts(getComputedStyle(node).color)), light(behind(node))].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  }));
+})()"""
+SHOWN = "[...document.querySelectorAll('article h2, article li bdi')].map(each => each.textContent)"
+
+
+@pytest.fixture(scope="module")
+def page(world, tmp_path_factory):
+    """The page after a photo and a text were chosen."""
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copytree(world.folder, folder / "export")
+    names = "".join(f"{index}:{name}\n" for index, name in enumerate(HOSTILE))
+    (folder / "export" / "assets" / "labels.txt").write_text(names, encoding="utf-8")
+    card = {"architecture": "<b>lenet</b>", "test": {"accuracy": 0.98333, "examples": 1359}}
+    (folder / "export" / "assets" / "model_card.json").write_text(json.dumps(card), encoding="utf-8")
+    (folder / "<b>.png").write_bytes(encoded(picture(1)))
+    (folder / "notes.txt").write_text("no image")
+    with (
+        serving(folder / "export") as (_, client),
+        chromium.opened(str(client.base_url), folder / "profile") as shown,
+    ):
+        shown.choose("#file", [folder / "<b>.png", folder / "notes.txt"])
+        shown.wait_for("document.querySelectorAll('article').length === 2")
+        yield shown
+
+
+def test_photos_show_their_classes_and_other_files_the_reason(page) -> None:
+    failed, best, *classes = page.evaluate(SHOWN)
+    assert failed == "Not classified: not a JPEG, PNG, WebP, BMP or GIF: it starts with b'no image'"
+    assert best == classes[0]
+    assert set(classes) == set(HOSTILE)
+    assert "98.33 % of 1,359 images" in page.evaluate("document.querySelector('header').innerText")
+
+
+@pytest.mark.slow
+def test_a_photo_of_which_the_model_is_not_sure_is_unknown(world, tmp_path) -> None:
+    export = abstain(Path(shutil.copytree(world.folder, tmp_path / "export")), None)
+    card = {"architecture": "lenet", "abstention": {"max_error": 0.05, "threshold": None}}
+    (export / "assets" / "model_card.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "photo.png").write_bytes(encoded(picture(1)))
+    with (
+        serving(export) as (_, client),
+        chromium.opened(str(client.base_url), tmp_path / "profile") as shown,
+    ):
+        shown.choose("#file", [tmp_path / "photo.png"])
+        shown.wait_for("document.querySelectorAll('article').length === 1")
+        answer, *classes = shown.evaluate(SHOWN)
+        assert answer == "unknown"
+        assert set(classes) == set(CLASSES)
+        assert "at most 5" in shown.evaluate("document.getElementById('abstention').textContent")
+
+
+def test_a_photo_can_be_dropped_and_pasted(page) -> None:
+    page.evaluate("""(async () => {
+      const blob = await new Promise(done => new OffscreenCanvas(20, 20).getContext('2d') &&
+        document.createElement('canvas').toBlob(done));
+      const data = new DataTransfer();
+      data.items.add(new File([blob], 'canvas.png'));
+      document.dispatchEvent(new DragEvent('drop', { dataTransfer: data }));
+      document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data }));
+    })()""")
+    page.wait_for("document.querySelectorAll('article').length === 4")
+    assert page.evaluate("document.querySelectorAll('article:not(.failed)').length") == 3
+
+
+def test_only_the_server_is_asked_and_no_script_of_a_name_runs(page) -> None:
+    asked = {re.sub(r"[?#].*", "", url).rpartition("/")[2] for url in page.requests() if url.startswith("http")}
+    assert asked == {"", "pets:classify"}
+    assert page.evaluate("document.querySelectorAll('article script, article ol img, article b').length") == 0
+    assert [each for each in page.messages() if "400 (Bad Request)" not in each] == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_and_its_text_stands_out(page, width, scheme) -> None:
+    page.show(width=width, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # The least that WCAG 2.1 asks for at level AA, success criterion 1.4.3.
+    assert page.evaluate(CONTRAST) >= 4.5
+
+
+def test_the_keyboard_reaches_everything(page) -> None:
+    reached = []
+    for _ in range(2):
+        for kind in ("keyDown", "keyUp"):
+            page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        reached.append(page.evaluate("document.activeElement.tagName"))
+    assert reached == ["INPUT", "SUMMARY"]
+    assert page.evaluate("getComputedStyle(document.querySelector('summary')).outlineStyle") == "solid"
+
+
+def test_its_elements_are_closed(world) -> None:
+    with serving(world.folder) as (_, client):
+        answer = client.get("/")
+    source = re.sub(r"<(style|script).*?</\1>", "", answer.text, flags=re.DOTALL)
+    Elements(source.replace('<link rel="icon" href="data:,">', "").replace("<input ", "<img "))
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]

@@ -1,0 +1,201 @@
+"""A candidate beside the served version: compared, bounded, stopped, and never in the way of an answer."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from live.serving.served import MODEL, b64, expected, publish, serving
+from support.checkout import wait_until
+from support.raw import encoded, picture
+
+from perennial.base.runtime import parallel
+from perennial.base.storage.local import LocalStore
+from perennial.live.capture import place
+from perennial.live.capture.answered_queue import Answered
+from perennial.live.capture.keeper import CaptureLimits
+from perennial.live.serving import served_version, shadow
+from perennial.live.serving.server import Traffic
+from perennial.live.serving.shadow import Candidate, Comparison
+from perennial.model.inference.image_inputs import from_values
+
+PREDICT = f"{MODEL}:predict"
+IMAGES = [encoded(picture(seed, 12)) for seed in range(4)]
+ALL = CaptureLimits(share=0, per_day=1000, bytes=1 << 30, days=30)
+
+
+@contextmanager
+def shadowing(world, candidate, store=None):
+    """A server with a candidate, whose process has loaded it or failed to."""
+    traffic = Traffic(
+        keep=(store, ALL) if store else None, shadow=Candidate(model=str(candidate), share=1, max_ms=None)
+    )
+    with serving(world.folder, traffic=traffic) as (server, client):
+        yield server, client
+
+
+def ask(client, *images: bytes) -> None:
+    assert client.post(PREDICT, json={"instances": [*map(b64, images)]}).status_code == 200
+
+
+@pytest.mark.slow
+def test_an_equal_candidate_agrees_and_one_that_disagrees_is_shown_by_class(world, turned) -> None:
+    for candidate, agreed in ((world.folder, 4), (turned, 0)):
+        with shadowing(world, candidate) as (_, client):
+            ask(client, *IMAGES)
+            wait_until(lambda client=client: client.get("shadow").json()["images"] == 4)
+            found = client.get("shadow").json()
+            assert found["agreed"] == agreed
+            assert sum(each["images"] for each in found["disagreements"]) == 4 - agreed
+            assert found["confidence"]["candidate"] == pytest.approx(found["confidence"]["served"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_images_on_which_the_two_disagree_are_kept_with_both_answers(world, turned, tmp_path) -> None:
+    store = LocalStore(tmp_path / "kept")
+    with shadowing(world, turned, store) as (_, client):
+        ask(client, *IMAGES)
+        wait_until(lambda: 'perennial_kept_images_total{result="kept"} 4.0' in client.get("metrics").text)
+    kept = list(place.read(store))
+    assert {each.reason for each in kept} == {"disagreement"}
+    for each in kept:
+        assert each.candidate_top[0][0] != each.top[0][0]
+        assert [share for _, share in each.candidate_top] == pytest.approx(
+            [share for _, share in each.top], abs=1e-5
+        )
+
+
+@pytest.mark.slow
+def test_a_candidate_that_does_not_load_is_stopped_and_answers_go_on(world, tmp_path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(world.folder, broken)
+    (broken / "saved_model.pb").write_bytes(b"no model")
+    with shadowing(world, broken) as (_, client):
+
+        def stopped() -> bool:
+            ask(client, *IMAGES)
+            return client.get("shadow").json()["stopped"] is not None
+
+        wait_until(stopped)
+        found = client.get("shadow").json()
+        assert found["stopped"] == "5 failures beside 0 answers"
+        assert found["failure"]
+        ask(client, *IMAGES)
+
+
+@pytest.mark.slow
+def test_a_new_version_of_the_candidate_begins_a_new_comparison(world, turned, tmp_path) -> None:
+    published = tmp_path / "candidates"
+    publish(published, world)
+    with shadowing(world, published) as (_, client):
+        ask(client, *IMAGES)
+        wait_until(lambda: client.get("shadow").json()["images"] == 4)
+        publish(published, replace(world, folder=turned))
+
+        def second() -> bool:
+            ask(client, IMAGES[0])
+            return client.get("shadow").json()["candidate"] == "2"
+
+        wait_until(second)
+        found = client.get("shadow").json()
+        assert (found["agreed"], found["images"] > 0) == (0, True)  # it agreed on all images before
+
+
+def test_a_candidate_gives_the_answers_of_predict(world, classifier) -> None:
+    found = shadow.classify({"model": str(world.folder), "versions": served_version}, list(from_values(IMAGES)))
+    assert found.classes == classifier.classes
+    assert [each.tolist() for each in found.outputs] == [
+        pytest.approx(each, abs=1e-5) for each in expected(classifier, *IMAGES)
+    ]
+
+
+def test_a_candidate_that_cannot_be_loaded_is_a_reason(tmp_path) -> None:
+    found = shadow.classify({"model": str(tmp_path), "versions": served_version}, list(from_values(IMAGES)))
+    assert "saved_model.pb" in found
+
+
+def test_a_loaded_candidate_stays_while_its_place_is_away(world, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(shadow, "LOOK_S", 0)
+    moved = shutil.copytree(world.folder, tmp_path / "candidate")
+    state = {"model": str(moved), "versions": served_version}
+    before = shadow.classify(state, list(from_values(IMAGES)))
+    shutil.rmtree(moved)
+    assert shadow.classify(state, list(from_values(IMAGES))).version == before.version
+
+
+def killed(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
+    counted = list[str]()
+    mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), counted.append)
+    mine._worker = parallel.Worker(killed, {})
+    batch = [
+        Answered(0.0, "1", classifier, image, np.ones(2, np.float32), "disagreement", 1.0)
+        for image in from_values(IMAGES * 2)
+    ]
+    mine._use([])  # while it loads
+    mine._use(batch)
+    assert (mine.comparison.errors, mine.comparison.stopped, counted) == (1, "", ["error"] * 8)
+    for _ in range(shadow.ERRORS - 1):
+        mine._use(batch)
+    assert mine.comparison.stopped == "5 failures beside 0 answers"
+
+
+def test_without_a_candidate_the_page_says_how_to_name_one(client) -> None:
+    answer = client.get("shadow")
+    assert answer.status_code == 404
+    assert "--shadow PLACE" in answer.json()["error"]
+
+
+def test_the_page_escapes_what_a_model_calls_its_classes(world, monkeypatch) -> None:
+    hostile = Comparison(served="1", candidate="<script>", pairs=Counter({("<b>", "<i>"): 3}))
+    hostile.seconds.extend([0.001] * 3)
+    monkeypatch.setattr(shadow.Shadow, "snapshot", lambda _: hostile)
+    with shadowing(world, world.folder) as (_, client):
+        text = client.get("shadow", headers={"accept": "text/html"}).text
+    assert "&lt;script&gt;" in text
+    assert not re.search("<(script|b|i)>", text)
+
+
+def compared(*pairs: tuple[str, str, int], errors: int = 0, seconds: float = 0.01) -> Comparison:
+    found = Comparison(served="1", candidate="2", errors=errors)
+    for served, other, count in pairs:
+        for _ in range(count):
+            found.add(served, other, (0.9, 0.9), seconds)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (
+            compared(("cat", "cat", 100), ("dog", "cat", 100)),
+            "200 of 200 images are cat; of the served version's, 100",
+        ),
+        (compared(("cat", "cat", 199)), ""),  # too few
+        (compared(("cat", "cat", 300)), ""),  # the traffic has one class
+        (compared(("cat", "cat", 150), ("dog", "dog", 50)), ""),
+        (compared(("cat", "cat", 10), errors=5), "5 failures beside 10 answers"),
+        (compared(("cat", "cat", 150), ("dog", "dog", 1000), errors=5), ""),
+        (
+            compared(("cat", "cat", 100), ("dog", "dog", 100), seconds=0.2),
+            "an image takes 200.0 ms, the limit is 100",
+        ),
+    ],
+)
+def test_a_candidate_is_stopped_for_a_reason_that_needs_no_labels(found, reason) -> None:
+    stopped = found.reason_to_stop(100)
+    assert stopped.startswith(reason)
+    assert bool(stopped) == bool(reason)
+
+
+def test_a_comparison_without_images_is_a_document(tmp_path) -> None:
+    assert json.loads(json.dumps(compared().document("")))["agreement"] is None

@@ -1,0 +1,348 @@
+"""Prefect's settings, and what answers in the place of its server: one line that names variable and remedy."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import prefect
+import pytest
+from conftest import ROOT
+
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.orchestration.client import prefect_server, settings
+
+Answer = tuple[int, str] | tuple[int, str, dict[str, str]]
+PAGE = (200, "<html><head><title>Sign in</title></head><body>Who are you?</body></html>")
+VERSION = f'"{prefect.__version__}"'
+
+
+@contextmanager
+def answering(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[str]:
+    """A web server; `answer` gets method, path and headers of a request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            status, text, *more = answer(self.command, self.path, headers)
+            self.send_response(status)
+            for name, value in (more[0] if more else {}).items():  # type: ignore[attr-defined]
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_GET = do_POST = handle_any
+
+        def log_message(self, *_: object) -> None:
+            """Not to the output of the tests."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
+        Thread(target=served.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{served.server_port}"
+        finally:
+            served.shutdown()
+
+
+def refused(url: str, **more: str) -> str:
+    """The message of the first request, which must be one line with exit code 2."""
+    with (
+        prefect_server.connect({"PREFECT_API_URL": url, **more}, pauses=()) as client,
+        pytest.raises(PerennialError) as error,
+    ):
+        client.request("POST", "flows/filter", {})
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_sign_in_page_is_named() -> None:
+    with answering(lambda *_: PAGE) as url:
+        assert "'Sign in', and not with Prefect's API; it may be the sign-in page" in refused(f"{url}/api")
+
+
+@pytest.mark.parametrize(
+    ("shift_s", "words"), [(0, None), (3600, " s behind that of "), (-3600, " s ahead of that of ")]
+)
+def test_a_clock_that_differs_from_the_server_s_is_named(shift_s: int, words: str | None) -> None:
+    def at_another_time(*_: object) -> Answer:
+        return 200, VERSION, {"Date": formatdate(time.time() + shift_s, usegmt=True)}
+
+    with (
+        answering(at_another_time) as url,
+        prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+    ):
+        client.reach()
+        assert (client.clock is None) == (words is None)
+        assert (words or "") in (client.clock or "")
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Thu, 99 Nov 2026 18:46:28 GMT"])
+def test_an_answer_without_a_valid_date_says_nothing_about_the_clock(date: str) -> None:
+    with (
+        answering(lambda *_: (200, VERSION, {"Date": date})) as url,
+        prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+    ):
+        client.reach()
+        assert client.clock is None
+
+
+def test_a_wrong_path_before_api_is_named() -> None:
+    with answering(lambda *_: (404, '{"detail": "Not Found"}')) as url:
+        assert "there is no Prefect API; correct PREFECT_API_URL" in refused(f"{url}/prefect/api")
+
+
+def test_an_address_without_api_is_completed() -> None:
+    with answering(lambda *_: PAGE) as url:
+        assert f"PREFECT_API_URL must end in /api: {url}/api" in refused(url)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_followed_with_the_same_method_once(status: int) -> None:
+    asked: list[str] = []
+
+    def old(method: str, path: str, _: dict[str, str]) -> Answer:
+        asked.append(method)
+        return status, "", {"Location": f"{new}{path}"}
+
+    with (
+        answering(lambda method, path, _: (200, json.dumps([method, path]))) as new,
+        answering(old) as url,
+        prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+    ):
+        answers = [client.request("POST", "flows/filter", {}) for _ in range(2)]
+        assert client.url == f"{new}/api"
+    assert answers == [["POST", "/api/flows/filter"]] * 2
+    assert asked == ["GET"]
+
+
+def test_a_redirect_to_another_page_is_a_sign_in() -> None:
+    with answering(lambda *_: (302, "", {"Location": "https://sso.example/login"})) as url:
+        assert "redirects to https://sso.example/login, which is not Prefect's API" in refused(f"{url}/api")
+
+
+def test_a_password_is_not_sent_to_another_host() -> None:
+    seen: list[dict[str, str]] = []
+
+    def spy(_: str, __: str, headers: dict[str, str]) -> Answer:
+        seen.append(headers)
+        return 200, VERSION
+
+    with answering(spy) as other:
+        elsewhere = other.replace("127.0.0.1", "localhost")
+        with answering(lambda _, path, __: (308, "", {"Location": f"{elsewhere}{path}"})) as url:
+            message = refused(f"{url}/api", PREFECT_API_AUTH_STRING="ann:hunter2")
+    assert f"set PREFECT_API_URL={elsewhere}/api" in message
+    assert seen == []
+
+
+def test_redirects_in_a_circle_end() -> None:
+    with answering(lambda _, path, headers: (308, "", {"Location": f"http://{headers['host']}{path}"})) as url:
+        assert "redirects in a circle" in refused(f"{url}/api")
+
+
+def test_a_server_of_another_version_is_named() -> None:
+    with answering(lambda *_: (200, '"2.20.1"')) as url:
+        assert "runs Prefect 2.20.1, and this is a client of Prefect 3" in refused(f"{url}/api")
+    assert prefect.__version__.partition(".")[0] == prefect_server.MAJOR
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_password_names_its_variable(status: int) -> None:
+    with answering(lambda *_: (status, '{"detail": "Unauthorized"}')) as url:
+        assert "look at PREFECT_API_AUTH_STRING" in refused(f"{url}/api", PREFECT_API_AUTH_STRING="a:hunter2")
+
+
+def test_a_wrong_password_is_refused_before_prefect_s_own_client_is_used() -> None:
+    with (
+        answering(lambda *_: (401, '{"exception_message": "Unauthorized"}')) as url,
+        prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
+        pytest.raises(PerennialError, match=r"\(401\): Unauthorized; look at PREFECT_API_AUTH_STRING"),
+    ):
+        client.reach()
+
+
+def test_http_to_a_server_with_tls_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(4096)
+
+        Thread(target=hang_up, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        assert "If it speaks TLS, PREFECT_API_URL must start with https://" in refused(url)
+
+
+def test_https_to_a_server_without_tls_is_named() -> None:
+    with answering(lambda *_: (200, VERSION)) as url:
+        assert "PREFECT_API_URL must start with http://" in refused(f"{url.replace('http:', 'https:')}/api")
+
+
+def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefect_server, "FIRST_S", 0.2)
+
+    def hang(*_: object) -> Answer:
+        time.sleep(2)
+        return 200, VERSION
+
+    with answering(hang) as url:
+        message = refused(f"{url}/api")
+    assert "no answer in time" in message
+    assert "correct PREFECT_API_URL" in message
+
+
+def test_the_proxy_that_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(lambda *_: (200, VERSION)) as url, answering(lambda *_: PAGE) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.setenv("NO_PROXY", "")
+        monkeypatch.setenv("no_proxy", "")
+        message = refused(f"{url}/api")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        with prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client:
+            client.reach()
+    assert "_proxy; NO_PROXY=127.0.0.1 avoids it" in message.replace("_PROXY;", "_proxy;")
+
+
+def test_a_token_is_fetched_where_the_server_wants_one() -> None:
+    def protected(method: str, path: str, headers: dict[str, str]) -> Answer:
+        if "csrf-token" in path:
+            return 200, '{"token": "t1"}'
+        if method == "POST" and headers.get("prefect-csrf-token") != "t1":
+            return 403, '{"detail": "Missing CSRF token."}'
+        return 200, "[]"
+
+    with answering(protected) as url:
+        with prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client:
+            assert client.request("POST", "flows/filter", {}) == []
+        off = {"PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false"}
+        assert "set PREFECT_CLIENT_CSRF_SUPPORT_ENABLED=true" in refused(f"{url}/api", **off)
+
+
+INVALID = {
+    "PREFECT_CLIENT_CUSTOM_HEADERS": ["X-A: b", "[1]", '{"X": 1}', '{"X": "a\\nb"}', '{"X": "\u00e9"}'],
+    "PREFECT_API_URL": [
+        "http://127.0.0.1:431o/api",
+        "127.0.0.1:4200/api",
+        "http://127.0.0.1:99999/api",
+        "http://",
+    ],
+    "PREFECT_API_SSL_CERT_FILE": ["/nowhere/root.pem", __file__],
+    "PREFECT_API_TLS_INSECURE_SKIP_VERIFY": ["perhaps"],
+    "PREFECT_API_REQUEST_TIMEOUT": ["soon"],
+    "PREFECT_API_KEY": ["a\nb"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, each) for name in INVALID for each in INVALID[name]])
+def test_a_setting_that_is_not_valid_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name) as error:
+        prefect_server.connect({"PREFECT_API_URL": "https://127.0.0.1:9/api", name: value})
+    assert "\n" not in str(error.value)
+
+
+def test_a_proxy_that_cannot_be_used_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, why in (("socks5://127.0.0.1:1", "names a SOCKS proxy"), ("quic://127.0.0.1:1", "quic")):
+        monkeypatch.setenv("ALL_PROXY", value)
+        with pytest.raises(ConfigError, match=f"ALL_PROXY .*{why}.*unset ALL_PROXY"):
+            prefect_server.connect({"PREFECT_API_URL": "http://127.0.0.1:9/api"})
+
+
+def test_settings_come_from_where_prefect_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = {"PREFECT_HOME": str(tmp_path / "home")}
+    Path("home").mkdir()
+    places = [
+        ("home/profiles.toml", 'active = "a"\n[profiles.a]\nPREFECT_API_URL = "http://profile/api"'),
+        ("pyproject.toml", '[tool.prefect.api]\nurl = "http://pyproject/api"'),
+        ("prefect.toml", '[api]\nurl = "http://prefect/api"'),
+        (".env", "PREFECT_API_URL=http://dotenv/api"),
+    ]
+    assert settings.read(home).url is None
+    with as_prefect(tmp_path, home) as url_of_prefect:
+        for file, text in places:
+            Path(file).write_text(text)
+            named = {"home/profiles.toml": "profile", ".env": "dotenv"}.get(file, file.partition(".")[0])
+            assert settings.read(home).url == f"http://{named}/api" == url_of_prefect()
+    assert settings.read({**home, "PREFECT_API_URL": "http://own/api"}).url == "http://own/api"
+    assert settings.read({**home, "PREFECT_API_URL": ""}).url is None
+
+
+@contextmanager
+def as_prefect(folder: Path, environment: dict[str, str]) -> Iterator[Callable[[], str]]:
+    """Gives a function that returns the address that Prefect itself takes now."""
+    code = (
+        "import sys; from prefect.settings import Settings\n"
+        "for _ in sys.stdin: print(Settings().api.url, flush=True)"
+    )
+    environment = {**environment, "PATH": os.environ["PATH"], "HOME": str(folder)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=folder, env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ask, answer = process.stdin, process.stdout
+
+        def url() -> str:
+            print(file=ask, flush=True)
+            return answer.readline().strip()
+
+        yield url
+        ask.close()
+
+
+def test_a_file_of_profiles_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "profiles.toml").write_text('active = "x')
+    with pytest.raises(ConfigError, match=r"profiles\.toml holds Prefect's settings, and is not valid TOML"):
+        settings.read({"PREFECT_HOME": str(tmp_path)})
+
+
+def test_a_dotenv_file_that_is_not_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".env").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"\.env, which may hold .* it is not UTF-8; correct it"):
+        settings.read({})
+
+
+def test_an_address_with_a_bracket_too_many_is_named() -> None:
+    with pytest.raises(ConfigError, match="brackets that enclose no IPv6 address"):
+        settings.read({"PREFECT_API_URL": "http://[::1/api"})
+
+
+WRONG = {
+    "PREFECT_CLIENT_CUSTOM_HEADERS": (
+        "X-A: b",
+        "PREFECT_CLIENT_CUSTOM_HEADERS (in the environment) must be a JSON",
+    ),
+    "ALL_PROXY": ("socks5://127.0.0.1:1", "ALL_PROXY names a SOCKS proxy"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("module", ["flows.retrain", "tasks.deploy", "tasks.worker"])
+def test_programs_of_prefect_name_a_wrong_setting_without_a_traceback(
+    module: str, name: str, tmp_path: Path
+) -> None:
+    value, why = WRONG[name]
+    environment = {
+        **os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", name: value,
+    }  # fmt: skip
+    command = [sys.executable, "-m", module, *(["--pool", "cpu"] if module == "tasks.worker" else [])]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert why in done.stderr

@@ -1,0 +1,146 @@
+"""What `perennial status` says of a server, from the answers of one."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from perennial.base import config
+from perennial.orchestration.remote_runs import status
+
+NOW = datetime.now(UTC)
+FAILED = {"name": "Failed", "type": "FAILED", "message": "train ended with exit code 3"}
+LATE = {"name": "Late", "type": "SCHEDULED", "message": None}
+SUSPENDED = {"name": "Suspended", "type": "PAUSED", "message": ""}
+AGAIN = {"name": "AwaitingRetry", "type": "SCHEDULED", "message": ""}
+RUNNING = {"name": "Running", "type": "RUNNING", "message": ""}
+
+
+def run(state: dict[str, str | None], minutes: float = 0) -> dict[str, object]:
+    due = (NOW + timedelta(minutes=minutes)).isoformat()
+    times = {"start_time": None, "expected_start_time": due, "next_scheduled_start_time": None}
+    return {"id": "1", "name": "night", **times, "state": state}
+
+
+@pytest.fixture
+def answers() -> dict[str, Any]:
+    """What the server finds: one active deployment with an online worker and no run."""
+    schedule = {"active": True, "schedule": {"cron": "0 2 * * *", "timezone": "UTC"}}
+    return {
+        "/api/flows/filter": [{"id": "f", "name": "retrain"}],
+        "/api/deployments/filter": [
+            {
+                "id": "d",
+                "flow_id": "f",
+                "name": "nightly",
+                "work_pool_name": "cpu",
+                "paused": False,
+                "schedules": [schedule],
+            }
+        ],
+        "/api/work_pools/cpu/workers/filter": [
+            {"name": "w", "status": "ONLINE", "last_heartbeat_time": NOW.isoformat()}
+        ],
+        "/api/work_pools/cpu": {"is_paused": False, "concurrency_limit": 1},
+        "runs": [run({"name": "Scheduled", "type": "SCHEDULED", "message": None}, minutes=90)],
+    }
+
+
+@pytest.fixture
+def url(answers: dict[str, Any]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(answers.get(self.path))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found = answers.get(self.path)
+            if found is None:
+                types = body["flow_runs"]["state"]["type"]["any_"]
+                found = [each for each in answers["runs"] if each["state"]["type"] in types]  # type: ignore[index]
+            self.answer(found)
+
+        def answer(self, found: object) -> None:
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/api"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def repository(workspace: Path) -> Path:
+    subprocess.run(["git", "init", "-q"], check=True)
+    author = ("-c", "user.name=t", "-c", "user.email=t@t")
+    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"runs": [run(FAILED, -300)]}, "train ended with exit code 3"),
+        ({"runs": [run(LATE, -90)]}, "was due 1 hour ago, and no worker has taken it"),
+        ({"runs": [run(RUNNING, -5)]}, "has created no run for it yet"),
+        ({"runs": [run(SUSPENDED, -90)]}, "waits for a person's answer"),
+        ({"/api/work_pools/cpu/workers/filter": []}, "pool cpu has no worker online"),
+        ({"/api/deployments/filter": []}, "`perennial deploy` registers them"),
+    ],
+)
+def test_what_needs_a_look_is_a_problem(
+    answers: dict[str, Any],
+    url: str,
+    change: dict[str, list[dict[str, object]]],
+    problem: str | None,
+    repository: Path,
+) -> None:
+    answers |= change
+    found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
+    text = "\n".join(status.lines(found))
+    if problem is None:
+        assert found["problems"] == []
+        assert "0 2 * * * UTC        next run" in text
+    else:
+        assert any(problem in each for each in found["problems"])
+        assert problem in text
+
+
+def test_a_run_that_was_rescheduled_is_not_late(answers: dict[str, Any], url: str, repository: Path) -> None:
+    first = (NOW - timedelta(hours=5)).isoformat()
+    soon = (NOW + timedelta(hours=1)).isoformat()
+    again = {**run(AGAIN, -300), "start_time": first, "next_scheduled_start_time": soon}
+    answers["runs"].append(again)
+    found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
+    assert found["problems"] == []
+
+
+def test_a_server_that_does_not_answer_is_a_problem_and_the_rest_is_shown(repository: Path) -> None:
+    environment = {"PREFECT_API_URL": "http://user:hunter2@127.0.0.1:9/api"}
+    found = status.look(config.load(repository / "params.yaml"), environment, fetch=False)
+    assert found["champion"] is None
+    assert "does not answer" in found["problems"][0]
+    assert "hunter2" not in json.dumps(found)
+
+
+def test_a_deployment_of_no_pool_needs_no_worker(answers: dict[str, Any], url: str, repository: Path) -> None:
+    (one,) = answers["/api/deployments/filter"]
+    answers["/api/deployments/filter"].append({**one, "id": "e", "name": "served", "work_pool_name": None})
+    answers["/api/work_pools/cpu/workers/filter"] = []
+    found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
+    assert [each for each in found["problems"] if "no worker online" in each] == [
+        "pool cpu has no worker online; `perennial worker --pool cpu` starts one"
+    ]

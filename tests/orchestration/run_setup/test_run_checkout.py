@@ -1,0 +1,396 @@
+"""Checkouts of runs: worktrees of one mirror, in which git, DVC and the registry work as in a clone."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dvc.config import Config as DvcConfig
+from ruamel.yaml import YAML
+from support.parameters import change_params
+from support.pipelines import Project, make, recorded
+
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project.git import Repository
+from perennial.orchestration.run_setup.run_checkout import prepare
+
+KILLS = int(os.environ.get("KILLS", "2"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with a DVC remote and one version, `v0.0.1`."""
+    return recorded(tmp_path_factory.mktemp("worker"))
+
+
+def checkout(project: Project, home: Path, run: str, rev: str | None = None) -> Project:
+    """The checkout of a run."""
+    return replace(project, folder=prepare(home, project.git("remote", "get-url", "origin"), run, rev))
+
+
+def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp_path: Path) -> None:
+    run, before = checkout(project, tmp_path, "run-1"), project.git("rev-parse", "HEAD")
+    assert run.git("rev-parse", "HEAD") == before
+    assert run.git("branch", "--show-current") == "checkout/run-1"
+    change_params(run.folder / "params.yaml", {"train.seed": 1})  # an override
+    run.must("perennial", "runs", "start", "run-1")
+    run.reproduce()
+    assert "models" in run.must("dvc", "diff", "HEAD", "--json")
+    done = run.perennial("record", "run-1")
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "main"
+    assert done["pushed"] is True
+    assert run.git("rev-parse", "HEAD") == done["commit"]
+    assert run.git("status", "--porcelain") == ""
+    assert run.must("dvc", "status", "-q") == ""
+    assert YAML(typ="safe").load(run.git("show", "HEAD:params.yaml"))["train"]["seed"] == 1
+    listed = run.perennial("versions")
+    assert listed[0]["version"] == "v0.0.2"
+    assert listed[0]["commit"] == done["commit"]
+    tip = project.git("ls-remote", "origin", "refs/heads/main").split()[0]
+    assert tip == done["commit"]
+    assert run.perennial("runs")[0]["run"] == "run-1"
+    # What `champion` does: an output of another revision, from DVC's cache or remote.
+    run.must("dvc", "get", ".", "metrics/metrics.json", "--rev", "classifier@v0.0.1", "--out", "before.json")
+    assert '"model": "0.8 first"' in (run.folder / "before.json").read_text()
+    again = checkout(project, tmp_path, "run-2")
+    assert again.git("rev-parse", "HEAD") == done["commit"]
+    again.must("dvc", "repro")
+    assert again.must("dvc", "status", "-q") == ""
+
+
+@pytest.mark.fast_rows("branch -m main master-main is no longer on origin")
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("branch -m main master", "main is no longer on origin"),
+        ("update-ref refs/heads/main main~1", "main was set back to"),
+    ],
+)
+def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(
+    project: Project, tmp_path: Path, command: str, why: str
+) -> None:
+    url = str(tmp_path / "copy.git")
+    project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), url)
+    run = replace(project, folder=prepare(tmp_path, url, "run-1"))
+    change_params(run.folder / "params.yaml", {"train.seed": 4})
+    run.must("perennial", "runs", "start", "run-1")
+    run.reproduce()
+    project.git("-C", url, *command.split())
+    before = project.git("-C", url, "for-each-ref", "refs/heads/ma*")
+    done = run.perennial("record", "run-1")
+    assert done["outcome"] == "promoted"
+    assert done["branch"] == "run/run-1"
+    assert why in done["message"]
+    assert project.git("-C", url, "for-each-ref", "refs/heads/ma*") == before
+
+
+def test_a_repository_that_cannot_be_checked_out_says_what_it_has(tmp_path: Path) -> None:
+    whole, shallow = repository(tmp_path / "whole"), tmp_path / "shallow"
+    (whole / "more").touch()
+    commit(whole, "branch", "-m", "main", "master")
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{whole}", str(shallow)], check=True)
+    with pytest.raises(ConfigError, match=r"shallow is a shallow clone, .* `git fetch --unshallow` there"):
+        prepare(tmp_path / "home", str(shallow), "run")
+    subprocess.run(["git", "-C", str(whole), "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
+    with pytest.raises(ConfigError, match=r"no default branch; name one as `rev` .*; branches: master"):
+        prepare(tmp_path / "home", str(whole), "run")
+
+
+@pytest.mark.fast_rows("tag-2")
+@pytest.mark.parametrize(("kind", "seed"), [("tag", 2), ("commit", 3)])
+def test_a_tag_or_commit_is_checked_out_without_a_branch(
+    project: Project, tmp_path: Path, kind: str, seed: int
+) -> None:
+    first = project.git("rev-parse", "classifier@v0.0.1^{commit}")
+    project.git("push", "-qf", "origin", f"{first}:refs/tags/first")
+    run = checkout(project, tmp_path, f"run-{kind}", "first" if kind == "tag" else first[:7])
+    assert run.git("rev-parse", "HEAD") == first
+    assert run.git("branch", "--show-current") == ""
+    change_params(run.folder / "params.yaml", {"train.seed": seed})
+    run.reproduce()
+    done = run.perennial("record", f"run-{kind}")
+    assert done["branch"] == f"run/run-{kind}"
+    assert done["pushed"] is True
+
+
+def test_an_unknown_revision_is_refused_with_the_branches_there_are(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no branch, tag or commit nightly; branches: main"):
+        checkout(project, tmp_path, "run-1", "nightly")
+
+
+def test_a_repository_that_is_away_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", (0,))
+    with pytest.raises(PerennialError, match=r"http://\*\*\*@127\.0\.0\.1:1/x\.git cannot be fetched") as away:
+        prepare(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
+    assert "secret" not in str(away.value)
+
+
+def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
+    project: Project, tmp_path: Path
+) -> None:
+    one, other = (checkout(project, tmp_path, name).folder for name in ("run-1", "run-2"))
+    for name in ("source", "downloads", "train"):
+        (one / ".work" / name / "file").touch()
+        assert (other / ".work" / name / "file").exists()
+    (trainings,) = (tmp_path / "train").iterdir()
+    assert trainings.name.startswith("classifier-")
+    assert (trainings / "file").exists()
+    assert str(tmp_path / "cache") in (one / ".dvc" / "config.local").read_text()
+    assert Repository(one).changed() == ([], [])
+
+
+def test_projects_with_equal_names_of_models_have_trainings_of_their_own(
+    project: Project, tmp_path: Path
+) -> None:
+    fork = str(tmp_path / "fork.git")
+    project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), fork)
+    own = checkout(project, tmp_path, "run-1").folder / ".work" / "train"
+    others = [prepare(tmp_path, each, run) / ".work" / "train"
+              for run, each in (("run-2", fork), ("run-3", f"file://{fork}/"))]  # fmt: skip
+    assert own.resolve() != others[0].resolve()
+    assert others[0].resolve() == others[1].resolve()
+
+
+@pytest.mark.slow
+def test_what_waits_from_one_run_is_pushed_by_the_next(project: Project, tmp_path: Path) -> None:
+    url = project.git("remote", "get-url", "origin")
+    run = checkout(project, tmp_path, "run-1")
+    change_params(run.folder / "params.yaml", {"train.seed": 5000})
+    run.reproduce()
+    away = Path(url).rename(f"{url}-away")
+    assert run.perennial("record", "run-w1")["outcome"] == "kept"
+    away.rename(url)
+    other = checkout(project, tmp_path, "run-2")
+    change_params(other.folder / "params.yaml", {"train.seed": 5001})
+    other.reproduce()
+    other.perennial("record", "run-w2")
+    assert "refs/heads/run/run-w1" in project.git("ls-remote", "origin")
+
+
+@pytest.mark.fast_rows("1")
+@pytest.mark.parametrize("kill", range(KILLS))
+def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
+    project: Project, tmp_path: Path, kill: int
+) -> None:
+    url = project.git("remote", "get-url", "origin")
+    code = (
+        "from pathlib import Path\nfrom perennial.orchestration.run_setup.run_checkout import prepare\n"
+        "print('now', flush=True)\n"
+        f"prepare(Path({str(tmp_path)!r}), {url!r}, 'run-1')"
+    )
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", code], env=project.environment(), stdout=subprocess.PIPE
+        ) as making:
+            assert making.stdout
+            making.stdout.readline()
+            time.sleep(random.uniform(0, 0.4))  # about the time that it takes; the moment does not decide
+            os.kill(making.pid, signal.SIGKILL)
+    run = checkout(project, tmp_path, "run-1")
+    assert run.git("status", "--porcelain") == ""
+    (run.folder / "mine.txt").touch()
+    assert (checkout(project, tmp_path, "run-1").folder / "mine.txt").exists()
+
+
+def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_path: Path) -> None:
+    home = replace(project, home=tmp_path / "home")
+    home.home.mkdir()
+    home.git("config", "--global", "safe.bareRepository", "explicit")
+    code = "import sys; from pathlib import Path; "
+    code += "from perennial.orchestration.run_setup.run_checkout import prepare; "
+    code += "print(prepare(Path(sys.argv[1]), sys.argv[2], 'run-1'))"
+    origin = project.git("remote", "get-url", "origin")
+    folder = home.must(sys.executable, "-c", code, str(tmp_path / "runs"), origin)
+    run = replace(home, folder=Path(folder))
+    change_params(run.folder / "params.yaml", {"train.seed": 9})
+    run.reproduce()
+    assert run.perennial("record", "run-1")["pushed"]
+
+
+def repository(folder: Path, inside: str = "") -> Path:
+    """A repository with a project in a folder of it."""
+    (folder / inside).mkdir(parents=True)
+    (folder / inside / "params.yaml").write_text("record: {artifact: classifier}\n")
+    commit(folder, "init", "-q", "-b", "main")
+    return folder
+
+
+def commit(folder: Path, *first: str) -> None:
+    who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always")
+    for arguments in (first, ("add", "."), ("commit", "-qm", "change")):
+        subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
+    inner, outer, whole = (repository(tmp_path / name) for name in ("inner", "outer", "whole"))
+    (inner / "code.py").write_text("VALUE = 1\n")
+    commit(inner, "status")
+    commit(outer, "submodule", "--quiet", "add", str(inner), "inner")
+    commit(whole, "submodule", "--quiet", "add", "../outer", "src/outer")
+    found = prepare(tmp_path / "home", str(whole), "run")
+    assert (found / "src" / "outer" / "inner" / "code.py").read_text() == "VALUE = 1\n"
+    assert prepare(tmp_path / "home", str(whole), "run") == found
+
+
+def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
+    inner, whole = repository(tmp_path / "inner"), repository(tmp_path / "whole")
+    commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")
+    inner.rename(tmp_path / "elsewhere")
+    with pytest.raises(PerennialError, match=r"whole with its submodules cannot be fetched: .*inner"):
+        prepare(tmp_path / "home", str(whole), "run")
+
+
+def test_a_project_in_a_subfolder_is_where_the_run_works(tmp_path: Path) -> None:
+    whole = str(repository(tmp_path / "whole", "two/models"))
+    found = prepare(tmp_path / "home", whole, "run", inside="two/models")
+    assert found == tmp_path / "home" / "runs" / "run" / "two" / "models"
+    assert (found / ".work" / "train").resolve().name.startswith("classifier-")
+    with pytest.raises(ConfigError, match=r"the folder three of .* holds no project at main"):
+        prepare(tmp_path / "home", whole, "other", inside="three")
+
+
+@pytest.mark.parametrize("name", ["a #b", "a,b", "50% 'x'", "a \"b\" 'c'", "[z];"])
+def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: Path) -> None:
+    found = prepare(tmp_path / name, str(repository(tmp_path / "whole")), "run")
+    (found / ".dvc" / "config").write_text("")
+    assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
+
+
+def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training(tmp_path: Path) -> None:
+    made = make(tmp_path / "by hand")  # without a DVC remote
+    assert made.must("perennial", "pin", "champion", "--check") == "champion: none yet"
+    pipeline, train = made.folder / "dvc.yaml", made.folder / "train.py"
+    both = "metrics/metrics.json, metrics/predictions.npz]"
+    pipeline.write_text(pipeline.read_text().replace("metrics/metrics.json]", both, 1))
+    train.write_text(train.read_text() + "pathlib.Path('metrics/predictions.npz').write_text(text)\n")
+    made.git("commit", "-qam", "Predictions")
+    made.reproduce()
+    made.perennial("promote", "--push")
+    assert made.must("perennial", "pin", "champion", "--check") == "champion: v0.0.1"
+    run = checkout(made, tmp_path / "home", "run-1")
+    refused = run.run("perennial", "pin", "champion", "--check", "--fetch")
+    assert refused.returncode == 3
+    assert "the champion v0.0.1; nothing was trained" in refused.stderr
+    assert "`perennial remote add NAME URL`, `dvc push`, commit .dvc/config and push it" in refused.stderr
+    store = tmp_path / "store"
+    made.must("dvc", "remote", "add", "-d", "store", str(store))
+    made.git("commit", "-qam", "Remote")
+    made.git("push", "-q", "origin", "main")
+    made.must("dvc", "push", "-q")
+    run = checkout(made, tmp_path / "home", "run-2")
+    assert run.must("perennial", "pin", "champion", "--check", "--fetch") == "champion: v0.0.1"
+    store.rename(store.with_name("away"))
+    assert run.run("perennial", "pin", "champion", "--check").returncode == 1  # it may be back for a retry
+
+
+def break_object(mirror: Path) -> None:
+    """An object that a power cut left empty: that of the default branch's commit."""
+    commit = subprocess.run(
+        ["git", "--git-dir", str(mirror), "rev-parse", "refs/remotes/origin/main"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    for pack in mirror.glob("objects/pack/*"):
+        pack.chmod(0o644)
+        pack.write_bytes(b"")
+    loose = mirror / "objects" / commit[:2] / commit[2:]
+    if loose.exists():
+        loose.chmod(0o644)
+        loose.write_bytes(b"")
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "an empty object": break_object,
+    "an empty reference": lambda mirror: (mirror / "refs/remotes/origin/main").write_bytes(b""),
+    "no HEAD": lambda mirror: (mirror / "HEAD").unlink(),
+    "an empty HEAD": lambda mirror: (mirror / "HEAD").write_bytes(b""),
+    "an empty config": lambda mirror: (mirror / "config").write_bytes(b""),
+    "a damaged config": lambda mirror: (mirror / "config").write_bytes(b"\0" * 64),
+    "a fresh lock of the config": lambda mirror: (mirror / "config.lock").touch(),
+    "a fresh lock of a reference": lambda mirror: (mirror / "refs/remotes/origin/main.lock").touch(),
+    "damaged packed references": lambda mirror: (mirror / "packed-refs").write_bytes(b"\0" * 64),
+    "no objects": lambda mirror: shutil.rmtree(mirror / "objects"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    first = prepare(home, str(whole), "run-1")
+    (mirror,) = (home / "mirror").iterdir()
+    DAMAGE[damage](mirror)
+    (whole / "more").touch()
+    commit(whole, "status")
+    assert (prepare(home, str(whole), "run-2") / "more").exists()
+    assert prepare(home, str(whole), "run-1") == first  # which may be at work
+    assert (prepare(home, str(whole), "run-3") / "more").exists()
+
+
+def test_a_damaged_mirror_that_no_run_needs_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    shutil.rmtree(prepare(home, str(whole), "run-1"))
+    (mirror,) = (home / "mirror").iterdir()
+    DAMAGE["a damaged config"](mirror)
+    prepare(home, str(whole), "run-2")
+    assert [each.name for each in (home / "mirror").iterdir()] == [f"{mirror.name}-1"]
+
+
+def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    first = prepare(home, str(whole), "run-1")
+    (mirror,) = (home / "mirror").iterdir()
+    DAMAGE["a damaged config"](mirror)
+    second = prepare(home, str(whole), "run-2")
+    assert mirror.exists()
+    shutil.rmtree(first)
+    prepare(home, str(whole), "run-3")
+    (other,) = (home / "mirror").iterdir()
+    DAMAGE["a damaged config"](other)
+    prepare(home, str(whole), "run-4")
+    assert (second / ".git").exists()
+    assert {each.name for each in (home / "mirror").iterdir()} == {f"{mirror.name}-1", f"{mirror.name}-2"}
+
+
+def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = tmp_path / "husky"
+    hooks.mkdir()
+    for name in ("post-checkout", "reference-transaction", "pre-commit", "post-index-change"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+        (hooks / name).chmod(0o755)
+    whole = repository(tmp_path / "whole")
+    config = tmp_path / "gitconfig"
+    config.write_text(f"[core]\n  hooksPath = {hooks}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    assert (prepare(tmp_path / "home", str(whole), "run") / "params.yaml").exists()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_branch_below_a_deleted_one_and_tags_that_are_gone(tmp_path: Path) -> None:
+    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
+    for arguments in (("branch", "feature"), ("tag", "old")):
+        subprocess.run(["git", "-C", str(whole), *arguments], check=True)
+    prepare(home, str(whole), "run-1", "feature")
+    for arguments in (("branch", "-qD", "feature"), ("branch", "feature/x"), ("tag", "-d", "old")):
+        subprocess.run(["git", "-C", str(whole), *arguments], check=True, capture_output=True)
+    prepare(home, str(whole), "run-2", "feature/x")
+    with pytest.raises(ConfigError, match="has no branch, tag or commit old"):
+        prepare(home, str(whole), "run-3", "old")

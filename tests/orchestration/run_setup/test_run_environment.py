@@ -1,0 +1,129 @@
+"""Environments of runs: one for each lock, made once, from wheels with hashes."""
+
+import base64
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.orchestration.run_setup import run_environment
+from perennial.orchestration.run_setup.run_environment import python_for
+
+SRC = Path(__file__).parents[3] / "src"
+
+
+def wheel(folder: Path, version: str, package: str = "small") -> str:
+    """Make a package; returns its line in a lock file."""
+    code, about = f"VERSION = {version!r}\n", f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+    info = f"{package}-{version}.dist-info"
+    kind = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    contents = {f"{package}.py": code, f"{info}/METADATA": about, f"{info}/WHEEL": kind}
+    listed = "".join(
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},\n"
+        for name, text in contents.items()
+    )
+    file = folder / f"{package}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(file, "w") as packed:
+        for name, text in {**contents, f"{info}/RECORD": f"{listed}{info}/RECORD,,\n"}.items():
+            packed.writestr(name, text)
+    return f"{package}=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout that locks small 1.0, on a machine that has only wheels of `small`."""
+    index = tmp_path / "wheels"
+    index.mkdir()
+    for name, value in {"FIND_LINKS": str(index), "NO_INDEX": "1"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+        monkeypatch.setenv(f"UV_{name}", value)
+    folder = tmp_path / "checkout"
+    (folder / "requirements").mkdir(parents=True)
+    (folder / "requirements" / "base.txt").write_text(wheel(index, "1.0"))
+    return folder
+
+
+def version(python: Path) -> str:
+    """The version of `small` that a Python imports."""
+    command = [str(python), "-c", "import small; print(small.VERSION)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_each_lock_has_an_environment_that_is_made_once(checkout: Path, tmp_path: Path) -> None:
+    log: list[str] = []
+    first = python_for(tmp_path, checkout, log.append, {})
+    assert version(first) == "1.0"
+    assert python_for(tmp_path, checkout, log.append, {}) == first
+    assert len(log) == 1
+    assert first.is_relative_to(tmp_path / "environments")
+    (checkout / "requirements" / "base.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
+    second = python_for(tmp_path, checkout, log.append, {})
+    assert version(first) == "1.0"
+    assert version(second) == "2.0"
+    assert len(log) == 2
+
+
+def test_where_uv_cannot_reach_the_index_the_locked_pip_comes_first(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_FIND_LINKS")
+    (checkout / "requirements" / "pip.txt").write_text(wheel(tmp_path / "wheels", "3.0", "installer"))
+    python = python_for(tmp_path, checkout, print, {})
+    command = [str(python), "-c", "import installer, pip, small; print(installer.VERSION)"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "3.0"
+
+
+def test_the_worker_s_own_environment_is_used_if_it_was_installed_from_the_same_lock(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    digest = hashlib.sha256((checkout / "requirements" / "base.txt").read_bytes()).hexdigest()
+    (tmp_path / "installed").write_text(f"{digest}  requirements/base.txt\n")
+    assert python_for(tmp_path, checkout, print, {}) == Path(sys.executable)
+
+
+@pytest.mark.slow
+def test_packages_that_are_not_those_of_the_lock_are_refused(checkout: Path, tmp_path: Path) -> None:
+    lock = checkout / "requirements" / "base.txt"
+    lock.write_text(f"small==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(PerennialError, match=r"requirements/base\.txt cannot be installed on"):
+        python_for(tmp_path, checkout, print, {})
+    lock.write_text(wheel(tmp_path / "wheels", "1.0"))
+    assert version(python_for(tmp_path, checkout, print, {})) == "1.0"
+
+
+def test_a_lock_file_that_the_revision_lacks_is_refused(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"requirements/gpu\.txt is not in this revision"):
+        python_for(tmp_path, checkout, print, {run_environment.REQUIREMENTS: "base,gpu"})
+
+
+@pytest.mark.parametrize("names", ["", "s3"])
+def test_older_revisions_have_a_lock_of_their_own_for_s3(checkout: Path, tmp_path: Path, names: str) -> None:
+    variables = {run_environment.REQUIREMENTS: names}
+    assert version(python_for(tmp_path, checkout, print, variables)) == "1.0"
+    (checkout / "requirements" / "s3.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
+    assert version(python_for(tmp_path, checkout, print, variables)) == "2.0"
+
+
+def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\nfrom perennial.orchestration.run_setup.run_environment import python_for\n"
+        "print('now', flush=True)\n"
+        f"python_for(Path({str(tmp_path)!r}), Path({str(checkout)!r}), len, {{}})"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SRC)}, stdout=subprocess.PIPE
+    ) as making:
+        assert making.stdout
+        making.stdout.readline()
+        time.sleep(random.uniform(0, 3))  # about the time that it takes; the moment does not decide
+        os.kill(making.pid, signal.SIGKILL)
+    assert version(python_for(tmp_path, checkout, print, {})) == "1.0"

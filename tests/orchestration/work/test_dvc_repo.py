@@ -1,0 +1,351 @@
+"""How a task runs a stage through DVC, and how it stops one."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.checkout import processes_under, wait_until
+from support.tasks import write_pipeline
+
+from perennial.base.errors import Failure
+from perennial.base.runtime import locks, process, repro
+from perennial.orchestration.work.dvc_repo import reproduce
+from perennial.orchestration.work.stage_failures import InputsChanged, NotStarted, StageFailed
+
+Write = Callable[..., Path]
+SAVING = """
+import signal, sys, time
+from pathlib import Path
+
+def save(*_):
+    time.sleep(1)
+    Path("saved").touch()
+    print("saved at step 7")
+    sys.exit(75)
+
+signal.signal(signal.SIGTERM, save)
+print("working", flush=True)
+time.sleep(1000)
+"""
+DEAF = SAVING.replace("save)", "signal.SIG_IGN)")
+SAYING = """
+import json, pathlib
+pathlib.Path(".work").mkdir()
+failure = {"code": 1, "message": "message", "kind": "network"}
+pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
+raise SystemExit(1)
+"""
+MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a pipeline of the one stage `train` into the folder that the test works in."""
+    monkeypatch.chdir(tmp_path)
+    return lambda code, **more: write_pipeline(tmp_path, code, **more)
+
+
+def failed() -> StageFailed:
+    """The failure of the stage."""
+    with pytest.raises(StageFailed) as error:
+        reproduce("train", print)
+    return error.value
+
+
+def interrupt(line: str) -> None:
+    """Ctrl-C while the stage works."""
+    print(line)
+    if line == "working":
+        raise KeyboardInterrupt
+
+
+def test_a_failure_shows_its_first_line_and_keeps_the_rest() -> None:
+    error = StageFailed("train", 3, "first\nsecond")
+    assert str(error) == "train ended with exit code 3: first"
+    assert error.message == "first\nsecond"
+
+
+def test_a_failure_is_logged_once_with_all_its_lines() -> None:
+    failed = StageFailed("train", 2, "no epochs\nset train.epochs")
+    log, lines = logging.getLogger("prefect.flow_runs"), []
+    for _ in range(2):  # as Prefect's engine does
+        record = log.makeRecord(log.name, logging.ERROR, "", 0, "an error", (), (StageFailed, failed, None))
+        if log.filter(record):
+            lines.append(record.getMessage())
+    assert lines == ["no epochs\nset train.epochs"]
+
+
+def test_a_stage_is_run_once(write: Write) -> None:
+    write("from pathlib import Path; Path('out').touch()", outs=["out"])
+    assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
+
+
+@pytest.mark.parametrize("left", ["", '{"write": {"/a/b"'])
+def test_a_list_of_locks_that_a_killed_dvc_left_half_written_is_no_obstacle(write: Write, left: str) -> None:
+    folder = write("from pathlib import Path; Path('out').touch()", outs=["out"])
+    (folder / ".dvc" / "tmp").mkdir(exist_ok=True)
+    (folder / ".dvc" / "tmp" / "rwlock").write_text(left)
+    assert reproduce("train", print) == "ran"
+
+
+def test_an_interrupted_stage_has_time_to_save_and_log(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(SAVING)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("train", interrupt, grace_s=600)
+    assert (folder / "saved").exists()
+    locks = json.loads((folder / ".dvc" / "tmp" / "rwlock").read_text())
+    assert locks == {"read": {}, "write": {}}  # of a DVC that has ended, of which others would warn
+    assert capsys.readouterr().out.endswith("saved at step 7\n")
+
+
+def test_a_stage_that_does_not_end_is_killed(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write(DEAF)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("train", interrupt, grace_s=0.5)
+    assert "was killed" in caplog.text
+    wait_until(lambda: not any("stage.py" in line for line in processes_under(folder)))
+
+
+def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_long() -> None:
+    assert min(repro.GRACE_S, locks.WAIT_S) > process.GRACE_S + 2 * process.POLL_S
+
+
+def test_a_failure_has_the_message_of_the_stage(write: Write) -> None:
+    write(MISTAKEN)
+    error = failed()
+    assert str(error) == "train ended with exit code 2: perennial train: no such key"
+    assert "another mistake" in error.message
+
+
+def test_a_stage_without_a_message_has_that_of_dvc(write: Write) -> None:
+    write("raise SystemExit(3)")
+    error = failed()
+    assert error.exit_code == 3
+    assert error.message.startswith("ERROR: failed to reproduce 'train'")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("{}['x']", Failure.BUG),
+        ("import os; os.kill(os.getpid(), 9)", Failure.INTERRUPTED),
+        ("raise SystemExit(4)", Failure.REFUSED),
+        (SAYING, Failure.NETWORK),
+    ],
+    ids=["bug", "signal", "refused", "said"],
+)
+def test_a_failure_has_the_kind_that_the_stage_wrote_or_its_code_stands_for(
+    write: Write, code: str, kind: Failure
+) -> None:
+    write(code)
+    assert failed().kind is kind
+
+
+def test_a_missing_dependency_is_reported_before_anything_is_removed(write: Write) -> None:
+    folder = write("", deps=["mine"], outs=["out"])
+    (folder / "out").touch()
+    error = failed()
+    assert error.exit_code == 3
+    assert (folder / "out").exists()
+    assert "mine" in error.message
+
+
+def test_what_dvc_refuses_is_an_error_of_its_own(write: Write) -> None:
+    write("", params=["no.such.key"])
+    error = failed()
+    assert type(error) is NotStarted
+    assert error.exit_code == 1
+    assert "'no.such.key' are missing from 'params.yaml'" in str(error)
+
+
+def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> None:
+    (write("") / "dvc.lock").write_text("<<<<<<< ours\nschema: '2.0'\n=======\n>>>>>>> theirs\n")
+    error = failed()
+    assert type(error) is NotStarted
+    assert error.exit_code == 1
+    assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
+    assert "\n" not in error.message
+
+
+def damage_database(folder: Path) -> str:
+    """Overwrite what DVC noted about files."""
+    for file in (folder / "site").rglob("cache.db"):
+        file.write_bytes(b"garbage" * 2000)
+    return "move that folder away"
+
+
+def replace_by_a_file(name: str) -> Callable[[Path], str]:
+    """A function that puts a file in place of a folder."""
+
+    def replace(folder: Path) -> str:
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+        (folder / name).touch()
+        return "move the cache away" if name.endswith("cache") else "move it away"
+
+    return replace
+
+
+def break_link(folder: Path) -> str:
+    """Remove DVC's cache, to which a dependency is a link."""
+    (folder / "mine").unlink()
+    (folder / "mine").symlink_to(folder / ".dvc" / "cache" / "gone")
+    return "remove the link"
+
+
+@pytest.mark.fast_rows("database", "cache")
+@pytest.mark.parametrize(
+    "damage",
+    [damage_database, break_link, *map(replace_by_a_file, ("site", ".dvc/tmp", ".dvc/cache"))],
+    ids=["database", "link", "site", "tmp", "cache"],
+)
+def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(
+    write: Write, damage: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write("from pathlib import Path; Path('out').touch()", deps=["mine"], outs=["out"])
+    monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(folder / "site"))
+    (folder / "mine").touch()
+    assert reproduce("train", print) == "ran"
+    (folder / "mine").write_text("new")
+    remedy = damage(folder)
+    error = failed()
+    assert type(error) is NotStarted
+    assert error.exit_code == 1
+    assert error.message.count("\n") == 0
+    assert remedy in error.message
+
+
+def test_a_file_name_that_is_not_utf_8_is_invalid_data(write: Write) -> None:
+    folder = write("", deps=["mine"], outs=["out"])
+    (folder / "mine" / "cat").mkdir(parents=True)
+    (folder / "mine" / "cat" / os.fsdecode(b"caf\xe9.jpg")).touch()
+    error = failed()
+    assert error.exit_code == 3
+    assert r"mine/cat/caf\xe9.jpg" in error.message
+
+
+def test_dvc_writes_nothing_into_the_live_view() -> None:
+    """Neither of locks that it removes nor of anything else: its records go to the root logger alone."""
+    program = (
+        "import logging; from perennial.orchestration.work import dvc_repo\n"
+        "logging.getLogger().addHandler(logging.NullHandler())\n"
+        "for name in ('rwlock', 'repo'): logging.getLogger(f'dvc.{name}').warning('something')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_a_folder_that_is_not_dvc_s_is_refused(write: Write) -> None:
+    (write("") / ".dvc").rename("away")
+    assert "not inside of a DVC repository" in str(failed())
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])  # the second blocks the question, too
+def test_another_dvc_that_works_here_may_end(write: Write, mode: str) -> None:
+    folder = write("", outs=["out"])
+    other = {"pid": os.getppid(), "cmd": "dvc repro"}
+    locks = {"read": {}, "write": {}, mode: {str(folder / "out"): [other] if mode == "read" else other}}
+    (folder / ".dvc" / "tmp").mkdir()
+    (folder / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(locks))
+    error = failed()
+    assert type(error) is StageFailed
+    assert error.exit_code == 1
+    assert "is busy" in str(error)
+
+
+@pytest.mark.parametrize(("changed", "kind"), [("true", InputsChanged), ("false", StageFailed)])
+def test_changed_inputs_are_no_interruption(write: Write, changed: str, kind: type[StageFailed]) -> None:
+    failure = f'{{"stage": "train", "code": 75, "message": "why", "changed": {changed}}}'
+    write(
+        f"import pathlib, sys; pathlib.Path('.work').mkdir(); "
+        f"pathlib.Path('.work/failure.json').write_text({failure!r}); sys.exit(75)"
+    )
+    error = failed()
+    assert type(error) is kind
+    assert error.exit_code == 75
+    assert error.message == "why"
+
+
+NOTED = """
+from pathlib import Path
+import json
+params = Path("params.yaml").read_text()
+Path(".work/inputs").mkdir(parents=True, exist_ok=True)
+noted = {"run": "", "params": {"params.yaml": {"seed": int(params[-2])}}, "code": {}}
+Path(".work/inputs/train.json").write_text(json.dumps(noted))
+Path("out").write_text(params)
+if Path("edit").exists():
+    Path("params.yaml").write_text(params[:-2] + "1\\n")
+"""
+
+
+def test_what_changed_just_before_dvc_read_it_is_not_recorded(write: Write) -> None:
+    folder = write(NOTED, outs=["out"], params=["seed"])
+    file = folder / "params.yaml"
+    before = file.read_text() + "seed: 0\n"
+    file.write_text(before)
+    (folder / "edit").touch()
+    error = failed()
+    assert type(error) is InputsChanged
+    assert error.message.startswith("seed changed just as train ended; nothing was recorded: set it back")
+    assert not (folder / "dvc.lock").exists()
+    (folder / "edit").unlink()
+    assert reproduce("train", print) == "ran"  # with the new value, not restored from DVC's cache of runs
+    assert (folder / "out").read_text() == before.replace("seed: 0", "seed: 1")
+    file.write_text(before)
+    assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
+
+
+def test_what_another_pipeline_stored_in_the_same_cache_meanwhile_stays(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write_pipeline(
+        other, "from pathlib import Path; Path('out').write_text('other')", deps=["mine"], outs=["out"]
+    )
+    (other / "mine").write_text("of the other")
+    (other / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {tmp_path / '.dvc' / 'cache'}\n")
+    beside = (
+        "import os, subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-m', 'dvc', 'repro'], cwd={str(other)!r}, check=True)\n"
+    )
+    folder = write(beside + NOTED, outs=["out"], params=["seed"])
+    (folder / "params.yaml").write_text("paths: {work: .work}\nseed: 0\n")
+    (folder / "edit").touch()
+    assert type(failed()) is InputsChanged
+    (stored,) = (file for file in (folder / ".dvc" / "cache" / "runs").rglob("*") if file.is_file())
+    assert "mine" in stored.read_text()
+    (other / "dvc.lock").unlink()
+    (other / "out").unlink()
+    monkeypatch.chdir(other)
+    assert reproduce("train", print) == "restored"
+
+
+def test_a_clock_that_is_set_back_hides_nothing(write: Write) -> None:
+    old = "import os\nfor file in ('.work/inputs/train.json', 'dvc.yaml'): os.utime(file, (0, 0))\n"
+    folder = write(NOTED + old, outs=["out"], params=["seed"])
+    with (folder / "params.yaml").open("a") as stream:
+        stream.write("seed: 0\n")
+    (folder / "edit").touch()
+    assert type(failed()) is InputsChanged
+    assert not (folder / "dvc.lock").exists()
+    assert not [file for file in (folder / ".dvc" / "cache" / "runs").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("text", ["", "paths: {", "paths:\n  raw: data\n", None])
+def test_half_written_parameters_are_one_line(write: Write, text: str | None) -> None:
+    file = write("") / "params.yaml"
+    file.write_text(text) if text is not None else file.unlink()
+    error = failed()
+    assert type(error) is NotStarted
+    assert error.exit_code == 2
+    assert error.message.startswith("params.yaml has no paths.work or cannot be read")

@@ -1,0 +1,119 @@
+"""`perennial new --pipeline`: a further pipeline of a project, whole or not at all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from support import raw
+from typer.testing import CliRunner
+
+from perennial.base import config, files
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.project.layout import Project
+from perennial.cli import app
+from perennial.project.new.added_pipeline import add
+from perennial.project.new.new import new
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    new(tmp_path / "shop")
+    monkeypatch.chdir(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+def ignored(file: str) -> bool:
+    return not subprocess.run(["git", "check-ignore", "--quiet", file], check=False).returncode
+
+
+def test_a_new_pipeline_finds_what_all_share(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add("birds", data="mnist")
+    assert [each.name for each in Project.find().pipelines()] == ["", "birds"]
+    monkeypatch.chdir(project / "pipelines" / "birds")
+    assert config.load(Path("params.yaml")).dataset.name == "mnist"
+    stages = YAML(typ="safe").load(Path("dvc.yaml"))["stages"]
+    named = {
+        next(iter(each)) for stage in stages.values() for each in stage["params"] if isinstance(each, dict)
+    }
+    assert {"../../code.yaml", "../../environment/train.yaml"} <= named
+    assert all(Path(name).is_file() for name in named if name.startswith("../../"))
+    assert {file.name for file in Path("pins").iterdir()} == {
+        "baseline.json", "champion.json", "exclusions.json", "source.json", "weights.json",
+    }  # fmt: skip
+    assert all(map(ignored, (".work/x", "runs/x", "data/x", "own/photo.png")))
+    assert not ignored("own/README.md")
+
+
+def test_photographs_are_found_from_the_pipelines_folder(project: Path) -> None:
+    for number in range(18):
+        picture = raw.encoded(raw.picture(number, 60))
+        files.write_bytes(Path("photos", ("cat", "dog", "owl")[number % 3], f"{number}.png"), picture)
+    done = CliRunner().invoke(app, ["new", "--pipeline", "cats", "--photos", "photos"])
+    assert done.exit_code == 0, done.output
+    folder = project / "pipelines" / "cats"
+    text = YAML(typ="safe").load(folder / "params.yaml")
+    assert (folder / text["dataset"]["path"]).resolve() == project / "photos"
+    assert done.output.splitlines()[-1] == "next: cd pipelines/cats && git add . && git commit && perennial run"
+
+
+def test_changes_of_the_stages_are_taken_over(project: Path) -> None:
+    file = project / "dvc.yaml"
+    file.write_text(file.read_text() + "# ours\n")
+    add("birds")
+    assert (project / "pipelines" / "birds" / "dvc.yaml").read_text().endswith("# ours\n")
+
+
+@pytest.mark.parametrize("name", ["Birds", "../birds", "a_b", ""])
+def test_a_name_that_makes_no_tag_is_refused(project: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"the name of a pipeline|exists"):
+        add(name)
+
+
+def test_nothing_is_left_of_one_that_could_not_be_made(project: Path) -> None:
+    (project / "photos").mkdir()
+    with pytest.raises(DataError):
+        add("birds", photos=Path("photos"))
+    assert list((project / "pipelines").iterdir()) == []
+
+
+def test_a_second_one_of_the_same_name_and_a_folder_outside_of_a_project_are_refused(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add("birds")
+    with pytest.raises(ConfigError, match="birds exists; nothing was made"):
+        add("birds")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="is no project"):
+        add("birds")
+
+
+@pytest.mark.slow
+def test_a_further_pipeline_is_tried_on_a_small_sample(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add("birds", data="digits")
+    before = sorted(path for path in project.rglob("*") if ".git" not in path.parts)
+    source = str(Path(config.__file__).parents[3])
+    monkeypatch.setenv("PYTHONPATH", source)
+    command = [sys.executable, "-m", "perennial", "--pipeline", "birds", "test"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr
+    assert sorted(path for path in project.rglob("*") if ".git" not in path.parts) == before
+
+
+@pytest.mark.slow
+def test_a_project_in_a_larger_repository_is_tried_on_a_small_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    subprocess.run(["git", "init", "-q", str(tmp_path / "monorepo")], check=True)
+    new(tmp_path / "monorepo" / "vision")
+    monkeypatch.chdir(tmp_path / "monorepo" / "vision")
+    subprocess.run(["git", "add", "."], check=True)
+    author = ("-c", "user.name=t", "-c", "user.email=t@t")
+    subprocess.run(["git", *author, "commit", "-qm", "Add the project"], check=True)
+    monkeypatch.setenv("PYTHONPATH", str(Path(config.__file__).parents[3]))
+    command = [sys.executable, "-m", "perennial", "test"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr

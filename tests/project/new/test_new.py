@@ -1,0 +1,236 @@
+"""`perennial new`: a project of one's own, whole or not at all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import raw
+from typer.testing import CliRunner
+
+from perennial.base import config, files
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.project import code_digests
+from perennial.base.project.stages import STAGES
+from perennial.cli import app
+from perennial.project.new import template
+from perennial.project.new.new import Made, new, next_commands
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, with a git that has no author."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def photos(elsewhere: Path) -> Path:
+    for number in range(18):
+        picture = raw.encoded(raw.picture(number, 60))
+        files.write_bytes(Path("my photos", ("cat", "dog", "owl")[number % 3], f"{number}.png"), picture)
+    return Path("my photos")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def left(folder: Path) -> set[str]:
+    """What a failed call left there, besides what tests make."""
+    return {each.name for each in folder.iterdir()} - {"home", "my photos"}
+
+
+@pytest.mark.parametrize("name", ["shop", "my shop", "it's müller & söhne's"])
+def test_all_files_of_a_new_project_are_in_its_first_commit(name: str) -> None:
+    made = new(Path(name))
+    assert made == Made(folder=Path(name), committed=True, started=None)
+    assert git(Path(name), "status", "--porcelain", "--ignored") == ""
+    there = git(Path(name), "ls-files", "-z").split("\0")
+    assert {"params.yaml", "dvc.yaml", "code.yaml", "README.md", ".dvc/config", ".gitignore"} <= set(there)
+    assert {"flows/retrain.py", "tasks/worker.py", "components/__init__.py", "pins/source.json"} <= set(there)
+    assert f"# {name}\n" in Path(name, "README.md").read_text()
+
+
+def test_a_new_project_names_no_source_code() -> None:
+    new(Path("shop"))
+    named = {
+        f"{path}: {line.strip()}"
+        for path in git(Path("shop"), "ls-files").splitlines()
+        if not path.startswith(
+            (".dvc/plots", "requirements/", ".perennial/base/requirements", ".perennial/base/.dvc")
+        )
+        for line in Path("shop", path).read_text(encoding="utf-8").splitlines()
+        if "src" in line.replace("src=", "").replace("mount=", "")
+    }
+    assert {each for each in named if "make" not in each} == set()
+
+
+def test_its_code_is_that_of_the_perennial_that_made_it() -> None:
+    new(Path("shop"))
+    code_digests.require_all(Path("shop"), Path("shop/.work"))
+    assert Path("shop/requirements/perennial.txt").read_text() == f"perennial-ml=={code_digests.installed()}\n"
+
+
+def test_pristine_copies_are_kept_for_an_upgrade() -> None:
+    new(Path("shop"))
+    copies = template.read_base(Path("shop"))
+    assert copies["flows/retrain.py"] == Path("shop/flows/retrain.py").read_bytes()
+    assert copies.keys() == template.template().keys() - set(template.GENERATED)
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "model"), [("mnist", "mnist", "mnist_cnn"), ("cifar10", "cifar10", "fast_cnn")]
+)
+def test_a_known_data_set_comes_with_its_preset(data: str, name: str, model: str) -> None:
+    new(Path("shop"), data=data)
+    parameters = config.load(Path("shop/params.yaml"))
+    assert parameters.dataset.name == name
+    assert parameters.model.name == model
+
+
+def test_photographs_stay_where_they_are_and_the_choices_are_shown(photos: Path) -> None:
+    done = CliRunner().invoke(app, ["new", "shop", "--photos", str(photos)])
+    assert done.exit_code == 0, done.output
+    assert "18 images in 3 classes, 6 in each" in done.stdout
+    assert "dataset.name: image_folder" in done.stdout
+    assert done.stdout.splitlines()[-1] == "next: cd shop && perennial run"
+    parameters = config.load(Path("shop/params.yaml"))
+    assert parameters.dataset.path == photos.absolute()
+    assert len(list(photos.rglob("*.png"))) == 18
+    assert git(Path("shop"), "status", "--porcelain") == ""
+
+
+def test_json_names_the_folder_and_what_is_next() -> None:
+    done = CliRunner().invoke(app, ["new", "my shop", "--json"])
+    assert json.loads(done.stdout) == {
+        "committed": True,
+        "folder": "my shop",
+        "next": ["cd 'my shop'", "perennial run"],
+        "started": None,
+    }
+
+
+def test_a_folder_with_files_is_refused_and_unchanged(elsewhere: Path) -> None:
+    Path("shop").mkdir()
+    Path("shop/notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"shop is not empty: it holds notes\.txt; nothing was made"):
+        new(Path("shop"))
+    assert [each.name for each in Path("shop").iterdir()] == ["notes.txt"]
+    assert left(elsewhere) == {"shop"}
+
+
+def test_a_project_in_a_project_is_refused(elsewhere: Path) -> None:
+    new(Path("shop"))
+    with pytest.raises(
+        ConfigError, match=r"inner lies in the project .*shop; nothing was made; .*--pipeline NAME"
+    ):
+        new(Path("shop/inner"))
+    assert not Path("shop/inner").exists()
+
+
+def test_a_store_in_a_folder_is_found_from_any_checkout() -> None:
+    new(Path("shop"))
+    source = str(Path(template.__file__).parents[3])
+    command = [sys.executable, "-m", "perennial", "remote", "add", "store", "../store"]
+    subprocess.run(
+        command, cwd="shop", env={**os.environ, "PYTHONPATH": source}, check=True, capture_output=True
+    )
+    assert f"url = {Path('store').absolute()}\n" in Path("shop/.dvc/config").read_text()
+
+
+def test_a_component_that_is_not_there_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    new(Path("shop"))
+    monkeypatch.chdir("shop")
+    before = Path("params.yaml").read_bytes()
+    done = CliRunner().invoke(app, ["config", "--set", "model.name=components.netz:tiny"])
+    assert done.exit_code == 2
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_an_empty_repository_becomes_the_project(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(elsewhere, "init", "-q", "-b", "trunk", "shop")
+    monkeypatch.chdir("shop")
+    made = new(Path())
+    assert git(Path(), "symbolic-ref", "--short", "HEAD") == "trunk"
+    assert git(Path(), "status", "--porcelain") == ""
+    assert next_commands(made) == ["perennial run"]
+
+
+def test_in_a_larger_repository_its_owner_commits(elsewhere: Path) -> None:
+    git(elsewhere, "init", "-q")
+    made = new(Path("models/shop"))
+    assert not made.committed
+    assert not Path("models/shop/.git").exists()
+    assert next_commands(made) == ["cd models/shop", "git add .", "git commit", "perennial run"]
+
+
+def test_photographs_without_classes_leave_no_project(elsewhere: Path) -> None:
+    Path("my photos").mkdir()
+    with pytest.raises(DataError):
+        new(Path("shop"), photos=Path("my photos"))
+    assert left(elsewhere) == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"photos": Path("nowhere")}, "nowhere does not exist; nothing was made"),
+        ({"data": "mnist2"}, "--data must be digits, mnist, cifar10, flowers, got mnist2"),
+        ({"photos": Path("a"), "data": "mnist"}, "exclude each other"),
+    ],
+)
+def test_a_wrong_option_leaves_no_project(elsewhere: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        new(Path("shop"), **options)
+    assert left(elsewhere) == set()
+
+
+def test_a_signal_leaves_no_project(elsewhere: Path) -> None:
+    """The program gets it while it looks at the photographs, which are a pipe that nobody writes."""
+    Path("my photos/cat").mkdir(parents=True)
+    Path("my photos/dog").mkdir()
+    os.mkfifo("photos.tar")
+    command = [sys.executable, "-m", "perennial", "new", "shop", "--photos", "photos.tar"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
+        while not list(elsewhere.glob(".shop.*.new/params.yaml")):
+            assert program.poll() is None
+        program.send_signal(signal.SIGINT)
+        assert program.wait() == 75
+    assert left(elsewhere) == {"photos.tar"}
+
+
+def test_dvc_runs_its_stages(elsewhere: Path) -> None:
+    new(Path("shop"))
+    source = Path(template.__file__).parents[3]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    command = [sys.executable, "-m", "dvc", "repro", "-q", "validate"]
+    subprocess.run(command, cwd="shop", env=environment, check=True)
+    assert json.loads(Path("shop/data/validation.json").read_text())["ok"]
+    assert sorted(line[3:] for line in git(Path("shop"), "status", "--porcelain").splitlines()) == ["dvc.lock"]
+
+
+@pytest.mark.slow  # it runs the whole pipeline
+def test_its_stages_are_tried_elsewhere_on_a_small_sample() -> None:
+    new(Path("shop"))
+    before = git(Path("shop"), "status", "--porcelain", "--ignored")
+    done = subprocess.run(
+        [sys.executable, "-m", "perennial", "test", "--json"],
+        cwd="shop",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert list(json.loads(done.stdout)["seconds"]) == list(STAGES)
+    assert git(Path("shop"), "status", "--porcelain", "--ignored") in {before, f"{before}\n!! .work/".strip()}

@@ -1,0 +1,220 @@
+"""A search with real trainings of the digits, each in a fork of one process that has imported TensorFlow."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support.checkout import wait_until
+from support.training import ROOT, change_params
+
+from perennial.base import documents
+from perennial.base.config import load
+from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.project.tune import fork_server
+from perennial.project.tune.fork_server import Outcome
+from perennial.project.tune.trial import FAILED, LOG
+from perennial.project.tune.tune import Budget, Search, _store, check, search
+from perennial.project.tune.winner import choose
+from perennial.stages.initialize import initialize
+
+SMALL = {"train.epochs": 3, "train.epochs_between_evals": 1, "train.stop_threshold": None}
+RATES = ["train.learning_rate=1e-4..1e-1:log"]
+
+
+@pytest.fixture
+def pipeline(here):
+    """A folder with records of the digits and the stages, where trainings are short."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, here)
+    change_params(here / "params.yaml", SMALL)
+    initialize(load(here / "params.yaml"))
+    return here
+
+
+def searched(texts=RATES, trials=1, minutes=None):
+    found = Search(Path("params.yaml"), texts)
+    search(found, Budget(trials=trials, minutes=minutes, started=time.monotonic()), pinned=True)
+    return found
+
+
+def trial_process():
+    """The process of the running trial: the child of the server of this process."""
+    for each in psutil.Process().children():
+        if "perennial.project.tune.fork_server" in each.cmdline():
+            return next(iter(each.children()), None)
+    return None
+
+
+def kill_when(ready, number):
+    """Signal the process of the first trial once it is ready."""
+
+    def kill():
+        wait_until(lambda: ready() and trial_process())
+        os.kill(trial_process().pid, number)
+
+    threading.Thread(target=kill, daemon=True).start()
+
+
+def test_trials_are_trained_and_leave_only_their_records(pipeline):
+    found = searched(trials=2)
+    trials = found.study.trials()
+    assert [len(each.evaluations) for each in trials] == [3, 3]
+    assert trials[0].score == pytest.approx(trials[0].evaluations[-1])
+    kept = {path.name for path in (found.folder / "trials" / "0001").iterdir()}
+    assert kept == {"training.json", "curves", LOG}
+    assert not Path("models").exists()
+
+
+def test_a_diverging_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
+    trials = searched(["train.learning_rate=0.001,1e30"], trials=2).study.trials()
+    assert [each.state for each in trials] == ["finished", "failed"]
+    assert "NaN or infinite" in trials[1].reason
+
+
+@pytest.mark.slow
+def test_a_killed_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
+    """As when the kernel kills it because memory ran out."""
+    kill_when(lambda: True, signal.SIGKILL)
+    trials = searched(trials=2).study.trials()
+    assert [each.state for each in trials] == ["failed", "finished"]
+    assert "memory" in trials[0].reason
+
+
+@pytest.mark.slow
+def test_several_failures_one_after_another_end_the_search(pipeline, monkeypatch):
+    monkeypatch.setattr("perennial.project.tune.tune.FAILURES", 2)
+    change_params(Path("params.yaml"), {"train.learning_rate": 1e30})
+    with pytest.raises(PerennialError, match=r"2 trials failed one after another.*NaN or infinite"):
+        searched(["train.learning_rate=1e29,1e30,1e31"], trials=9)
+
+
+@pytest.mark.slow
+def test_settings_that_break_a_rule_together_are_a_failed_trial(pipeline):
+    change_params(Path("params.yaml"), {"train.epochs": 1})
+    found = searched(["preprocessing.image_size=null,6", "train.augmentation.image_sizes=[],[4,8]"], trials=4)
+    both = {"preprocessing.image_size": 6, "train.augmentation.image_sizes": [4, 8]}
+    (failed,) = (each for each in found.study.trials() if each.settings == both)
+    assert failed.state == "failed"
+    assert "to 6, got [4, 8]" in failed.reason
+
+
+def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(pipeline):
+    change_params(Path("params.yaml"), {"train.epochs": 25, "checkpoints.interval_steps": 20})
+    log = Path(".work/tune")
+    kill_when(
+        lambda: any("epoch 3 of" in file.read_text() for file in log.glob(f"*/*/*/{LOG}")), signal.SIGTERM
+    )
+    with pytest.raises(Interrupted):
+        searched()
+    again = searched()
+    whole = Search(Path("params.yaml"), RATES, random=True)  # another folder
+    search(whole, Budget(trials=1, minutes=None, started=0), pinned=True)
+    assert "resumed from step" in next(again.folder.glob(f"trials/0000/{LOG}")).read_text()
+    assert again.study.trials() == whole.study.trials()
+
+
+def test_a_full_disk_ends_the_search_and_its_trial_goes_on_later(pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    new = found.study.next(found.present)
+    full = Outcome(kind=FAILED, code=1, message="x could not be written: No space left on device")
+    with pytest.raises(PerennialError, match="No space left"):
+        _store(found.study, new.number, found.config, full)
+    assert found.study.next(found.present) == new
+
+
+def test_a_damaged_database_is_named(pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    (found.folder / "study.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(PerennialError, match=r"study.db cannot be used: file is not a database"):
+        Search(Path("params.yaml"), RATES)
+
+
+def test_a_search_without_a_finished_trial_names_the_last_failure(pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    found.study.stop(found.study.next(found.present).number, "the loss is NaN")
+    with pytest.raises(PerennialError, match=r"1 of 1 failed, the last one: the loss is NaN"):
+        search(found, Budget(trials=1, minutes=None, started=0), pinned=True)
+
+
+def test_without_time_to_score_the_present_settings_the_search_is_interrupted(pipeline):
+    with pytest.raises(Interrupted, match="before a trial finished"):
+        searched(trials=None, minutes=0)
+
+
+def test_a_change_of_other_parameters_begins_a_new_search(pipeline):
+    first = Search(Path("params.yaml"), RATES).folder
+    change_params(Path("params.yaml"), {"train.learning_rate": 0.01})  # a searched one
+    assert Search(Path("params.yaml"), RATES).folder == first
+    change_params(Path("params.yaml"), {"train.optimizer": "rmsprop"})
+    assert Search(Path("params.yaml"), RATES).folder != first
+
+
+@pytest.mark.parametrize("key", ["train.label_smoothing", "train.learning_rate"])
+def test_an_edit_during_the_search_is_named_and_nothing_is_written(key, pipeline):
+    found = Search(Path("params.yaml"), RATES)
+    found.study.finish(
+        found.study.next({RATES[0].split("=")[0]: 0.01}).number, score=1, loss=0, stopped_by="epochs"
+    )
+    change_params(Path("params.yaml"), {key: 0.05})
+    before = Path("params.yaml").read_text()
+    with pytest.raises(InputsChanged, match=f"^{key} changed during the search"):
+        choose(found)
+    assert Path("params.yaml").read_text() == before
+
+
+def test_data_without_validation_examples_are_refused(pipeline):
+    manifest = documents.read_json(Path("data/records/manifest.json"))
+    assert manifest["splits"]["validation"]["examples"] > 0
+    change_params(Path("params.yaml"), {"dataset.validation_fraction": 0.0})
+    with pytest.raises(ConfigError, match="validation split"):
+        check(Path("params.yaml"), RATES)
+
+
+def test_parameters_that_train_nothing_are_refused(pipeline):
+    values = {"train.epochs": None, "train.max_steps": 0, "train.warm_start.path": "models/weights"}
+    change_params(Path("params.yaml"), values)
+    with pytest.raises(ConfigError, match=r"train\.max_steps is 0"):
+        check(Path("params.yaml"), RATES)
+
+
+def test_training_in_several_processes_is_refused(pipeline):
+    change_params(Path("params.yaml"), {"compute.workers": 2})
+    with pytest.raises(ConfigError, match=r"compute\.workers is 2"):
+        check(Path("params.yaml"), RATES)
+
+
+def test_a_worker_of_a_cluster_is_refused(pipeline, monkeypatch):
+    hosts = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 0}}))
+    with pytest.raises(ConfigError, match=r"TF_CONFIG names several workers"):
+        check(Path("params.yaml"), RATES)
+
+
+def test_the_import_of_tensorflow_leaves_a_process_that_may_fork(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from perennial.project.tune import fork_server, trial; "
+        "trial.import_code(Path(sys.argv[1])); from tensorflow.python.eager import context; "
+        "assert context.context()._context_handle is None; assert fork_server._may_fork()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=environment)
+
+
+@pytest.mark.slow
+def test_where_a_fork_is_not_safe_each_trial_gets_a_new_process(pipeline, monkeypatch):
+    original = fork_server.child.python_path
+    (pipeline / "sitecustomize.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "open('started', 'a').write('x')\n"
+    )
+    monkeypatch.setattr(fork_server.child, "python_path", lambda: f"{pipeline}{os.pathsep}{original()}")
+    assert [each.state for each in searched(trials=2).study.trials()] == ["finished", "finished"]
+    assert (pipeline / "started").read_text() == "xx"

@@ -1,0 +1,195 @@
+"""A project moves to the perennial that runs, from one that only pristine copies in it show."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from support.pipelines import IDENTITY
+
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project import code_digests
+from perennial.base.project.git import Repository
+from perennial.project.new.template import BASE, template, write_base
+from perennial.project.upgrade import upgrade as module
+from perennial.project.upgrade.upgrade import Upgraded, upgrade
+
+NAMES = ("flows/retrain.py", "tasks/policy.py", "prefect.yaml", "dvc.yaml", "params.yaml", "infra/compose.yaml")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a project of this version, committed."""
+    for name, content in template().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    write_base(tmp_path, template())
+    Repository(tmp_path).run("init", "-q", "-b", "main")
+    monkeypatch.chdir(tmp_path)
+    commit(tmp_path)
+    return tmp_path
+
+
+def commit(root: Path) -> None:
+    Repository(root).run("add", "-A")
+    Repository(root).run(*IDENTITY, "commit", "-qm", "Change", "--allow-empty")
+
+
+def older(root: Path, name: str, old: str, new: str) -> None:
+    """Make a file that of another version: with a text in place of the one of this version."""
+    for file in (root / name, root / BASE / name):
+        if file.exists():
+            edit(file, old, new)
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def what(done: Upgraded) -> dict[str, str]:
+    return {each.path: each.what for each in done.changes}
+
+
+def test_a_project_of_this_version_stays_as_it_is(root: Path) -> None:
+    edit(root / "tasks/policy.py", "GATE_TRIES = 5", "GATE_TRIES = 9")
+    commit(root)
+    done = upgrade(root)
+    assert (done.needed, done.changes, done.run_again) == (False, [], {})
+    assert Repository(root).run("status", "--porcelain") == ""
+
+
+def test_files_of_a_version_are_changed_and_edits_are_kept(root: Path) -> None:
+    older(root, "flows/retrain.py", '"""Retrain the model.', '"""Retrain.')
+    older(root, "tasks/policy.py", "GATE_TRIES = 5", "GATE_TRIES = 4")
+    (root / "infra/old.yaml").write_text("a: 1\n")
+    shutil.copy(root / "infra/old.yaml", root / BASE / "infra/old.yaml")
+    edit(root / "flows/retrain.py", 'UNPUBLISHED = ("waiting"', 'OWN = 1\nUNPUBLISHED = ("waiting"')
+    (root / "infra/compose.yaml").unlink()
+    commit(root)
+    done = upgrade(root)
+    assert what(done) == {
+        "flows/retrain.py": "merged", "tasks/policy.py": "updated", "infra/old.yaml": "removed",
+        "infra/compose.yaml": "kept",
+    }  # fmt: skip
+    assert done.run_again == {}
+    text = (root / "flows/retrain.py").read_text()
+    assert ("OWN = 1" in text, '"""Retrain the model.' in text) == (True, True)
+    assert not (root / "infra/old.yaml").exists()
+    assert not (root / BASE / "infra/old.yaml").exists()
+    commit(root)
+    assert not upgrade(root).needed
+
+
+def test_keys_are_added_and_removed_and_values_stay(root: Path) -> None:
+    older(root, "params.yaml", "  min_gain:", "  least_gain:")
+    older(root, "params.yaml", "  epochs: 30", "  epochs: 20")
+    edit(root / "params.yaml", "min_accuracy: 0.97", "min_accuracy: 0.5")
+    edit(root / "dvc.yaml", "desc: The", "desc: Our")
+    commit(root)
+    done = upgrade(root)
+    (changed,) = done.changes
+    assert (changed.path, changed.why) == ("params.yaml", "removed gate.least_gain, added gate.min_gain")
+    assert done.notes == ["params.yaml: the default of train.epochs is 30 now; yours stays 20"]
+    text = (root / "params.yaml").read_text()
+    assert "least_gain" not in text
+    assert ("min_gain: 0.005" in text, "epochs: 20" in text, "min_accuracy: 0.5" in text) == (True, True, True)
+    assert done.run_again == {"": ["gate"]}
+
+
+def test_stages_whose_code_or_packages_differ_run_again_with_those_after_them(root: Path) -> None:
+    digest = code_digests.read(root / "code.yaml")["stages"]["evaluate"]
+    edit(root / "code.yaml", digest, digest[::-1])
+    commit(root)
+    assert upgrade(root, check=True).run_again == {"": ["evaluate", "export", "gate"]}
+    older(root, "environment/train.yaml", "keras: ", "keras: # other\n    ")
+    older(root, "environment/data.yaml", "pillow: ", 'pillow: "1" # ')
+    commit(root)
+    done = upgrade(root, check=True)
+    assert done.run_again[""][:1] == ["download"]
+    assert "code.yaml" in what(done)
+    assert Repository(root).run("status", "--porcelain") == ""
+
+
+def test_a_conflict_writes_nothing_unless_asked(root: Path) -> None:
+    older(root, "tasks/policy.py", "GATE_TRIES = 5", "GATE_TRIES = 4")
+    older(root, "prefect.yaml", "name: perennial", "name: another")
+    edit(root / "tasks/policy.py", "GATE_TRIES = 4", "GATE_TRIES = 9")
+    commit(root)
+    with pytest.raises(PerennialError, match=r"cannot be merged, so nothing was changed:\n  conflict  tasks"):
+        upgrade(root)
+    assert Repository(root).run("status", "--porcelain") == ""
+    assert upgrade(root, conflicts=True).conflicts == ["tasks/policy.py"]
+    assert "<<<<<<< this project" in (root / "tasks/policy.py").read_text()
+    assert "name: perennial" in (root / "prefect.yaml").read_text()
+
+
+def test_a_project_with_changes_that_git_does_not_have_is_refused(root: Path) -> None:
+    edit(root / "prefect.yaml", "name: perennial", "name: ours")
+    with pytest.raises(ConfigError, match=r"prefect\.yaml changed since the last commit; nothing was upgraded"):
+        upgrade(root)
+    upgrade(root, check=True)
+
+
+def test_a_project_without_pristine_copies_is_refused(root: Path) -> None:
+    shutil.rmtree(root / BASE)
+    commit(root)
+    with pytest.raises(ConfigError, match=r"base is missing.*nothing was changed"):
+        upgrade(root)
+
+
+def test_another_folder_is_refused(root: Path) -> None:
+    (root / "code.yaml").unlink()
+    commit(root)
+    with pytest.raises(ConfigError, match=r"is no project of perennial"):
+        upgrade(root)
+
+
+def test_an_upgrade_that_fails_leaves_the_project_as_it_was(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older(root, "tasks/policy.py", "GATE_TRIES = 5", "GATE_TRIES = 4")
+    older(root, "prefect.yaml", "name: perennial", "name: another")
+    commit(root)
+
+    def fail(*given: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(module, "write_base", lambda root, content: write_base(root, content) or fail())
+    with pytest.raises(OSError, match="No space left"):
+        upgrade(root)
+    monkeypatch.undo()
+    assert Repository(root).run("status", "--porcelain") == ""
+
+
+def test_a_value_that_is_gone_is_named(root: Path) -> None:
+    older(root, "params.yaml", "  min_gain:", "  least_gain:")
+    edit(root / "params.yaml", "least_gain: 0.005", "least_gain: 0.25")
+    commit(root)
+    assert upgrade(root).notes == ["params.yaml: gate.least_gain is gone; yours was 0.25"]
+
+
+def test_a_params_yaml_that_cannot_be_read_is_a_conflict(root: Path) -> None:
+    (root / "params.yaml").write_text("train: [\n")
+    commit(root)
+    assert upgrade(root, check=True).conflicts == ["params.yaml"]
+    with pytest.raises(PerennialError, match=r"params\.yaml"):
+        upgrade(root)
+
+
+def test_unknown_keys_of_a_person_are_kept_and_told(root: Path) -> None:
+    with (root / "params.yaml").open("a") as file:
+        file.write("own: 1\n")
+    commit(root)
+    done = upgrade(root)
+    assert not done.needed
+    assert "own" in " ".join(done.notes)
+
+
+def test_a_damaged_code_yaml_is_written_again(root: Path) -> None:
+    (root / "code.yaml").write_text("<<<<<<< ours\n")
+    commit(root)
+    done = upgrade(root)
+    assert (done.before, what(done)) == ("of an unknown version", {"code.yaml": "updated"})
+    assert set(done.run_again[""]) == set(code_digests.read(root / "code.yaml")["stages"])

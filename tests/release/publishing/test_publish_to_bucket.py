@@ -1,0 +1,418 @@
+"""Versions in buckets: published, rolled back, raced for, killed; mostly in S3, against moto over HTTP."""
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support import stores
+from support.exports import decide, write_export
+from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
+
+from perennial.base import documents, files
+from perennial.base.errors import DataError, PerennialError, QualityError
+from perennial.base.storage import open_store
+from perennial.release.publishing import fetch_version
+from perennial.release.publishing import publish_to_bucket as publishing
+from perennial.release.publishing.publish import publish, verified_digests
+from perennial.release.publishing.version_layout import AllowedExport
+
+KILLS, RACES = int(os.environ.get("KILLS", "3")), int(os.environ.get("RACES", "2"))
+WAIT_S = 120
+# Imports once, and publishes each export of its standard input in a process of its own.
+PUBLISHER = """
+import os, sys
+from pathlib import Path
+from perennial.base.errors import PerennialError
+from perennial.release.publishing import publish_to_bucket as publishing
+from perennial.release.publishing.version_layout import AllowedExport
+from perennial.release.publishing.publish import verified_digests
+from perennial.base import retries
+retries.STORE_PAUSE_S = 0.01
+print("ready", flush=True)
+for line in iter(sys.stdin.readline, ""):
+    url, export = line.split("\\t")
+    export = Path(export.strip())
+    child = os.fork()
+    if not child:
+        try:
+            publishing.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
+        except PerennialError as error:
+            print(" ".join(str(error).split()), file=sys.stderr, flush=True)
+            os._exit(error.exit_code)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Publisher:
+    """A process that publishes exports, each in a child of its own."""
+
+    def __init__(self, error):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PUBLISHER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=error,
+            text=True,
+        )
+        assert self.process.stdout.readline() == "ready\n"
+
+    def start(self, url, export):
+        """The process that publishes the export."""
+        self.process.stdin.write(f"{url}\t{export}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def code(self):
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(WAIT_S)
+
+
+@pytest.fixture
+def url(bucket):
+    return f"s3://{bucket.name}/models/digits"
+
+
+@pytest.fixture
+def make(load, tmp_path):
+    """Makes an export in a folder of its own."""
+    config, numbers = load(), itertools.count()
+
+    def make(model, card=""):
+        export = tmp_path / f"export-{next(numbers)}"
+        write_export(config, model).rename(export)
+        if card:
+            (export / "README.md").write_text(card)
+            (export / "assets.extra" / "files.json").unlink()
+            files.write_json(export / "assets.extra" / "files.json", files.digests(export))
+        return export
+
+    return make
+
+
+@pytest.fixture
+def add(url, make):
+    def add(model, card=""):
+        export = make(model, card)
+        return publishing.add(
+            url, AllowedExport(export=export, digests=verified_digests(export), decision={"promote": True})
+        )
+
+    return add
+
+
+def read(url):
+    """The model that a reader gets."""
+    version = fetch_version.find(url)
+    assert version.record.files["saved_model.pb"]
+    return version.store.get_bytes(f"{version.prefix}saved_model.pb")[0].decode().removeprefix("graph of ")
+
+
+def keys(url):
+    return [entry.key for entry in open_store(url).list()]
+
+
+def test_versions_count_from_one_and_the_last_is_current(url, add):
+    assert [add(model).version for model in "abc"] == [1, 2, 3]
+    assert read(url) == "c"
+    assert [key for key in keys(url) if key.startswith("3/")] == [
+        "3/assets.extra/files.json",
+        "3/assets.extra/model.json",
+        "3/assets.extra/published.json",
+        "3/assets/labels.txt",
+        "3/saved_model.pb",
+        "3/variables/variables.index",
+    ]
+
+
+def test_the_command_publishes_the_promoted_export_and_says_where(load, url, capfd):
+    config = load(**{"publish.url": url})
+    write_export(config)
+    published = publish(config)
+    assert (published.version, published.path, published.moved) == (1, f"{url}/1", True)
+    assert fetch_version.find(url).record.decision == documents.read_json(config.paths.decision)
+    decide(config, promote=False)
+    with pytest.raises(QualityError, match="nothing was published"):
+        publish(config)
+
+
+def test_a_current_export_is_not_published_again(url, add):
+    first, before = add("a"), keys(url)
+    assert (add("a").moved, add("a").version, keys(url)) == (False, first.version, before)
+
+
+def test_the_record_comes_after_the_files_and_before_the_pointer(add, proxy):
+    add("a")
+    puts = [
+        path.partition("/digits/")[2] for method, path in proxy.asked if method == "PUT" and "/digits/" in path
+    ]
+    assert puts[-3:] == ["1/saved_model.pb", "1/assets.extra/published.json", "current"]
+
+
+def test_a_rolled_back_model_is_not_published_again(url, add):
+    for model in "abc":
+        add(model)
+    assert (publishing.roll_back(url, 1).version, read(url)) == (1, "a")
+    for model in "bc":
+        with pytest.raises(QualityError, match=r"version [23] .*rolled back; current stays 1"):
+            add(model, card="another card")
+    assert (add("d").version, read(url)) == (4, "d")
+    assert (publishing.roll_back(url, None).version, publishing.roll_back(url, 3).version) == (1, 3)
+    assert (read(url), add("c").moved) == ("c", False)
+
+
+def test_a_rollback_to_the_current_version_stops_a_killed_publish_from_going_on(url, add, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    add("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "_point", killed)
+        with pytest.raises(KeyboardInterrupt):
+            add("b")
+    assert publishing.roll_back(url, 1).moved is False
+    with pytest.raises(QualityError, match=r"version 2 .*rolled back; current stays 1"):
+        add("b")
+
+
+@pytest.mark.parametrize("version", [None, 4])
+def test_a_missing_version_cannot_be_rolled_back_to(url, add, version):
+    add("a")
+    with pytest.raises(DataError, match=r"\[1\], current is 1; nothing was changed"):
+        publishing.roll_back(url, version)
+
+
+def test_a_damaged_version_cannot_be_rolled_back_to(url, add):
+    add("a")
+    add("b")
+    open_store(url).put("1/variables/variables.index", b"damaged")
+    with pytest.raises(DataError, match=r"1/variables/variables.index has the SHA-256"):
+        publishing.roll_back(url, None)
+    assert read(url) == "b"
+
+
+def test_the_later_of_two_publishers_is_told(url, add, make, monkeypatch):
+    add("a")
+    upload = publishing._upload
+
+    def slow(*arguments):
+        monkeypatch.setattr(publishing, "_upload", upload)
+        add("faster")
+        upload(*arguments)
+
+    monkeypatch.setattr(publishing, "_upload", slow)
+    with pytest.raises(PerennialError, match=r"another publisher made version 3 .*; version 2 is complete but"):
+        add("slower")
+    assert read(url) == "faster"
+
+
+def test_a_rollback_during_a_publish_is_not_undone(url, add, monkeypatch):
+    for model in "ab":
+        add(model)
+    upload = publishing._upload
+
+    def slow(*arguments):
+        publishing.roll_back(url, 1)
+        upload(*arguments)
+
+    monkeypatch.setattr(publishing, "_upload", slow)
+    with pytest.raises(PerennialError, match="another publisher made version 1 "):
+        add("c")
+    assert read(url) == "a"
+
+
+def test_an_object_of_another_program_in_the_version_is_refused(url, add):
+    add("a")
+    open_store(url).put("claims/2", b"{}")
+    open_store(url).put("3/other", b"")
+    export_is_version = add("b").version
+    assert export_is_version == 4
+    with pytest.raises(DataError, match="differs from"):
+        publishing._upload(open_store(url), 3, Path(), {})
+
+
+def test_an_export_that_changes_during_the_upload_is_refused(url, add, monkeypatch):
+    add("a")
+    monkeypatch.setattr(publishing.files, "digests", lambda _: {})
+    with pytest.raises(DataError, match=r"current is unchanged"):
+        publishing.add(url, changed())
+    assert read(url) == "a"
+
+
+def changed():
+    export = Path("models/changed")
+    files.write_bytes(export / "saved_model.pb", b"graph of b")
+    files.write_json(export / "assets.extra" / "model.json", {})
+    digests = {"saved_model.pb": files.sha256(export / "saved_model.pb")}
+    return AllowedExport(export=export, digests=digests, decision={})
+
+
+def test_a_store_that_ignores_conditions_is_reported(url, add, proxy, monkeypatch, caplog):
+    ask = Handler.ask
+
+    def ignoring(handler, body):
+        for name in ("If-None-Match", "If-Match"):
+            del handler.headers[name]
+        return ask(handler, body)
+
+    monkeypatch.setattr(Handler, "ask", ignoring)
+    assert (add("a").version, add("b").version, read(url)) == (1, 2, "b")
+    assert "ignores conditional writes: two publishers" in caplog.text
+
+
+def test_publish_and_fetch_get_through_many_failures(url, add, proxy, tmp_path):
+    proxy.rate, proxy.faults = 0.3, FAST_FAULTS
+    for number, model in enumerate("abc", 1):
+        assert add(model).version == number
+        fetched = fetch_version.fetch(url, tmp_path / "fetched")
+        assert (fetched.version, (tmp_path / "fetched" / "saved_model.pb").read_text()) == (
+            number,
+            f"graph of {model}",
+        )
+    assert len(proxy.failed) > 10
+
+
+@pytest.mark.slow
+def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
+    url, make, server, proxy, tmp_path, monkeypatch
+):
+    """Killed at a random request; the next publish of the same export continues under its number."""
+    with (tmp_path / "errors").open("w") as error:
+        publisher = Publisher(error)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)  # the proxy serves the publisher only
+    seen, failures, stop = [], [], threading.Event()
+
+    def poll():
+        while not stop.is_set():
+            try:
+                version = fetch_version.find(url)
+                folder = tmp_path / "reader"
+                version.fetch_into(folder)
+                assert version.is_in(folder)
+                seen.append(version.record.version)
+            except BaseException as error:  # noqa: BLE001 - the test reports it
+                failures.append(error)
+
+    first = make("first")
+    publishing.add(url, AllowedExport(export=first, digests=verified_digests(first), decision={}))
+    whole = requests_of(publisher, proxy, url, make("second"))
+    reader = threading.Thread(target=poll)
+    reader.start()
+    choose, found, killed = random.Random(0), [], 0
+    for number in range(KILLS):
+        before, export = fetch_version.find(url).record.version, make(f"model {number}")
+        pid_of, count = threading.Event(), itertools.count(1)
+        # Every third one around the write of `current`.
+        at, pid = choose.randint(1, whole) if number % 3 else whole - choose.randint(0, 2), []
+
+        def kill(method, path, at=at, pid=pid, pid_of=pid_of, count=count):
+            if next(count) == at and pid_of.wait(WAIT_S):
+                os.kill(pid[0], signal.SIGKILL)
+
+        proxy.on_request = kill
+        pid.append(publisher.start(url, export))
+        pid_of.set()
+        killed += publisher.code() == -signal.SIGKILL
+        proxy.on_request = lambda method, path: None
+        after = fetch_version.find(url).record.version
+        found.append(after > before)
+        publishing.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
+        assert read(url) == f"model {number}"
+        assert fetch_version.find(url).record.version == max(open_store(url).numbers())
+    stop.set()
+    reader.join(WAIT_S)
+    publisher.end()
+    assert (failures, killed) == ([], KILLS)
+    assert seen == sorted(seen)
+    print(f"{killed} kills, {sum(found)} with the new version current, {len(seen)} whole reads")
+
+
+def requests_of(publisher, proxy, url, export):
+    """How many requests a publish makes."""
+    proxy.asked.clear()
+    publisher.start(url, export)
+    assert publisher.code() == 0
+    return len(proxy.asked)
+
+
+def test_of_two_publishers_at_once_one_wins_and_the_other_is_refused(url, make, proxy, tmp_path):
+    with (tmp_path / "errors").open("w") as error:
+        publishers = [Publisher(error), Publisher(error)]
+    for number in range(RACES):
+        exports = [make(f"{number} {side}") for side in ("left", "right")]
+        barrier = threading.Barrier(2)
+
+        def meet(method, path, barrier=barrier):
+            # Both have read `current` before one of them writes anything.
+            if method == "PUT" and path.endswith("/.perennial") and not barrier.broken:
+                try:
+                    barrier.wait(WAIT_S)
+                finally:
+                    barrier.abort()
+
+        proxy.on_request = meet
+        for publisher, export in zip(publishers, exports, strict=True):
+            publisher.start(url, export)
+        codes = [publisher.code() for publisher in publishers]
+        proxy.on_request = lambda method, path: None
+        assert sorted(codes) == [0, 1]
+        assert read(url) == f"{number} {'left' if codes[0] == 0 else 'right'}"
+    for publisher in publishers:
+        publisher.end()
+    assert (tmp_path / "errors").read_text().count("another publisher made version") == RACES
+
+
+def test_no_secret_is_printed(url, load, proxy, tmp_path):
+    """Neither by the commands, nor in what they write, nor with --debug."""
+    write_export(load(**{"publish.url": url}))
+    proxy.plan = ["500"]
+    commands = [
+        ["publish", "--json"],
+        ["fetch", url, "--to", "fetched", "--json"],
+        ["publish", "--rollback", "7", "--debug"],
+        ["fetch", f"{url}/7", "--debug"],
+        ["publish", "--to", f"s3://user:{SECRET}@bucket/x"],
+    ]
+    environment = {**os.environ, **CREDENTIALS, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = [
+        subprocess.run(
+            [sys.executable, "-m", "perennial", *each],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        for each in commands
+    ]
+    assert [each.returncode for each in done] == [0, 0, 3, 3, 2]
+    printed = "".join(each.stdout + each.stderr for each in done)
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for secret in (SECRET, CREDENTIALS["AWS_ACCESS_KEY_ID"]):
+        assert (secret in printed, secret.encode() in written) == (False, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0, 0.05, 0.2])
+@pytest.mark.parametrize("scheme", stores.PROVIDERS)
+def test_three_nights_are_published_and_fetched_through_failures(scheme, rate, load, tmp_path, make_bucket):
+    bucket = make_bucket(scheme)
+    bucket.proxy.rate, bucket.proxy.faults = rate, FAST_FAULTS
+    config = load(**{"publish.url": f"{bucket.url}/models/digits"})
+    for night in (1, 2, 3):
+        write_export(config, f"m{night}")
+        assert publish(config).version == night
+    fetch_version.fetch(config.publish.url, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "saved_model.pb").read_text() == "graph of m3"
+    assert bool(bucket.proxy.failed) == (rate > 0)
+    print(scheme, rate, len(bucket.proxy.failed), "of", len(bucket.proxy.asked))

@@ -1,0 +1,137 @@
+"""Records of runs."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pipelines import Project, make
+
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, DataError
+from perennial.release.registry import run_records
+
+
+@pytest.fixture
+def config(load: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Parameters of a folder in which the run `one` has started."""
+    found = load()
+    run_records.start(found, "one", {"reason": "new images"})
+    monkeypatch.setenv(run_records.RUN, "one")
+    return found
+
+
+def record(config: Config, run: str = "one") -> dict[str, Any]:
+    found: dict[str, Any] = documents.read_json(run_records.record_file(config, run))
+    return found
+
+
+def test_a_run_is_recorded_from_its_start(config: Config) -> None:
+    found = record(config)
+    assert (found["outcome"], found["stages"], found["params"]["train"]["seed"]) == (None, [], 0)
+    assert found["environment"]["packages"]["dvc"]
+    assert found["request"] == {"reason": "new images"}
+
+
+def test_stages_are_added_with_their_exit_code(config: Config) -> None:
+    with run_records.stage(config, "download"):
+        assert record(config)["stages"][0]["exit_code"] is None
+    with pytest.raises(DataError), run_records.stage(config, "convert"):
+        raise DataError("damaged")
+    assert [(each["stage"], each["exit_code"]) for each in record(config)["stages"]] == [
+        ("download", 0),
+        ("convert", 3),
+    ]
+
+
+def test_a_killed_stage_leaves_a_true_record(config: Config) -> None:
+    code = (
+        "import os, signal\nfrom pathlib import Path\nfrom perennial.base import config\n"
+        "from perennial.release.registry import runs\n"
+        "with runs.stage(config.load(Path('params.yaml')), 'train'):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (stage,) = record(config)["stages"]
+    assert (stage["stage"], stage["ended"], stage["exit_code"]) == ("train", None, None)
+
+
+def test_a_stage_that_no_run_started_is_not_recorded(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(run_records.RUN)
+    with run_records.stage(config, "train"):
+        pass
+    assert record(config)["stages"] == []
+
+
+def test_starting_again_after_a_crash_keeps_the_record(config: Config) -> None:
+    before = record(config)
+    run_records.end(config, "one", "Crashed", "its heartbeats stopped", {})
+    run_records.start(config, "one")
+    after = record(config)
+    assert len(after.pop("started_again")) == 1
+    assert after == {**before, "results": {}}
+
+
+def test_runs_are_listed_with_the_newest_first_and_found_by_their_start(config: Config) -> None:
+    run_records.start(config, "two")
+    run_records.end(config, "two", "Completed", None, {"train": "ran"})
+    assert [each["run"] for each in run_records.listing(config, 20)] == ["two", "one"]
+    assert run_records.find(config, "tw")["results"] == {"train": "ran"}
+    with pytest.raises(ConfigError):
+        run_records.find(config, "three")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a..b", "a b"])
+def test_a_name_that_no_branch_could_have_is_refused(config: Config, name: str) -> None:
+    with pytest.raises(ConfigError):
+        run_records.start(config, name)
+
+
+def test_what_differs_between_two_runs_is_named(load: Callable[..., Config], config: Config) -> None:
+    run_records.start(load(**{"train.seed": 7}), "two")
+    found = run_records.differences(record(config), record(config, "two"))
+    assert found == [{"what": "params.train.seed", "a": 0, "b": 7}]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with one run that was recorded as a flow does it."""
+    project = make(tmp_path_factory.mktemp("runs") / "base")
+    project.must("perennial", "runs", "start", "night-1")
+    project.perennial("record", "night-1")
+    return project
+
+
+def test_the_record_is_the_last_commit_of_the_run_s_branch_only(project: Project) -> None:
+    project.git("fetch", "-q")
+    pushed = json.loads(project.git("show", "origin/run/night-1:runs/night-1/run.json"))
+    assert (pushed["run"], pushed["recorded"]) == ("night-1", "promoted")
+    assert pushed["decision"] == {"promote": True, "accuracy": 0.8}
+    assert project.git("rev-parse", "origin/run/night-1~") == project.git("rev-parse", "classifier@v0.0.1^{}")
+    assert project.git("ls-tree", "main", "runs") == ""
+
+
+def test_other_clones_see_the_record(project: Project) -> None:
+    clone = project.clone("other")
+    (listed,) = clone.perennial("runs")
+    assert (listed["run"], clone.perennial("runs", "show", "night")["lock"]) == ("night-1", listed["lock"])
+    assert clone.perennial("runs", "compare", "night-1", "night-1")["differences"] == []
+
+
+def test_a_run_over_a_new_commit_is_not_recorded(project: Project, tmp_path: Path) -> None:
+    copy = Project(tmp_path / "copy", project.home)
+    shutil.copytree(project.folder, copy.folder, symlinks=True)
+    copy.must("perennial", "runs", "start", "night-2")
+    (copy.folder / "README.md").write_text("New\n")
+    copy.git("add", ".")
+    copy.git("commit", "-qm", "Readme")
+    refused = copy.run("perennial", "record", "night-2")
+    assert (refused.returncode, "when this run started" in refused.stderr) == (1, True)

@@ -1,0 +1,321 @@
+"""The report as an HTML page."""
+
+import dataclasses
+import re
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from support import finished
+from support.pages import Elements, text
+
+from perennial.base.project.stages import STAGES
+from perennial.model.evaluation import predictions, unbiased
+from perennial.model.evaluation.comparison import Champion
+from perennial.reports.report import facts, report_page
+from perennial.reports.report.run_origin import Output
+
+NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
+MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+CLASSES = {
+    "two classes": ["cat", "dog"],
+    "hostile names": [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "\"&'\u202e$x$",
+        "קטגוריה",
+        "long" * 60,
+    ],
+    "a hundred classes": [f"class {number}" for number in range(100)],
+}
+PLOTTED = ("training_curve", "validation_curve", "test")
+
+
+def rendered(config, **changes):
+    """The page of a run, some of its facts changed."""
+    found = dataclasses.replace(facts.collect(config, tuple(STAGES)), **changes)
+    return report_page.render(found, config, tuple(STAGES), MADE)
+
+
+def undrawn(config, **changes):
+    """The page without plots, which take time to draw."""
+    without = {"missing": dict.fromkeys(PLOTTED, "left out"), **dict.fromkeys(PLOTTED)}
+    return rendered(config, **without, **changes)
+
+
+def with_provenance(config, **changes):
+    known = facts.collect(config, tuple(STAGES)).provenance
+    return text(undrawn(config, provenance=dataclasses.replace(known, **changes)))
+
+
+@pytest.fixture(params=CLASSES)
+def classes(request, load):
+    """Parameters of a run with such classes."""
+    checked = load()
+    finished.leave(checked, CLASSES[request.param], each=3)
+    return checked
+
+
+@pytest.fixture
+def bare(config):
+    """Parameters of a run with nothing but its results."""
+    for file in ("validation", "predictions"):
+        getattr(config.paths, file).unlink()
+    for file in (*config.paths.curves.iterdir(), *(config.paths.work / "timings").iterdir()):
+        file.unlink()
+    finished.change(config.paths.metrics, intervals={}, per_class={})
+    return config
+
+
+@pytest.mark.fast_rows("hostile names")
+def test_a_page_is_well_formed_and_needs_nothing_but_itself(classes):
+    source = rendered(classes)
+    found = Elements(source)
+    assert found.seen & {"script", "link", "iframe", "object", "embed", "form"} == set()
+    assert [link for link in found.links if not link.startswith(("data:image/", "#"))] == []
+    assert set(re.findall(r"http[^\"]*", source)) <= {"http-equiv=", *NAMESPACES}
+    assert source.startswith("<!DOCTYPE html>")
+    assert len(source.encode()) < 1_000_000
+
+
+def test_a_bare_run_has_a_page_that_says_why_parts_are_not_there(bare):
+    source = rendered(bare)
+    Elements(source)
+    shown = text(source)
+    for missing in (
+        "metrics/curves/training.csv",
+        "metrics/curves/validation.csv",
+        "metrics/metrics.json",
+        "metrics/predictions.npz",
+        "data/validation.json",
+        ", ".join(STAGES),
+    ):
+        assert missing in shown
+
+
+def test_class_names_are_text_and_not_markup(load):
+    checked = load()
+    finished.leave(checked, CLASSES["hostile names"])
+    source = rendered(checked)
+    assert not re.search("<(script|img src=x)", source)
+    shown = text(source)
+    assert "<script>alert(1)</script>" in shown
+    assert "\u202e" not in source
+    assert "\\u202e" in shown
+
+
+def test_the_decision_and_its_reasons_come_first(config):
+    head, *_ = text(undrawn(config)).split(" Training ")
+    assert "test accuracy" in head
+    assert "mnist_cnn on pets Passed the gate good better 2026-01-02 03:04 UTC" in head
+
+
+def test_a_rejection_names_its_reasons_and_the_model_in_use(config):
+    champion = {"version": "v0.0.3", "accuracy": 0.95}
+    finished.change(config.paths.decision, promote=False, reasons=["too bad"], champion=champion)
+    source = undrawn(config)
+    assert "Rejected too bad" in text(source)
+    assert "95.00 %" in text(source)
+    assert '<header class="rejected">' in source
+
+
+def test_candidate_and_champion_stand_side_by_side_with_the_examples_that_changed_sides(config):
+    scored = predictions.read_top(config.paths.predictions)
+    theirs = scored.predicted.copy()
+    right = np.flatnonzero(scored.predicted == scored.labels)[:3]
+    theirs[right] = (scored.labels[right] + 1) % len(scored.classes)
+    wrong = np.flatnonzero(scored.predicted != scored.labels)[:1]
+    theirs[wrong] = scored.labels[wrong]
+    Champion(
+        commit="c", version="v0.0.3", model="old", model_bytes=2_000_000, classes=scored.classes,
+        split_digest=scored.split_digest, rescored=False, predicted=theirs, p=scored.p, p_true=scored.p_true,
+    ).write(config.paths.champion)  # fmt: skip
+    champion = {"version": "v0.0.3", "accuracy": 0.625, "loss": 0.5, "model_bytes": 2_000_000}
+    champion["unbiased"] = unbiased.score(308, 340)
+    checks = [{"name": "min_gain", "value": 0.0125, "limit": 0.005, "passed": True}]
+    finished.change(config.paths.decision, champion=champion, checks=checks)
+    source = rendered(config)
+    shown = text(source)
+    assert "min_gain 0.0125 0.005 passed" in shown
+    assert "Candidate and champion v0.0.3" in shown
+    assert "62.50 %" in shown
+    assert "0.9059 [0.870, 0.933] on 340 examples that played no part" in shown
+    assert "0.002 (gate.significance) x 365 nights = 0.73 by chance" in shown
+    assert shown.count(" won, record ") == 3
+    assert shown.count(" lost, record ") == 1
+    Elements(source)
+
+
+def test_a_champion_that_is_missing_is_named(config):
+    finished.change(config.paths.decision, champion={"version": "v0.0.3", "accuracy": 0.625})
+    assert "metrics/champion" in text(rendered(config))
+
+
+def test_equal_runs_are_equal_pages(config):
+    assert rendered(config) == rendered(config)
+
+
+def test_the_class_with_the_lowest_recall_comes_first(config):
+    per_class = {
+        name: {"examples": 10, "precision": 1.0, "recall": recall, "f1": 1.0}
+        for name, recall in {"fine": 1.0, "unknown": None, "poor": 0.1}.items()
+    }
+    finished.change(config.paths.metrics, per_class=per_class)
+    shown = text(undrawn(config))
+    assert shown.index("poor 10 9 10.00 %") < shown.index("fine 10 0 100.00 %") < shown.index("unknown 10 - -")
+
+
+def test_of_many_classes_the_worst_are_listed_and_the_rest_counted(load):
+    checked = load()
+    finished.leave(checked, CLASSES["a hundred classes"], each=3)
+    source = rendered(checked)
+    assert source.count('<th scope="row" class="name">') == report_page.CLASSES
+    assert "and 50 more classes, in metrics/metrics.json" in text(source)
+    assert "Of 100 classes" in text(source)
+
+
+def test_every_mistake_has_an_image_and_the_probabilities(config):
+    found = facts.collect(config, tuple(STAGES)).test.predictions
+    wrong = (found.predicted != found.labels).sum()
+    mistakes = rendered(config).split('id="labels"')[0]
+    assert 0 < wrong == mistakes.count("<img ") == mistakes.count('class="predicted"')
+
+
+def test_a_model_without_mistakes(load):
+    checked = load()
+    finished.leave(checked, ["cat", "dog"], right=1)
+    assert text(rendered(checked)).split("Worst mistakes")[-1].startswith(" No mistakes.")
+
+
+def test_the_slowest_stage_comes_first(config):
+    shown = text(undrawn(config))
+    assert "stage time train 1 h 2 min evaluate 1 min 1 s export 12.0 s validate 7.0 s convert 2.5 s" in shown
+    assert "gate: restored" in shown
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (None, "ab12 , changes unknown"),
+        (None, "tracked files not known"),
+        ((), "tracked files as in the revision"),
+        (("params.yaml",), "1 tracked file differs"),
+        (("a", "b"), "2 tracked files differ"),
+    ],
+)
+def test_the_commands_name_the_revision_and_files_that_differ_from_it(config, changed, expected):
+    shown = with_provenance(config, revision="ab12", changed=changed)
+    assert "git checkout ab12 make run" in shown
+    assert expected in shown
+
+
+def test_without_git_the_page_says_so(config):
+    assert "No git revision" in with_provenance(config, revision=None)
+
+
+def test_changed_parameters_come_first(config):
+    finished.lock(config.paths.report.parent, {stage: {} for stage in STAGES} | {"train": {"train.epochs": 7}})
+    shown = text(undrawn(config))
+    assert 0 < shown.index("train.epochs") < shown.index("Test accuracy")
+    assert "params.yaml changed since the run" in shown
+
+
+def test_unchanged_parameters(config):
+    epochs = config.train.epochs
+    finished.lock(
+        config.paths.report.parent, {stage: {} for stage in STAGES} | {"train": {"train.epochs": epochs}}
+    )
+    shown = text(undrawn(config))
+    assert "params.yaml as in dvc.lock" in shown
+
+
+def test_without_a_lock_changes_are_not_known(config):
+    shown = text(undrawn(config))
+    assert "params.yaml not known" in shown
+    assert "outputs not known" in shown
+
+
+def test_outputs_that_differ_from_dvc_lock_come_first_and_are_named(config):
+    outputs = (
+        Output(path="metrics/decision.json", state="differs"),
+        Output(path="data/raw", state="size only"),
+    )
+    shown = with_provenance(config, outputs=outputs)
+    assert 0 < shown.index("metrics/decision.json") < shown.index("Test accuracy")
+    assert shown.count("metrics/decision.json differs") == 2
+    assert "compared: data/raw" in shown
+
+
+def test_equal_outputs_are_as_in_dvc_lock(config):
+    assert "outputs as in dvc.lock" in with_provenance(config, outputs=())
+
+
+@pytest.mark.parametrize(("weights", "shown"), [(finished.MODEL, "keras 9.8.7"), ("another", "Not known")])
+def test_package_versions_are_those_that_the_training_wrote(config, weights, shown):
+    finished.write_versions(config.paths.work, {"keras": "9.8.7"}, weights)
+    assert shown in text(undrawn(config)).split("Packages of the training")[1]
+
+
+def test_the_confidence_level_is_that_of_the_metrics(config):
+    finished.change(
+        config.paths.metrics, confidence_level=0.9, intervals={"accuracy": {"low": 0.5, "high": 0.75}}
+    )
+    assert "90 %: 50.00 to 75.00" in text(undrawn(config))
+
+
+def test_plot_and_table_have_the_configured_bins(load):
+    checked = load(**{"evaluate.calibration_bins": 4})
+    finished.leave(checked, ["cat", "dog"])
+    shown = text(rendered(checked))
+    assert "in 4 bins" in shown
+    assert "75 to 100 %" in shown
+
+
+def test_bins_stay_within_0_and_100_percent_after_a_change_of_their_number(config):
+    fewer = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"calibration_bins": 5})})
+    shown = text(rendered(fewer))
+    assert "80 to 100 %" in shown
+    assert "300 %" not in shown
+
+
+@pytest.mark.parametrize(
+    ("kept", "note"),
+    [
+        (40, "Epochs 4 40 steps, stopped by epochs Gate"),
+        (20, "Epochs 4 40 steps, stopped by epochs; kept is step 20 Gate"),
+    ],
+)
+def test_the_kept_step_is_named_if_it_is_not_the_last(config, kept, note):
+    finished.change(config.paths.training, kept=kept)
+    assert note in text(undrawn(config))
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (None, "-"),
+        (0, "0.00 %"),
+        (1, "100.00 %"),
+        (0.98765, "98.77 %"),
+        (1e-9, "< 0.01 %"),
+        (1 - 1e-9, "> 99.99 %"),
+    ],
+)
+def test_only_0_and_1_are_shown_as_0_and_100_percent(share, shown):
+    assert report_page.percent(share) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.01, "< 0.1 s"),
+        (5.25, "5.2 s"),
+        (59.99, "1 min 0 s"),
+        (119.9, "2 min 0 s"),
+        (3599.9, "1 h 0 min"),
+        (7260, "2 h 1 min"),
+        (100_000, "27 h 47 min"),
+    ],
+)
+def test_durations_are_readable(seconds, shown):
+    assert report_page.duration(seconds) == shown

@@ -1,0 +1,197 @@
+"""Revision, changed files and parameters, and outputs against dvc.lock."""
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from support import finished, forks
+from support.parameters import change_params
+
+from perennial.reports.report import run_origin as module
+from perennial.reports.report.run_origin import changed_parameters, unverified_outputs
+
+HERE = Path()
+RECORDED = {"train": {"train": {"epochs": 30, "keep": "last"}}, "gate": {"dataset.seed": 0}}
+
+
+def provenance(*written):
+    return module.provenance(HERE, (), *written)
+
+
+def git(*arguments):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t")
+    done = subprocess.run(("git", *identity, *arguments), check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(workspace, monkeypatch):
+    """A folder with one commit."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "start")
+    return workspace
+
+
+@pytest.fixture
+def project(checkout, monkeypatch):
+    """A project in a folder of a checkout, whose names have spaces and quotes."""
+    folder = checkout / 'my "project"'
+    folder.mkdir()
+    for file in ("dvc.lock", "baseline.json", "a file\n.txt", "gone.txt"):
+        (folder / file).write_text("old")
+    git("add", ".")
+    git("commit", "-qm", "project")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_clean_checkout_has_a_revision_and_no_changes(checkout):
+    Path("report.html").write_text("untracked")
+    found = provenance()
+    assert (found.revision, found.changed, found.lock_changed) == (git("rev-parse", "HEAD"), (), False)
+
+
+def test_changed_files_are_named(checkout):
+    Path("params.yaml").write_text("changed")
+    Path("größe.txt").write_text("new")
+    git("add", "größe.txt")
+    assert provenance().changed == ("größe.txt", "params.yaml")
+
+
+def test_files_that_runs_write_are_not_changes(project):
+    for file in ("dvc.lock", "baseline.json"):
+        Path(file).write_text("new")
+    found = provenance(Path("baseline.json"))
+    assert (found.changed, found.lock_changed) == ((), True)
+
+
+def test_names_are_relative_to_the_project(project):
+    (project / "a file\n.txt").write_text("new")
+    (project / "gone.txt").unlink()
+    (project.parent / "params.yaml").write_text("changed outside of the project")
+    assert provenance().changed == ("a file\n.txt", "gone.txt")
+
+
+def test_a_moved_file_is_listed_by_both_names(project):
+    git("mv", "gone.txt", "there.txt")
+    assert provenance().changed == ("gone.txt", "there.txt")
+
+
+def test_if_git_fails_changes_are_not_known(checkout):
+    Path(".git", "index").write_bytes(b"damaged")
+    found = provenance()
+    assert (found.revision is None, found.changed) == (False, None)
+
+
+def test_without_a_checkout_there_is_no_revision(workspace, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.parent))
+    found = provenance()
+    assert (found.revision, found.changed, found.lock) == (None, None, None)
+
+
+def test_without_git_there_is_no_revision(checkout, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert provenance().revision is None
+
+
+def test_the_lock_has_a_digest(checkout):
+    Path("dvc.lock").write_bytes(b"lock")
+    assert provenance().lock == hashlib.sha256(b"lock").hexdigest()
+
+
+@pytest.fixture
+def folder(workspace):
+    """A folder with parameters and a record of them."""
+    (workspace / "params.yaml").write_text("train: {epochs: 30, keep: last}\ndataset: {seed: 0, name: pets}\n")
+    finished.lock(workspace, RECORDED)
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("written", "stages", "changed"),
+    [
+        ("train: {epochs: 30, keep: last}\ndataset: {seed: 0, name: other}", RECORDED, ()),
+        ("train: {epochs: 31, keep: last}\ndataset: {seed: 1}", RECORDED, ("dataset.seed", "train.epochs")),
+        ("train: {epochs: 30, keep: last, new: 1}\ndataset: {seed: 0}", RECORDED, ("train.new",)),
+        ("train: {epochs: 30}\ndataset: {seed: 0}", RECORDED, ("train.keep",)),
+        ("dataset: {seed: 0}", RECORDED, ("train",)),
+        ("dataset: {seed: 0}", ("gate",), ()),
+    ],
+)
+def test_parameters_that_stages_read_are_compared_with_dvc_lock(folder, written, stages, changed):
+    (folder / "params.yaml").write_text(written)
+    assert changed_parameters(folder, tuple(stages)) == changed
+
+
+def test_numbers_are_equal_in_any_notation(folder):
+    (folder / "params.yaml").write_text("train: {rate: 1.0e-07}")
+    (folder / "dvc.lock").write_text("stages: {train: {params: {params.yaml: {train: {rate: 1e-07}}}}}")
+    assert changed_parameters(folder, ("train",)) == ()
+
+
+def test_a_section_that_is_recorded_whole_is_compared_by_key(workspace):
+    recorded = YAML(typ="safe").load(workspace / "params.yaml")["gate"]
+    finished.lock(workspace, {"gate": {"gate": recorded}})
+    change_params(workspace / "params.yaml", {"gate.min_accuracy": 0.5})
+    assert changed_parameters(workspace, ("gate",)) == ("gate.min_accuracy",)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "stages: []", "stages: {}", "<<<<<<< HEAD", "\0"])
+def test_without_a_valid_lock_nothing_is_known(folder, content):
+    (folder / "dvc.lock").unlink() if content is None else (folder / "dvc.lock").write_text(content)
+    assert (changed_parameters(folder, ("train",)), unverified_outputs(folder, ("train",))) == (None, None)
+
+
+PIPELINE = """stages:
+  train:
+    cmd: mkdir -p model/part && echo 1 > model/b && echo 2 > model/part/größe && echo 3 > model/b-c
+    outs: [model]
+  gate:
+    cmd: echo '{}' > decision.json
+    metrics: [{decision.json: {cache: false}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A folder whose outputs DVC itself recorded in dvc.lock."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "dvc.yaml").write_text(PIPELINE)
+    for command in (("init", "--no-scm", "-q"), ("repro", "-q")):
+        environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
+        subprocess.run((forks.python(), "-m", "dvc", *command), cwd=folder, env=environment, check=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("decision.json", b"{}\n", []),
+        ("decision.json", b"[]\n", [("decision.json", "differs")]),
+        ("decision.json", None, [("decision.json", "missing")]),
+        ("model/part/größe", b"9\n", [("model", "differs")]),
+        ("model/part/größe", None, [("model", "differs")]),
+        ("model/new", b"", [("model", "differs")]),
+    ],
+)
+def test_outputs_are_compared_with_dvc_lock(recorded, name, content, expected):
+    file = recorded / name
+    before = file.read_bytes() if file.exists() else None
+    file.unlink(missing_ok=True)
+    if content is not None:
+        file.write_bytes(content)
+    found = unverified_outputs(recorded, ("train", "gate"))
+    file.unlink(missing_ok=True)
+    if before is not None:
+        file.write_bytes(before)
+    assert [(output.path, output.state) for output in found] == expected
+
+
+def test_of_large_outputs_only_the_size_is_compared(recorded):
+    found = unverified_outputs(recorded, ("train", "gate"), max_bytes=3)
+    assert [(output.path, output.state) for output in found] == [("model", "size only")]

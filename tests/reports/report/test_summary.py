@@ -1,0 +1,143 @@
+"""The report as a page, as a summary and as details."""
+
+import subprocess
+from pathlib import Path
+
+import PIL.Image
+import pytest
+from support import finished, pipelines
+
+from perennial.base import config
+from perennial.base.errors import DataError
+from perennial.reports.report.report_page import write
+from perennial.reports.report.summary import _champion, details, summary
+
+
+@pytest.fixture
+def run(load):
+    """Parameters of a run with results."""
+    checked = load()
+    finished.leave(checked, ["cat", "dog", "owl"], each=2)
+    return checked
+
+
+def test_the_summary_gives_data_training_scores_and_decision(run):
+    finished.change(run.paths.metrics, accuracy=0.98607, loss=0.05199)
+    assert summary(run) == {
+        "data set": "pets",
+        "examples": "train 6, test 6",
+        "epochs": 4,
+        "stopped by": "epochs",
+        "validation accuracy": 0.9,
+        "test accuracy": 0.9861,
+        "test loss": 0.052,
+        "decision": "passed the gate: good; better",
+        "model": "models/export",
+        "report": "report.html",
+    }
+
+
+def test_the_summary_compares_both_models_on_labelled_images_of_traffic(run):
+    scores = {"examples": 45, "accuracy": 0.86667, "low": 0.74, "high": 0.94}
+    finished.change(run.paths.metrics, slices={"traffic": {"random": scores}})
+    assert summary(run)["traffic"] == "0.8667 on 45 labelled images of the test split"
+    group = {"name": "traffic: random", "champion": 0.68889, "won": 10, "lost": 2}
+    champion = {"version": "v0.0.1", "accuracy": 0.9}
+    finished.change(run.paths.decision, champion=champion, comparison={"slices": [group]})
+    assert summary(run)["traffic"].endswith("; v0.0.1 has 0.6889: 10 won, 2 lost")
+
+
+CHAMPIONS = {
+    "none": "none yet; `perennial promote` makes it this model",
+    "another": "v0.0.1; `perennial promote` makes it this model",
+    "this": "v0.0.1, which is this model",
+}
+
+
+@pytest.mark.fast_rows("another")
+@pytest.mark.parametrize("champion", CHAMPIONS)
+def test_the_summary_says_which_model_is_champion(champion, tmp_path_factory, monkeypatch):
+    project = pipelines.make(tmp_path_factory.mktemp("summary") / "base")
+    if champion != "none":
+        project.perennial("record", "night-1")
+    if champion == "another":
+        project.data("0.9 second")
+        project.reproduce()
+    monkeypatch.chdir(project.folder)
+    assert _champion(config.load(Path("params.yaml")), passed=True) == {"champion": CHAMPIONS[champion]}
+
+
+def test_a_model_that_did_not_pass_or_waits_for_a_person_is_not_offered(load, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert _champion(load(), passed=True) == {}  # without git
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", *pipelines.IDENTITY, *command], check=True)
+    assert _champion(load(), passed=False) == {"champion": "none yet"}
+    waits = load(**{"gate.approval": True})
+    assert _champion(waits, passed=True) == {"champion": "none yet; a person has to approve this model"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "fact", "value"),
+    [
+        ("decision", {"promote": False, "reasons": ["bad"]}, "decision", "rejected: bad"),
+        ("training", {"kept": 20}, "validation accuracy", 0.8),  # of the weights that were kept
+    ],
+)
+def test_the_summary_follows_the_results(run, file, changes, fact, value):
+    finished.change(getattr(run.paths, file), **changes)
+    assert summary(run)[fact] == value
+
+
+@pytest.mark.parametrize("call", [summary, write])
+@pytest.mark.parametrize(
+    ("file", "changes", "stage"),
+    [
+        ("decision", {"candidate": {"model": "another", "data": "another"}}, "gate"),
+        ("training", {"weights_sha256": "another"}, "evaluate"),
+    ],
+)
+def test_results_of_several_models_are_refused(run, call, file, changes, stage):
+    finished.change(getattr(run.paths, file), **changes)
+    with pytest.raises(DataError, match=f"`dvc repro {stage}`"):
+        call(run)
+    assert not run.paths.report.exists()
+
+
+def test_a_written_report_is_a_page_and_pictures(run):
+    write(run)
+    assert run.paths.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    found = details(run)
+    assert found["per_class"].keys() == {"cat", "dog", "owl"}
+    assert found["pictures"].keys() == {"curves", "confusion", "reliability"}
+    for file in found["pictures"].values():
+        with PIL.Image.open(file) as picture:
+            assert picture.format == "PNG"
+
+
+def test_missing_pictures_are_left_out_and_curves_of_an_earlier_run_removed(run):
+    write(run)
+    run.paths.confusion_plot.unlink()
+    for file in run.paths.curves.iterdir():
+        file.unlink()
+    write(run)
+    assert details(run)["pictures"].keys() == {"reliability"}
+
+
+@pytest.mark.parametrize("missing", ["training", "metrics", "decision"])
+def test_a_stage_that_has_not_run_is_named_by_its_file(run, missing):
+    file = getattr(run.paths, missing)
+    file.unlink()
+    for call in (summary, write):
+        with pytest.raises(DataError, match=f"{file} does not exist"):
+            call(run)
+    assert not run.paths.report.exists()
+
+
+def test_a_failed_report_says_that_the_existing_page_is_of_an_earlier_run(run):
+    write(run)
+    before = run.paths.report.read_bytes()
+    run.paths.metrics.unlink()
+    with pytest.raises(DataError, match=r"report\.html .*earlier run"):
+        write(run)
+    assert run.paths.report.read_bytes() == before

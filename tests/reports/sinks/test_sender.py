@@ -1,0 +1,151 @@
+"""Trainings in the store of a real client of MLflow; what happens if it cannot be had."""
+
+import base64
+import logging
+import os
+import shutil
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import psutil
+import pytest
+from support import finished
+from support.parameters import change_params
+from support.silent import silent_server
+
+from perennial.base import config as configuration
+from perennial.base import files, limits
+from perennial.base.errors import PerennialError
+from perennial.model.training.training_history import FINGERPRINT, FOLDER
+from perennial.reports.sinks import sender
+
+CLASSES = ("cat", "dog", "owl")
+NOWHERE = "http://127.0.0.1:1"  # where nothing listens
+
+
+@pytest.fixture
+def params(workspace, monkeypatch):
+    """The params.yaml of a finished run, which is sent to MLflow."""
+    for name in os.environ:
+        if name.startswith(("MLFLOW_", "PERENNIAL_RUN")):
+            monkeypatch.delenv(name)
+    change_params(workspace / "params.yaml", {"logging.sinks": ["mlflow"]})
+    finished.leave(configuration.load(workspace / "params.yaml"), CLASSES)
+    return workspace / "params.yaml"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """The folder in which MLflow keeps its runs."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'store'}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return tmp_path / "store"
+
+
+def train(params, rows: int) -> None:
+    """Let a training start, or start again, and end after this many evaluations."""
+    config = configuration.load(params)
+    curve = config.paths.curves / "validation.csv"
+    lines = "".join(f"{row},{row * 10},0.5,{1 / row},1.0\n" for row in range(1, rows + 1))
+    with sender.following(params):
+        files.write_json(config.paths.work / FOLDER / "ab12" / FINGERPRINT, {"rows": rows})
+        files.write_bytes(curve, f"epoch,step,accuracy,loss,recall_at_5\n{lines}".encode())
+        (config.paths.curves / "training.csv").unlink(missing_ok=True)
+
+
+def steps(run, metric: str) -> list[int]:
+    return [int(line.split()[2]) for line in (run / "metrics" / metric).read_text().splitlines()]
+
+
+def test_mlflow_gets_parameters_scores_tags_and_files(params, store):
+    (sent,) = sender.send(params)
+    (run,) = store.glob("*/*/meta.yaml")
+    values = {name: (run.parent / name).read_text() for name in ("params/train.batch_size", "tags/decision")}
+    assert sent.problem is None
+    assert values == {"params/train.batch_size": "64", "tags/decision": "passed the gate"}
+    assert steps(run.parent, "validation/loss") == [10, 20, 30, 40]
+    assert steps(run.parent, "test/accuracy") == [40]
+    assert {"metrics.json", "decision.json", "params.yaml"} <= {
+        file.name for file in (run.parent / "artifacts").iterdir()
+    }
+
+
+def test_a_resumed_training_continues_its_run_and_sends_no_step_twice(params, store):
+    train(params, rows=2)
+    train(params, rows=4)
+    (run,) = store.glob("*/*/meta.yaml")
+    assert steps(run.parent, "validation/loss") == [10, 20, 30, 40]
+
+
+def test_a_training_ends_with_one_warning_if_the_sink_is_away(params, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    with caplog.at_level(logging.WARNING):
+        train(params, rows=1)
+    assert caplog.messages == [
+        f"mlflow has not got everything: {NOWHERE} cannot be reached; `perennial log` sends it again"
+    ]
+
+
+def test_a_sink_that_never_answers_does_not_hold_a_training(params, monkeypatch, caplog):
+    monkeypatch.setattr(sender, "LAST_LOOK_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        train(params, rows=1)
+    assert [message.partition(";")[0] for message in caplog.messages] == [
+        "mlflow has not got everything: it took more than 0.1 s"
+    ]
+
+
+def test_results_that_a_server_never_takes_are_given_up_after_the_limit(params, monkeypatch):
+    monkeypatch.setenv(limits.FACTOR, "0.005")
+    before = set(psutil.Process().children())
+    with silent_server() as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{silent.address}")
+        (sent,) = sender.send(params)
+    assert (sent.problem, set(psutil.Process().children()) - before) == ("it took more than 3 s", set())
+
+
+def test_an_error_of_the_training_goes_on(params, store):
+    with pytest.raises(PerennialError, match="not finite"), sender.following(params):
+        raise PerennialError("a loss is not finite")
+
+
+def test_a_missing_address_is_named(params):
+    (sent,) = sender.send(params)
+    assert sent.problem is not None
+    assert sent.problem.startswith("MLFLOW_TRACKING_URI is not set")
+
+
+def test_results_of_no_run_are_not_sent(params, store):
+    shutil.rmtree(configuration.load(params).paths.metrics.parent)
+    (sent,) = sender.send(params)
+    assert (store.exists(), "does not exist" in str(sent.problem)) == (False, True)
+
+
+def test_the_password_in_the_address_of_a_server_reaches_it_and_nothing_else(params, monkeypatch):
+    asked: list[str] = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.send_error(403, f"no access by {self.headers['Host']}")
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://bob:plan%2Fted@127.0.0.1:{server.server_port}")
+    (sent,) = sender.send(params)
+    server.shutdown()
+    server.server_close()
+    assert set(asked) == {f"Basic {base64.b64encode(b'bob:plan/ted').decode()}"}
+    assert sent.problem
+    folder = params.parent
+    text = sent.problem + "".join(
+        file.read_text(errors="ignore") for file in folder.rglob("*") if file.is_file()
+    )
+    assert [each for each in ("plan%2Fted", "plan/ted") if each in text] == []
