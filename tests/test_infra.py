@@ -1,8 +1,10 @@
 """What infra/ describes, held against schemas, linters and what the code needs."""
 
 import configparser
+import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,7 +122,8 @@ def test_a_pod_has_time_to_save_before_it_is_killed() -> None:
 
 
 def test_a_service_has_time_to_save_before_it_is_killed() -> None:
-    assert int(COMPOSE["services"]["worker"]["stop_grace_period"].rstrip("s")) > WORKER_S
+    for name in ("worker", "gpu-worker"):
+        assert int(COMPOSE["services"][name]["stop_grace_period"].rstrip("s")) > WORKER_S
     for name, needed in (("perennial-worker", WORKER_S), ("perennial-retrain", FLOW_S)):
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.read(INFRA / "systemd" / f"{name}.service")
@@ -145,20 +148,114 @@ def test_a_container_needs_no_root_and_writes_to_its_volumes_only(name: str, pod
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-@pytest.mark.parametrize(("name", "pod"), list(pods()))
-def test_a_container_in_a_checkout_runs_the_code_of_the_checkout(name: str, pod: dict[str, Any]) -> None:
-    for container in pod["containers"]:
-        if "workingDir" in container:
-            variables = {each["name"]: each.get("value") for each in container["env"]}
-            assert variables["PYTHONPATH"] == f"{container['workingDir']}/src"
-
-
 INDEXED = [
     each
     for file in KUBERNETES
     for each in [*documents(file), *jobs(file)]
     if each.get("spec", {}).get("completionMode") == "Indexed"
 ]
+
+
+def values(node: Any, *keys: str) -> Iterator[Any]:
+    """What stands under keys, at any depth."""
+    for key, value in (
+        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    ):
+        if key in keys:
+            yield value
+        yield from values(value, *keys)
+
+
+TEMPLATE = json.loads((INFRA / "pools" / "kubernetes.json").read_text(encoding="utf-8"))
+MANIFESTS = [each for file in KUBERNETES for each in documents(file)]
+COMMANDS = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+MADE = {
+    # kind of object: the keys that name one
+    "PersistentVolumeClaim": ("persistentVolumeClaim",),
+    "Secret": ("secretRef", "secretKeyRef", "secret", "imagePullSecrets"),
+    "ConfigMap": ("configMapRef", "configMapKeyRef", "configMap"),
+    "ServiceAccount": ("serviceAccountName",),
+    "Role": ("roleRef",),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_what_a_manifest_names_is_in_a_manifest_or_made_by_a_command_of_the_page(kind: str) -> None:
+    named = set()
+    for each in values([*MANIFESTS, TEMPLATE], *MADE[kind]):
+        for one in each if isinstance(each, list) else [each]:
+            named.add(one if isinstance(one, str) else one.get("claimName") or one.get("name"))
+    if kind == "Secret":
+        variables = [one for each in values(MANIFESTS, "env") for one in each]
+        named |= {each["value"] for each in variables if each["name"].endswith("_SECRET_NAME")}
+    defined = {each["metadata"]["name"] for each in MANIFESTS if each["kind"] == kind}
+    created = re.findall(rf"kubectl create {kind.lower()} (?:generic )?(\S+)", COMMANDS)
+    assert {each for each in named if not each.startswith("{{")} <= defined.union(created)
+
+
+def test_only_a_volume_for_many_nodes_is_named_by_several_workloads() -> None:
+    claims = {each["metadata"]["name"]: each for each in MANIFESTS if each["kind"] == "PersistentVolumeClaim"}
+    users = Counter(each["claimName"] for _, pod in pods() for each in values(pod, "persistentVolumeClaim"))
+    users.update(
+        {each["claimName"]: 2 for each in values(TEMPLATE, "persistentVolumeClaim")}
+    )  # any number of runs
+    parallel = {each["claimName"] for job in INDEXED for each in values(job, "persistentVolumeClaim")}
+    for name in {name for name, count in users.items() if count > 1} | parallel:
+        assert claims[name]["spec"]["accessModes"] == ["ReadWriteMany"], name
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()))
+def test_what_a_container_mounts_is_a_volume_and_tensorflow_has_shared_memory(
+    name: str, pod: dict[str, Any]
+) -> None:
+    volumes = {each["name"] for each in pod["volumes"]}
+    for container in pod["containers"]:
+        mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert set(mounted.values()) == volumes
+        assert ("/dev/shm" in mounted) is (name != "perennial-pool")  # whose runs are in other pods
+
+
+def test_every_image_of_ours_is_a_target_of_the_dockerfile() -> None:
+    targets = re.findall(
+        r"^FROM .* AS (\w+)$", (INFRA / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    services = COMPOSE["services"].values()
+    images = [*values([MANIFESTS, TEMPLATE["variables"]], "image"), *(each["image"] for each in services)]
+    ours = [each if isinstance(each, str) else each["default"] for each in images]
+    assert {each.partition(":")[2] for each in ours if "perennial:" in each} <= set(targets)
+    for each in services:
+        assert "build" not in each or each["image"] == f"perennial:{each['build']['target']}"
+
+
+def test_compose_names_only_what_is_there() -> None:
+    services = COMPOSE["services"]
+    for each in services.values():
+        assert set(each.get("depends_on", ())) <= services.keys()
+        assert set(each["networks"]) <= COMPOSE["networks"].keys()
+        for source in (volume.partition(":")[0] for volume in each.get("volumes", ())):
+            assert (INFRA / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
+        assert "tasks.worker" not in each.get("command", ()) or each["shm_size"] == "2gb"
+    commented = (INFRA / "compose.yaml").read_text(encoding="utf-8").partition("\nname:")[0]
+    required = set(re.findall(r"\$\{(\w+):", (INFRA / "compose.yaml").read_text(encoding="utf-8")))
+    assert required <= set(re.findall(r"#     (\w+)=", commented))
+
+
+def test_a_unit_names_units_that_are_there_and_files_that_its_comment_makes() -> None:
+    for file in UNITS:
+        text = file.read_text(encoding="utf-8")
+        ours = re.findall(r"^(?:Unit|Requires|Wants|After)=.*\b(perennial-\S+)$", text, re.MULTILINE)
+        assert set(ours) <= {each.name for each in UNITS}
+        for needed in re.findall(r"^EnvironmentFile=(/\S+)$", text, re.MULTILINE):  # `-/...` may be missing
+            assert f"install -m 600 /dev/null {needed}" in text
+        assert file.suffix != ".timer" or file.with_suffix(".service") in UNITS
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()))
+def test_a_container_in_a_checkout_runs_the_code_of_the_checkout(name: str, pod: dict[str, Any]) -> None:
+    for container in pod["containers"]:
+        if "workingDir" in container:
+            variables = {each["name"]: each.get("value") for each in container["env"]}
+            assert variables["PYTHONPATH"] == f"{container['workingDir']}/src"
 
 
 @pytest.mark.parametrize("job", INDEXED, ids=lambda job: job["metadata"]["name"])
