@@ -59,7 +59,7 @@ def reproduced(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytes
             shutil.copytree(finished, checkout.folder, symlinks=True)
         else:
             checkout.must("dvc", "repro")
-            checkout.must("git", "add", "dvc.lock")
+            checkout.must("git", "add", "dvc.lock", "metrics")
             shutil.copytree(checkout.folder, base / "copy", symlinks=True)
             (base / "copy").rename(finished)
     return checkout

@@ -40,7 +40,7 @@ class PathsConfig(Section):
     model: AnyPath = option(Path("models/weights"), "weights of the run")
     training: AnyPath = option(Path("metrics/training.json"), "summary of the training run")
     curves: AnyPath = option(Path("metrics/curves"), "training and validation curves")
-    scores: AnyPath = option(Path("metrics/scores.json"), "the scores on the test split that DVC compares")
+    scores: AnyPath = option(Path("metrics/scores.json"), "the scores that DVC compares; kept in git")
     metrics: AnyPath = option(Path("metrics/metrics.json"), "all scores on the test split")
     confusion: AnyPath = option(Path("metrics/confusion.csv"), "labels and predictions")
     confusion_plot: AnyPath = option(Path("metrics/confusion.png"), "confusion matrix")

@@ -15,7 +15,7 @@ from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import dvc_lock
 from perennial.base.project.git import Repository
-from perennial.base.project.stages import FOLDERS, STAGES
+from perennial.base.project.stages import FOLDERS, IN_GIT, STAGES
 
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")
@@ -40,6 +40,7 @@ def require_outputs(paths: PathsConfig, stages: Iterable[str] = STAGES) -> None:
     names = [name for stage in stages for name in STAGES[stage].outputs]
     require_replaceable(getattr(paths, name) for name in names if name in FOLDERS)
     taken = [f"{path} is a folder" for name, path in _single(paths, names) if path.is_dir()]
+    names = [name for name in names if name not in IN_GIT]
     taken += [f"{path} is a file that git tracks" for path in _tracked(getattr(paths, name) for name in names)]
     _refuse(taken)
 

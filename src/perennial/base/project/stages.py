@@ -11,6 +11,7 @@ class Stage:
 
     about: its help.
     written: the names in `paths` of its outputs, in the order of dvc.yaml; one that ends with / is a folder.
+    in_git: those of its outputs that git holds, not DVC's cache.
     environment: the files of environment/ with the packages that can change its results.
     tensorflow: whether its process imports TensorFlow.
     fetches: what it brings from outside git and the outputs of other stages.
@@ -20,6 +21,7 @@ class Stage:
 
     about: str
     written: tuple[str, ...]
+    in_git: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     tensorflow: bool = False
     fetches: Literal["data", "weights"] | None = None
@@ -90,6 +92,7 @@ STAGES: Mapping[str, Stage] = {
             "confusion_plot",
             "reliability_plot",
         ),
+        in_git=("scores",),
         environment=("train", "evaluate"),
         tensorflow=True,
         example="evaluate.confidence_level=0.9",
@@ -119,6 +122,7 @@ STAGES: Mapping[str, Stage] = {
         page="gate",
     ),
 }
+IN_GIT = {name for stage in STAGES.values() for name in stage.in_git}
 FOLDERS = {name for stage in STAGES.values() for name in stage.folders}
 WITH_TENSORFLOW = {name for name, stage in STAGES.items() if stage.tensorflow}
 SAYING_INPUTS = {name for name, stage in STAGES.items() if stage.says_inputs}

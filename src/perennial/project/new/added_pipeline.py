@@ -15,7 +15,10 @@ from perennial.project.new.template import template
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 OWN = "own/README.md"
 TOP = "../../"  # of the project, from the pipeline's folder
-IGNORED = ("/data/", "/models/", "/metrics/", "/own/*", "!/own/README.md", "/runs/", "/report.html", "/.work/")
+IGNORED = (
+    "/data/", "/models/", "/metrics/*", "!/metrics/scores.json", "/own/*", "!/own/README.md", "/runs/",
+    "/report.html", "/.work/",
+)  # fmt: skip
 
 
 def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:

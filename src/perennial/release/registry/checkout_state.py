@@ -13,6 +13,7 @@ from perennial.base.project import dvc, dvc_lock, exclusions, pins
 from perennial.base.project.dvc import DvcError
 from perennial.base.project.git import Repository
 from perennial.base.project.layout import Project
+from perennial.base.project.stages import IN_GIT
 from perennial.model.evaluation.results import Decision
 from perennial.release.audit import dvc_remote
 
@@ -40,6 +41,7 @@ def recorded_files(config: Config) -> list[Path]:
         *pins.FILES,
         config.paths.digests,
         config.paths.baseline,
+        *(getattr(config.paths, name) for name in sorted(IN_GIT)),
     ]
 
 
