@@ -188,7 +188,7 @@ def _about(count: int, jobs: int) -> dict[str, Any]:
         "at once": f"{jobs} rows, so their speeds are no measurements; `speed` and `Keras fit` run alone",
         "GPUs": _details() or ("none: the rows run on the CPU" if not count else f"{count}"),
         "machine": results.machine(),
-        "revision": results.revision(),
+        "revision": results.revision() or "unknown",
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
     }
 

@@ -15,11 +15,14 @@ PACKAGES = ("numpy", "pillow", "protobuf", "google-crc32c", "xxhash", "tensorflo
 
 
 def write(subject: str, **measured: Any) -> None:
-    """Writes a subject's results; those of a smaller scale are for trying things out and go elsewhere."""
-    folder = ROOT / ("benchmarks" if SCALE == 1 else ".work/benchmarks") / "results"
+    """Writes a subject's results; those that nobody could check, of a changed tree, go into .work."""
+    commit = revision()
+    why = "" if SCALE == 1 else " (of a smaller scale)"
+    why = why or ("" if commit else " (not of a commit: the working tree has other changes)")
+    folder = ROOT / (".work/benchmarks" if why else "benchmarks") / "results"
     result = {
         "machine": machine(),
-        "revision": revision(),
+        "revision": commit or "unknown",
         "runs": RUNS,
         "scale": SCALE,
         "versions": {package: version(package) for package in PACKAGES},
@@ -28,7 +31,7 @@ def write(subject: str, **measured: Any) -> None:
     file = folder / f"{subject}.json"
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    print(f"\n{file.relative_to(ROOT)} written")
+    print(f"\n{file.relative_to(ROOT)} written{why}")
 
 
 def machine() -> dict[str, Any]:
@@ -42,16 +45,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-def revision() -> str:
-    """The commit that was measured, marked where the working tree differs from it."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return described.stdout.strip() or "unknown"
+def revision() -> str | None:
+    """The commit that is measured; None if the working tree differs from it in more than these results."""
+    status = _git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!dvc.lock", ":!metrics")
+    return _git("rev-parse", "--short=12", "HEAD") if status == "" else None
+
+
+def _git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 def _first(pattern: str, file: Path) -> str | None:

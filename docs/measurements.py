@@ -57,8 +57,10 @@ def documented(text: str) -> str:
 
 def _origin(results: Results, of: str = "Medians of {runs} rounds") -> str:
     """Where and with what code the results were measured."""
-    commit = results["revision"].removesuffix("-dirty")
-    code = "" if commit == "unknown" else f", code of commit `{commit[:10]}`"
+    commit, changed = results["revision"].removesuffix("-dirty"), results["revision"].endswith("-dirty")
+    code = (
+        "" if commit == "unknown" else f", code of commit `{commit[:10]}`{' with changes' if changed else ''}"
+    )
     measured = f"{of.format(runs=results['runs'])}, {_machine(results)}"
     return f"{measured}, TensorFlow {results['versions']['tensorflow']}{code}.\n"
 
