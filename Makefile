@@ -26,7 +26,7 @@ endef
 # A moved or copied project: the programs in .venv name the folder in which they were installed.
 install: .venv/installed
 	@[ -L .venv ] || grep -qsxF "$$(pwd -P)/src" .venv/lib/python*/site-packages/_perennial_ml.pth \
-	|| .venv/bin/python src/perennial/base/runtime/moved_environment.py
+	|| .venv/bin/python src/perennial/base/project/moved_environment.py
 	@[ -e .git ] || grep -qs no_scm .dvc/config.local || printf '[core]\n    no_scm = true\n' >> .dvc/config.local
 
 .venv/installed: requirements/base.txt requirements/uv.txt pyproject.toml
@@ -122,7 +122,7 @@ generate: install-dev
 	@mkdir -p .work && $(RUN) perennial config --options >.work/options.md && mv .work/options.md docs/reference/options.md
 	@$(RUN) .venv/bin/python docs/commands.py >.work/commands.md && mv .work/commands.md docs/reference/commands.md
 	@$(RUN) .venv/bin/python docs/drawings.py
-	@$(RUN) .venv/bin/python -m perennial.base.runtime.environment
+	@$(RUN) .venv/bin/python -m perennial.base.stage_state.environment
 
 # The site of docs/, in .work/site; a broken link is an error.
 docs: install-dev
@@ -178,11 +178,11 @@ lock: install
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/drift.in -o benchmarks/peers/drift.txt
 	@if command -v npm >/dev/null; then $(NPM) install --package-lock-only --prefix requirements/azurite; fi
-	@$(RUN) .venv/bin/python -m perennial.base.runtime.environment
+	@$(RUN) .venv/bin/python -m perennial.base.stage_state.environment
 
 # Remove what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:
-	@if $(RUN) .venv/bin/python -c 'import perennial.base.project.outputs' 2>/dev/null; \
-	then $(RUN) .venv/bin/python -m perennial.base.project.outputs; \
+	@if $(RUN) .venv/bin/python -c 'import perennial.base.stage_state.outputs' 2>/dev/null; \
+	then $(RUN) .venv/bin/python -m perennial.base.stage_state.outputs; \
 	else echo "the outputs of the stages stay: removing them needs the packages (make install)"; fi
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

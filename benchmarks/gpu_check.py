@@ -32,7 +32,7 @@ from typing import Any, Literal
 from benchmarks import gpu_rows, results
 from benchmarks.gpu_projects import Setting
 from benchmarks.timing import ENVIRONMENT, ROOT
-from perennial.base.runtime import gpus, lease
+from perennial.base.devices import gpus, lease
 
 FOLDER = ROOT / ".work" / "gpu-check"
 PACKAGES = ("tensorflow", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12", "nvidia-nccl-cu12")

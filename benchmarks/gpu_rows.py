@@ -38,7 +38,7 @@ from benchmarks.gpu_projects import (
     weights_apart,
 )
 from benchmarks.timing import ENVIRONMENT, ROOT
-from perennial.base.runtime import process
+from perennial.base.processes import process
 
 MODES = {"deterministic": (True, False), "not deterministic": (False, False), "XLA": (False, True)}
 FIRST = "train mnist float32 deterministic"

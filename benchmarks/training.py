@@ -21,8 +21,8 @@ import numpy as np
 
 from perennial.base import config
 from perennial.base.config import Config
-from perennial.base.runtime import process
-from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.base.processes import process
+from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.records import manifest
 from perennial.model.training.progress import WARM_UP_STEPS
 

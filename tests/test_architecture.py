@@ -40,12 +40,12 @@ LAYERS = (
 PUBLIC = ("components.py", "config.py", "datasets.py")
 # They keep a process of their own beside them and talk to it, or it lasts as long as they do.
 OWN_PROCESSES = {
-    "base/runtime/child",
-    "base/runtime/ray_agent",
-    "base/runtime/ray_driver",
-    "base/runtime/ray_workers",
-    "base/runtime/repro",
-    "base/runtime/workers",
+    "base/parallel/child",
+    "base/distributed/ray_agent",
+    "base/parallel/ray_driver",
+    "base/distributed/ray_workers",
+    "base/dvc/repro",
+    "base/distributed/workers",
     "project/rehearsal/marked_programs",
     "reports/sinks/sender",
     "project/tune/fork_server",
@@ -113,13 +113,13 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_programs_are_run_in_one_place() -> None:
-    """All others go through `base/programs.py`, which gives each an end."""
+    """All others go through `base/processes/programs.py`, which gives each an end."""
     users = {
         file.relative_to(SOURCE / "perennial").with_suffix("").as_posix()
         for file in python_files("src", "flows", "tasks")
         if "subprocess" in imported(file)
     }
-    assert users == OWN_PROCESSES | {"base/programs"}
+    assert users == OWN_PROCESSES | {"base/processes/programs"}
 
 
 def test_every_module_belongs_to_a_layer() -> None:
@@ -147,7 +147,18 @@ def test_runs_start_all_work_as_commands() -> None:
     uses = {package(module) for file in files for module in imported(file) if module.startswith("perennial.")}
     base = {
         f"base.{name}"
-        for name in ("errors", "failures", "files", "limits", "logs", "project", "retries", "runtime")
+        for name in (
+            "dvc",
+            "errors",
+            "failures",
+            "files",
+            "layout",
+            "limits",
+            "logs",
+            "processes",
+            "project",
+            "retries",
+        )
     }
     known = {"base", *base}
     assert {use for use in uses if not use.startswith("orchestration")} <= known

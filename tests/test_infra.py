@@ -16,8 +16,9 @@ from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 from support.manifests import are_valid, passes
 
+from perennial.base.distributed import cluster
+from perennial.base.dvc import repro
 from perennial.base.errors import STARTED_AGAIN
-from perennial.base.runtime import cluster, repro
 from perennial.orchestration.provisioning import worker
 
 INFRA = ROOT / "infra"

@@ -20,7 +20,7 @@ from prefect_docker.worker import DockerWorker, DockerWorkerJobConfiguration
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 from support.manifests import are_valid, passes
 
-from perennial.base.runtime import repro
+from perennial.base.dvc import repro
 from perennial.orchestration.provisioning import pools
 
 Template = dict[str, Any]

@@ -39,7 +39,7 @@ def load(path: "str | os.PathLike[str]") -> "Classifier":
     Raises:
         DataError: there is no model, or it is incomplete.
     """
-    tensorflow = importlib.import_module("perennial.base.runtime.tensorflow")
+    tensorflow = importlib.import_module("perennial.base.processes.tensorflow")
     with tempfile.TemporaryDirectory() as folder:
         module = tensorflow.import_quietly("perennial.release.publishing.load", Path(folder, "log"))
     loaded: Classifier = module.load(path)

@@ -10,7 +10,7 @@ from support import forks
 from support.s3 import FAST_FAULTS, bucket, proxy, server
 from support.stores import PROVIDERS
 
-import perennial.base.project.dvc
+import perennial.base.dvc.dvc_program
 
 __all__ = ["bucket", "proxy", "server"]
 
@@ -88,14 +88,14 @@ def test_perennial_pushes_to_a_server_without_checksums_by_itself(repository, bu
     add("bucket", f"s3://{bucket.name}/dvc")
     (repository / "data").write_text("content")
     dvc("add", "data")
-    assert "1 file pushed" in perennial.base.project.dvc.run("push")
+    assert "1 file pushed" in perennial.base.dvc.dvc_program.run("push")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0, 0.05, 0.2])
 @pytest.mark.parametrize("scheme", PROVIDERS)
 def test_dvc_pushes_and_pulls_through_failures(repository, make_bucket, scheme, rate):
-    bucket, dvc_of_ours = make_bucket(scheme), perennial.base.project.dvc
+    bucket, dvc_of_ours = make_bucket(scheme), perennial.base.dvc.dvc_program
     contents = {f"{number}": bytes([number]) * 10_000 * number for number in range(20)}
     (repository / "data").mkdir()
     for name, content in contents.items():

@@ -10,7 +10,8 @@ from support.pipelines import IDENTITY
 from typer.testing import CliRunner
 
 from perennial import cli
-from perennial.base import logs, programs
+from perennial.base import logs
+from perennial.base.processes import programs
 from perennial.cli import app
 
 HTTP, S3 = "https://bob:planted@127.0.0.1:1/x", "s3://AKIA:planted@bucket/x"

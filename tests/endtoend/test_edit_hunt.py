@@ -21,7 +21,7 @@ import pytest
 from support.checkout import Beside, Checkout, Server, wait_until
 from support.parameters import change_params
 
-from perennial.base.project import dvc, dvc_lock
+from perennial.base.dvc import dvc_digests, dvc_lock
 
 pytestmark = pytest.mark.slow
 EDITS = int(os.environ.get("EDITS", "4"))
@@ -158,7 +158,7 @@ class Hunt:
             value = entry.params.get(("params.yaml", what))
             return None if value is None else value == PARAMETERS[what]
         dep = next((path for path in entry.deps if Path(what).is_relative_to(path)), None)
-        return None if dep is None else entry.deps[dep] != dvc.digest(self.prepared.folder / dep)
+        return None if dep is None else entry.deps[dep] != dvc_digests.digest(self.prepared.folder / dep)
 
 
 def results(folder: Path, stage: str, entry: dvc_lock.LockedStage) -> dict[str, str]:

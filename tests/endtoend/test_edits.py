@@ -13,7 +13,7 @@ import sklearn
 from support.checkout import Checkout
 from support.parameters import change_params
 
-from perennial.base.project import dvc, dvc_lock
+from perennial.base.dvc import dvc_digests, dvc_lock
 
 DIGITS = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
 CODE = "src/perennial/data/downloads/http.py"
@@ -139,7 +139,7 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
 }
 
 
-# tests/base/runtime/test_stage_inputs.py has a fast test of each of the others.
+# tests/base/stage_state/test_stage_inputs.py has a fast test of each of the others.
 QUICK = {"a parameter", "a comment of its code", "a key that it does not read"}
 
 
@@ -246,7 +246,9 @@ def test_an_experiment_in_a_temporary_folder_reads_its_own_files(project: Checko
     experiment = project.must("git", "for-each-ref", "--format=%(objectname)", "refs/exps/**/mine").split()[0]
     lock = dvc_lock.parse(project.must("git", "show", f"{experiment}:dvc.lock"), "dvc.lock")
     assert lock["download"].params["params.yaml", "dataset.digests"] == "pinned"
-    assert lock["download"].deps[str(Path(CODE).parent)] == dvc.digest(project.folder / Path(CODE).parent)
+    assert lock["download"].deps[str(Path(CODE).parent)] == dvc_digests.digest(
+        project.folder / Path(CODE).parent
+    )
 
 
 def test_what_is_set_back_before_the_end_is_no_change(project: Checkout, source: Source) -> None:

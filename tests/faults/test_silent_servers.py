@@ -22,7 +22,7 @@ from perennial.orchestration.client.prefect_server import connect
 from perennial.orchestration.remote_runs import alert
 
 PERENNIAL = (sys.executable, "-m", "perennial")
-DVC = (sys.executable, "-c", "from perennial.base.project import dvc; dvc.run('pull')")
+DVC = (sys.executable, "-c", "from perennial.base.dvc import dvc_program; dvc_program.run('pull')")
 MARK = "PERENNIAL_TEST_OF_SILENCE"
 
 

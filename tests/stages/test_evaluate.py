@@ -21,8 +21,8 @@ from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
 from perennial.base.config.paths import PathsConfig
+from perennial.base.distributed import cluster
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.base.runtime import cluster
 from perennial.cli.evaluate_command import score
 from perennial.data.records import manifest
 from perennial.model.evaluation import predictions

@@ -50,7 +50,7 @@ os._exit(code[0] if code else 70)
 PROGRAM = """\
 #!/bin/sh
 case "$1 $2" in
-"-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.runtime.child"|"-m support."*|"-m -c")
+"-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.parallel.child"|"-m support."*|"-m -c")
     shift; exec {python} -IS {client} {name} "$@";;
 esac
 exec {python} "$@"
@@ -58,7 +58,7 @@ exec {python} "$@"
 SHORT = '#!/bin/sh\nexec {python} -IS {client} {name} "${{0##*/}}" "$@"\n'
 # They import what a stage may need, TensorFlow first.
 STAGES = ("perennial.stages.evaluate", "perennial.stages.export", "perennial.stages.train")
-PROCESS = "perennial.base.runtime.process"
+PROCESS = "perennial.base.processes.process"
 PYTHON = sys.executable  # which tests replace
 
 
@@ -120,7 +120,7 @@ def serve(name: str, program: str, *modules: str) -> None:
     """Fork for each request, until nobody uses it; then remove its folder."""
     gc.disable()
     if modules:
-        importlib.import_module("perennial.base.runtime.tensorflow").load()
+        importlib.import_module("perennial.base.processes.tensorflow").load()
     for module in (*IMPORTED, *modules):
         importlib.import_module(module)
     gc.freeze()

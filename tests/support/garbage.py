@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from support.pipelines import IDENTITY
 
 from perennial.base import config, files
-from perennial.base.project import dvc
+from perennial.base.dvc import dvc_digests
 from perennial.release.garbage import collect
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +53,8 @@ class World:
         shutil.rmtree(data, ignore_errors=True)
         for number in range(2):
             files.write_bytes(data / f"{number}.txt", f"{name} {number}\n".encode() * (number + 10))
-        members = {each: dvc.digest(file) for each, file in dvc.files_of(data).items()}
-        digest = dvc.digest(data)
+        members = {each: dvc_digests.digest(file) for each, file in dvc_digests.files_of(data).items()}
+        digest = dvc_digests.digest(data)
         listed = json.dumps([{"md5": md5, "relpath": each} for each, md5 in sorted(members.items())])
         content = {md5: (data / each).read_bytes() for each, md5 in members.items()} | {digest: listed.encode()}
         for base in (self.cache, self.store) if pushed else (self.cache,):

@@ -15,7 +15,7 @@ from support.parameters import change_params
 from support.pipelines import IDENTITY, ROOT
 from support.records import datum, write_folder
 
-from perennial.base.project import dvc
+from perennial.base.dvc import dvc_digests
 from perennial.base.project.git import Repository
 from perennial.data.records import manifest
 from perennial.model.evaluation.predictions import Predictions
@@ -97,7 +97,7 @@ class Hand:
         if used is not None:
             inputs = {
                 "params": {"params.yaml": used},
-                "code": {"src/model": dvc.digest(self.folder / "src/model")},
+                "code": {"src/model": dvc_digests.digest(self.folder / "src/model")},
             }
             (self.folder / "metrics/training.json").write_text(json.dumps({"inputs": inputs}))
             stages["train"]["outs"].append("metrics/training.json")
@@ -143,7 +143,10 @@ class Hand:
             params["code.yaml"] = {key: code[key.split(".")[1]] for key in named["code.yaml"]}
         if len(own) < len(keys):
             params["environment/train.yaml"] = YAML(typ="safe").load(self.folder / "environment/train.yaml")
-        deps = [{"path": path, "hash": "md5", "md5": dvc.digest(self.folder / path)} for path in stage["deps"]]
+        deps = [
+            {"path": path, "hash": "md5", "md5": dvc_digests.digest(self.folder / path)}
+            for path in stage["deps"]
+        ]
         return {
             "cmd": stage["cmd"],
             "deps": deps,
@@ -154,12 +157,14 @@ class Hand:
     def _stored(self, path: str) -> dict[str, object]:
         """An output, of which DVC's cache gets a copy."""
         place = self.folder / path
-        found = dvc.files_of(place)
+        found = dvc_digests.files_of(place)
         for file in found.values():
-            self._store(file.read_bytes(), dvc.digest(file))
-        digest = dvc.digest(place)
+            self._store(file.read_bytes(), dvc_digests.digest(file))
+        digest = dvc_digests.digest(place)
         if place.is_dir():
-            listed = [{"md5": dvc.digest(file), "relpath": name} for name, file in sorted(found.items())]
+            listed = [
+                {"md5": dvc_digests.digest(file), "relpath": name} for name, file in sorted(found.items())
+            ]
             self._store(json.dumps(listed).encode(), digest)
         return {"path": path, "hash": "md5", "md5": digest}
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial.base.project.pipeline_file import of_project
+from perennial.base.dvc.pipeline_file import of_project
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("params.yaml", "components", "environment", "pins", ".dvcignore")

@@ -25,7 +25,7 @@ STARTER = """
 import io, os, sys, warnings
 from pathlib import Path
 from perennial import cli
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.base.errors import PerennialError
 
 answers = sys.stdout

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from support.checkout import wait_until
 
-from perennial.base.runtime import process
+from perennial.base.processes import process
 
 
 @contextlib.contextmanager
@@ -207,7 +207,7 @@ class Killed:
             with contextlib.suppress(psutil.Error):
                 words = each.cmdline()
                 if each.pid not in workers and (
-                    "train" in words or "perennial.base.runtime.ray_driver" in words
+                    "train" in words or "perennial.base.parallel.ray_driver" in words
                 ):
                     found.append(each.pid)
         return found

@@ -17,7 +17,7 @@ from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.release import EvaluateConfig
-from perennial.base.runtime import devices
+from perennial.base.devices import devices
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
 from perennial.model.evaluation import diagnostics, inference, metrics, split

@@ -12,9 +12,9 @@ import typer
 
 from perennial.base import config, logs
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.processes import process
 from perennial.base.project import source_code
 from perennial.base.project.stages import STAGES
-from perennial.base.runtime import process
 from perennial.cli import (
     commands,
     label_commands,

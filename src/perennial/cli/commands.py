@@ -9,9 +9,10 @@ import typer
 
 from perennial.base import config, documents
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import code_digests, outputs, own_components
-from perennial.base.project.layout import Project
-from perennial.base.runtime import process
+from perennial.base.layout import Project
+from perennial.base.processes import process
+from perennial.base.project import code_digests, own_components
+from perennial.base.stage_state import outputs
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,

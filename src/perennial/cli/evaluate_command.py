@@ -10,8 +10,8 @@ import typer
 
 from perennial.base.choices import Split
 from perennial.base.config import Config
+from perennial.base.devices import devices
 from perennial.base.errors import ConfigError
-from perennial.base.runtime import devices
 from perennial.model.evaluation import metrics
 from perennial.model.evaluation import split as splits
 from perennial.model.evaluation.split import SplitResult

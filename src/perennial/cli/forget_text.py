@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base.errors import listed
+from perennial.base.layout import Project
 from perennial.base.project.exclusions import FILE
-from perennial.base.project.layout import Project
 
 HOW = {"pixels": "with equal pixels", "alike": "that show the same"}
 LABELS, NOUN = "labels", "image"

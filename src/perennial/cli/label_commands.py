@@ -12,8 +12,8 @@ import typer
 from perennial.base import config, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
+from perennial.base.processes import process
 from perennial.base.project.git import Repository
-from perennial.base.runtime import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
 
 app = typer.Typer()

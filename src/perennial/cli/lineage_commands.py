@@ -12,7 +12,7 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.base.storage import is_bucket
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 

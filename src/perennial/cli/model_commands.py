@@ -12,9 +12,9 @@ from perennial.base.config import pretrained
 from perennial.base.config.fields import is_component
 from perennial.base.config.networks import NETWORKS, network_name
 from perennial.base.errors import ConfigError
+from perennial.base.layout import Project
+from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.project import own_components
-from perennial.base.project.layout import Project
-from perennial.base.runtime.tensorflow import import_with_tensorflow
 from perennial.cli.runner import PARAMS, JsonOption, command, output
 
 app = typer.Typer()

@@ -11,10 +11,10 @@ import typer
 
 from perennial.base import config, files
 from perennial.base.config.fields import refused_texts, shown
+from perennial.base.dvc import dvc_program, dvc_remotes
+from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.project import dvc
-from perennial.base.project.dvc import DvcError
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.base.storage import is_bucket
 from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, output
 
@@ -55,7 +55,7 @@ def _add(
 def _tried(name: str) -> tuple[bool, dict[str, str]]:
     """Whether DVC can push to the remote now, and the variables that this takes in a shell."""
     try:
-        return True, dvc.variables_to_push(name)
+        return True, dvc_remotes.variables_to_push(name)
     except DvcError as error:
         log.warning("%s is added, but a push to it fails now: %s", name, error)
         return False, {}
@@ -80,7 +80,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
 def _add_verified(name: str, url: str, *, default: bool) -> bool:
     if "://" not in url:  # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere
         url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
-    options = dvc.configuration()
+    options = dvc_remotes.configuration()
     default |= options.get("core.remote") in {None, name}
     known = options.get(f"remote.{name}.url")
     if known not in {None, url}:
@@ -89,14 +89,14 @@ def _add_verified(name: str, url: str, *, default: bool) -> bool:
             f"choose another name, or remove it first: `dvc remote remove {name}`"
         )
     if known is None:
-        dvc.run("remote", "add", name, url)
+        dvc_program.run("remote", "add", name, url)
     try:
-        dvc.run("remote", "modify", name, "verify", "true")
+        dvc_program.run("remote", "modify", name, "verify", "true")
         if default:
-            dvc.run("remote", "default", name)
+            dvc_program.run("remote", "default", name)
     except DvcError:
         if known is None:
-            dvc.run("remote", "remove", name)
+            dvc_program.run("remote", "remove", name)
         raise
     return default
 

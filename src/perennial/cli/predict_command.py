@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, printable
-from perennial.base.runtime import process
-from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.base.processes import process
+from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
 from perennial.model import export_layout
 from perennial.model.evaluation.results import rejection

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perennial.base import config
+from perennial.base import config, layout
 from perennial.base.errors import ConfigError
-from perennial.base.project.layout import FLOWS, Project
-from perennial.base.runtime import process
+from perennial.base.layout import FLOWS, Project
+from perennial.base.processes import process
 from perennial.cli.arguments import assignment
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 
@@ -171,7 +171,7 @@ def _worker(pool: PoolOption = None) -> None:
 @command(app, "test", "Run all stages once on a small sample, elsewhere.")
 def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     checked = config.load(params)
-    process.require_own_checkout(Path.cwd())
+    layout.require_own_checkout(Path.cwd())
     module = importlib.import_module("perennial.project.rehearsal.rehearse")
     with process.interruptible():
         took = module.run_once(checked)

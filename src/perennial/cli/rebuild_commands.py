@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial.base import config
+from perennial.base import config, layout
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
 
 app = typer.Typer()
@@ -156,7 +156,7 @@ def _rehearse(
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
-    process.require_own_checkout(Path.cwd())
+    layout.require_own_checkout(Path.cwd())
     module = importlib.import_module("perennial.project.rehearsal.rehearse")
     report = importlib.import_module("perennial.project.rehearsal.rehearsal_result")
     with process.interruptible():

@@ -13,9 +13,10 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
+from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
-from perennial.base.runtime import process, recorded
+from perennial.base.stage_state import recorded
 from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,

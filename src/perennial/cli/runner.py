@@ -18,27 +18,19 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial.base import config, failures, files, logs
+from perennial.base import config, failures, files, layout, logs
 from perennial.base.config import Config
+from perennial.base.devices import gpus, lease
+from perennial.base.devices.lease import Lease
+from perennial.base.distributed import cluster, workers
 from perennial.base.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed, redacted
-from perennial.base.project import code_digests, outputs, own_components, source_code
-from perennial.base.project.layout import PIPELINES, Project
+from perennial.base.layout import PIPELINES, Project
+from perennial.base.processes import locks, process
+from perennial.base.processes.tensorflow import LOG, import_with_tensorflow
+from perennial.base.project import code_digests, own_components, source_code
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
-from perennial.base.runtime import (
-    cluster,
-    environment,
-    gpus,
-    kept,
-    lease,
-    locks,
-    process,
-    recorded,
-    stage_inputs,
-    workers,
-)
-from perennial.base.runtime.lease import Lease
-from perennial.base.runtime.stage_inputs import Inputs
-from perennial.base.runtime.tensorflow import LOG, import_with_tensorflow
+from perennial.base.stage_state import environment, kept_results, outputs, recorded, stage_inputs
+from perennial.base.stage_state.stage_inputs import Inputs
 from perennial.cli.arguments import Command, assignment
 from perennial.release.registry import run_records
 
@@ -212,7 +204,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     ):
         noted = stage_inputs.note(stage, params, values)
         if worker is None and _prepared(noted, checked):
-            kept.require_unchanged(noted, checked.paths, own_outputs=True)
+            kept_results.require_unchanged(noted, checked.paths, own_outputs=True)
             return None
         with nullcontext() if number else run_records.stage(checked, stage):
             if together:
@@ -220,7 +212,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
                 result, took = None, None
             else:
                 result, took = _run(own, taken, noted, module, number, options)
-            kept.require_unchanged(noted, checked.paths, own_outputs=worker is None)
+            kept_results.require_unchanged(noted, checked.paths, own_outputs=worker is None)
         if not number and took is not None:  # workers may share the folder, and the report shows one time
             files.write_json(work / "timings" / f"{stage}.json", {"stage": stage, "seconds": took})
         return result
@@ -228,14 +220,18 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
 
 def _prepared(noted: Inputs, checked: Config) -> bool:
     """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
-    run, by_dvc, work = os.environ.get(run_records.RUN, ""), kept.BY_DVC in os.environ, checked.paths.work
+    run, by_dvc, work = (
+        os.environ.get(run_records.RUN, ""),
+        kept_results.BY_DVC in os.environ,
+        checked.paths.work,
+    )
     recorded.require_others_as_noted(noted, work, by_dvc=by_dvc)
     if run or by_dvc:
         stage_inputs.require_as_first_noted(noted, work, run)
     if not by_dvc:
         return False
     recorded.require_as_recorded(noted)
-    if kept.take(checked.paths, noted):
+    if kept_results.take(checked.paths, noted):
         log.info("its inputs are those of a finished result that was kept, which is in place again")
         return True
     return False
@@ -304,7 +300,7 @@ def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool)
         )
     arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
     if checked.compute.engine == "ray":
-        importlib.import_module("perennial.base.runtime.ray_workers").run(arguments, checked)
+        importlib.import_module("perennial.base.distributed.ray_workers").run(arguments, checked)
     else:
         workers.run(arguments, count, taken, checked.paths.work)
 
@@ -345,7 +341,7 @@ def import_with_devices(module: str, work: Path, taken: Lease, *, needed: bool =
 def tie_to_checkout(params: Path) -> None:
     """Refuse to run another checkout's code, and end when the parent process ends."""
     for folder in (Path.cwd(), params.resolve().parent):
-        process.require_own_checkout(folder)
+        layout.require_own_checkout(folder)
     process.die_with_starter()
 
 

@@ -13,7 +13,7 @@ import typer
 from perennial.base import config
 from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.storage import is_bucket
 from perennial.cli.runner import PARAMS, ParamsOption, command
 

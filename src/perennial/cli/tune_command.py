@@ -11,9 +11,10 @@ import typer
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
-from perennial.base.project import code_digests, outputs
-from perennial.base.project.layout import Project
-from perennial.base.runtime import environment, locks, process
+from perennial.base.layout import Project
+from perennial.base.processes import locks, process
+from perennial.base.project import code_digests
+from perennial.base.stage_state import environment, outputs
 from perennial.cli.runner import (
     PARAMS,
     JsonOption,

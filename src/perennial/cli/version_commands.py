@@ -13,8 +13,9 @@ import typer
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, QualityError
+from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
-from perennial.base.runtime import process, recorded
+from perennial.base.stage_state import recorded
 from perennial.cli.runner import (
     PARAMS,
     FetchOption,

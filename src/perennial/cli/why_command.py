@@ -9,7 +9,7 @@ import typer
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, printable
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 
 app = typer.Typer()

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base.config import Config
+from perennial.base.devices import lease
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, QualityError
-from perennial.base.project import dvc_lock, outputs, pins
-from perennial.base.runtime import child, lease
+from perennial.base.parallel import child
+from perennial.base.project import pins
+from perennial.base.stage_state import outputs
 from perennial.data.records import manifest
 from perennial.data.validation import image_index
 from perennial.model.evaluation import comparison, predictions, unbiased

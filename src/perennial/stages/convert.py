@@ -19,9 +19,9 @@ from perennial.base.choices import SPLITS, Split
 from perennial.base.config import Config
 from perennial.base.config.fields import short_name
 from perennial.base.errors import DataError, listed
-from perennial.base.project import outputs
+from perennial.base.parallel import parallel_map, threads
 from perennial.base.project.exclusions import Exclusions
-from perennial.base.runtime import parallel
+from perennial.base.stage_state import outputs
 from perennial.data import datasets
 from perennial.data.archives import unpack
 from perennial.data.datasets.dataset import Examples, Source
@@ -49,12 +49,12 @@ def convert(config: Config) -> None:
     processes.
     """
     started, excluded = time.monotonic(), Exclusions.read()
-    digests = parallel.start(partial(files.digests, config.paths.raw))
+    digests = threads.start(partial(files.digests, config.paths.raw))
     # Sending raw pixels to another process takes longer than encoding them here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not datasets.named(config.dataset.name).decoded or raw_bytes < SMALL_BYTES
     if not small:
-        parallel.prepare(config.compute, sharding.encode)
+        parallel_map.prepare(config.compute, sharding.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
         kept = selection.kept(config.compute, source, excluded, small=small)
@@ -156,7 +156,7 @@ def _write(
 ) -> tuple[dict[Split, SplitManifest], Lost]:
     """Write the shards; parallel processes encode their parts."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
-    encoded = parallel.map_ordered(
+    encoded = parallel_map.map_ordered(
         config.compute,
         sharding.encode,
         {split: examples.images for split, examples in source.splits.items()},

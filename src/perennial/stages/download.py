@@ -8,7 +8,7 @@ from pathlib import Path
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
-from perennial.base.project import outputs
+from perennial.base.stage_state import outputs
 from perennial.data import datasets
 from perennial.data.datasets.dataset import Dataset
 from perennial.data.downloads.connection import credentials_for

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from perennial.base import documents, files
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
+from perennial.base.devices import devices, lease
 from perennial.base.errors import DataError, QualityError
-from perennial.base.project import outputs
-from perennial.base.runtime import child, devices, lease
+from perennial.base.parallel import child
+from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, pipeline
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity

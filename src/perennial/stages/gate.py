@@ -12,7 +12,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import DataError, printable
-from perennial.base.runtime import child
+from perennial.base.parallel import child
 from perennial.model.evaluation import comparison, predictions, results
 from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
 from perennial.model.evaluation.predictions import TopPredictions

@@ -3,7 +3,7 @@
 import logging
 
 from perennial.base.config import Config
-from perennial.base.project import outputs
+from perennial.base.stage_state import outputs
 from perennial.data.sources import published_weights, weights
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from support.checkout import wait_until
 from support.small_servers import Answering, served
 
 from perennial.base.limits import FACTOR
+from perennial.base.processes.process import children
 from perennial.base.project.git import GitError, GitTimedOut, Repository
-from perennial.base.runtime.process import children
 
 SILENT = '#!/bin/sh\necho "I wait" >&2\nsleep 1000 & sleep 1000\n'
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from perennial.base.errors import ConfigError, DataError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.base.storage import Missing, file_below, local, open_store
 
 

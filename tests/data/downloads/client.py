@@ -4,7 +4,7 @@ import multiprocessing
 import signal
 from pathlib import Path
 
-from perennial.base.runtime.process import SIGNALS
+from perennial.base.processes.process import SIGNALS
 from perennial.data.downloads.fetch import Fetcher
 from perennial.data.downloads.spec import FileSpec
 

@@ -15,7 +15,7 @@ from live.serving.served import MODEL, b64, expected, publish, serving
 from support.checkout import wait_until
 from support.raw import encoded, picture
 
-from perennial.base.runtime import parallel
+from perennial.base.parallel import process_pool
 from perennial.base.storage.local import LocalStore
 from perennial.live.capture import place
 from perennial.live.capture.answered_queue import Answered
@@ -136,7 +136,7 @@ def killed(*_: object) -> None:
 def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
     counted = list[str]()
     mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), counted.append)
-    mine._worker = parallel.Worker(killed, {})
+    mine._worker = process_pool.Worker(killed, {})
     batch = [
         Answered(0.0, "1", classifier, image, np.ones(2, np.float32), "disagreement", 1.0)
         for image in from_values(IMAGES * 2)

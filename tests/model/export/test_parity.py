@@ -18,7 +18,7 @@ from support.scoring import CLASSES, CROPPED, GREY, World
 from perennial.base import files
 from perennial.base.config.training import AveragesConfig
 from perennial.base.errors import DataError, PerennialError, QualityError
-from perennial.base.runtime import child
+from perennial.base.parallel import child
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
 from perennial.model.evaluation.predictions import Predictions

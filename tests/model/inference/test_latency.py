@@ -6,7 +6,7 @@ import pytest
 from support.inference import World
 
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.runtime import child
+from perennial.base.parallel import child
 
 PROGRAM = "perennial.model.inference.latency"
 pytestmark = pytest.mark.usefixtures("forked")

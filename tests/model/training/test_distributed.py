@@ -14,8 +14,8 @@ from support.parameters import change_params
 from support.training import ROOT
 
 from perennial.base import documents
+from perennial.base.distributed import cluster
 from perennial.base.errors import ConfigError
-from perennial.base.runtime import cluster
 from perennial.model.training import checkpoints, distributed
 
 # Of four, three get none of a last batch with one example; FAULTS=all tries two as well.

@@ -16,7 +16,7 @@ from support.training import ROOT, run
 
 from perennial.base import documents
 from perennial.base.errors import Interrupted, PerennialError
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.model.evaluation import scoring
 from perennial.model.training import checkpoints, losses, triggers
 from perennial.model.training.checkpoints import Checkpoints

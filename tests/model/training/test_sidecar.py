@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.model import export_layout
 from perennial.model.training import checkpoints, run_directory, sidecar
 

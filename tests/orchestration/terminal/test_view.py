@@ -102,7 +102,7 @@ def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
     ("message", "name", "shown"),
     [
         ("the server is down", "prefect.flow_runs", True),
-        ("stopping the stage", "perennial.base.runtime.repro", True),
+        ("stopping the stage", "perennial.base.dvc.repro", True),
         ("Finished in state Failed()", "prefect.flow_runs", False),
         ("something of a library", "dvc.rwlock", False),
     ],
@@ -157,7 +157,7 @@ with command._exit_codes(), live_view(["train"], Path()) as file:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     except BaseException as error:
-        log = logging.getLogger("perennial.base.runtime.repro")
+        log = logging.getLogger("perennial.base.dvc.repro")
         log.warning("stopping the stage after %s", type(error).__name__)
         raise
 """

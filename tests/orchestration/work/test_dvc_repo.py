@@ -13,8 +13,9 @@ import pytest
 from support.checkout import processes_under, wait_until
 from support.tasks import write_pipeline
 
+from perennial.base.dvc import repro
 from perennial.base.errors import Failure
-from perennial.base.runtime import locks, process, repro
+from perennial.base.processes import locks, process
 from perennial.orchestration.work.dvc_repo import reproduce
 from perennial.orchestration.work.stage_failures import InputsChanged, NotStarted, StageFailed
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from perennial.base import config, files
 from perennial.base.errors import ConfigError, DataError
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.cli import app
 from perennial.project.new.added_pipeline import add
 from perennial.project.new.new import new

@@ -18,7 +18,7 @@ BUGS = {
     ),
     "no file is flushed": ("power cut", 0, "base/files.py", "os.fsync(", "str("),
     "signals are swallowed": (
-        "SIGTERM", 1, "base/runtime/process.py", "        _received.append(_name(number))", "        return"
+        "SIGTERM", 1, "base/processes/process.py", "        _received.append(_name(number))", "        return"
     ),
 }  # fmt: skip
 

@@ -210,11 +210,11 @@ def test_the_import_of_tensorflow_leaves_a_process_that_may_fork(tmp_path):
 
 @pytest.mark.slow
 def test_where_a_fork_is_not_safe_each_trial_gets_a_new_process(pipeline, monkeypatch):
-    original = fork_server.child.python_path
+    original = fork_server.layout.python_path
     (pipeline / "sitecustomize.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "open('started', 'a').write('x')\n"
     )
-    monkeypatch.setattr(fork_server.child, "python_path", lambda: f"{pipeline}{os.pathsep}{original()}")
+    monkeypatch.setattr(fork_server.layout, "python_path", lambda: f"{pipeline}{os.pathsep}{original()}")
     assert [each.state for each in searched(trials=2).study.trials()] == ["finished", "finished"]
     assert (pipeline / "started").read_text() == "xx"

@@ -10,7 +10,7 @@ from support import versions
 from support.installed import Project
 from support.parameters import change_params
 
-from perennial.base.project.pipeline_file import with_prefix
+from perennial.base.dvc.pipeline_file import with_prefix
 
 pytestmark = pytest.mark.slow  # builds two wheels and trains
 NEWER = {

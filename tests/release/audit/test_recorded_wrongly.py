@@ -6,7 +6,7 @@ import pytest
 from support.histories import GOOD, Hand, hand
 from typer.testing import CliRunner
 
-from perennial.base.project import dvc_lock
+from perennial.base.dvc import dvc_lock
 from perennial.cli import app
 from perennial.release.audit.object_audit import ObjectProblem, audit
 from perennial.release.audit.sides import open_sides

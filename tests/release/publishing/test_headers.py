@@ -4,8 +4,8 @@ import pytest
 from support import s3
 from support.exports import decide, write_export
 
+from perennial.base.dvc import dvc_program
 from perennial.base.errors import ConfigError
-from perennial.base.project import dvc
 from perennial.base.storage import bucket as module
 from perennial.base.storage import open_store
 from perennial.model.training.uploader import configured
@@ -32,10 +32,10 @@ def demand(proxy, header, value):
 def config(load, bucket, proxy):
     """Parameters with a promoted export, and a bucket that demands encryption, which is DVC's remote, too."""
     (load().paths.work.parent / ".dvc").mkdir(exist_ok=True)
-    dvc.run("init", "--no-scm", "--force")
-    dvc.run("remote", "add", "--default", "store", f"s3://{bucket.name}/dvc")
-    dvc.run("remote", "modify", "store", "sse", "aws:kms")
-    dvc.run("remote", "modify", "store", "sse_kms_key_id", "alias/models")
+    dvc_program.run("init", "--no-scm", "--force")
+    dvc_program.run("remote", "add", "--default", "store", f"s3://{bucket.name}/dvc")
+    dvc_program.run("remote", "modify", "store", "sse", "aws:kms")
+    dvc_program.run("remote", "modify", "store", "sse_kms_key_id", "alias/models")
     demand(proxy, SSE, "aws:kms")
 
     def make(**values):
@@ -60,8 +60,8 @@ def test_publishing_takes_the_options_of_a_dvc_remote(config, bucket):
 
 
 def test_a_customer_s_key_is_refused_for_models_and_taken_for_checkpoints(config, bucket, proxy, tmp_path):
-    dvc.run("remote", "add", "mine", f"s3://{bucket.name}/mine")
-    dvc.run("remote", "modify", "--local", "mine", "sse_customer_key", KEY)
+    dvc_program.run("remote", "add", "mine", f"s3://{bucket.name}/mine")
+    dvc_program.run("remote", "modify", "--local", "mine", "sse_customer_key", KEY)
     with pytest.raises(ConfigError, match="sse_customer_key, without which nobody could fetch the model"):
         publish(config(**{"publish.dvc_remote": "mine"}))
     demand(proxy, f"{SSE}-customer-algorithm", "AES256")

@@ -12,7 +12,7 @@ from support.exports import content, decide, list_files, write_export
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.model import export_layout
 from perennial.release.publishing.publish import publish
 

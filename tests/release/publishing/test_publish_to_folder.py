@@ -11,7 +11,7 @@ from support.exports import list_files
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.release.publishing import publish_to_folder as registry
 from perennial.release.publishing.publish import verified_digests
 from perennial.release.publishing.version_layout import AllowedExport

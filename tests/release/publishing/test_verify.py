@@ -13,8 +13,8 @@ from support.pipelines import IDENTITY
 
 from perennial.base import config as parameters_file
 from perennial.base import files
+from perennial.base.dvc import dvc_digests
 from perennial.base.errors import DataError
-from perennial.base.project import dvc
 from perennial.base.project.git import Repository, repository
 from perennial.base.storage import open_store
 from perennial.model import export_layout
@@ -30,7 +30,7 @@ WEIGHTS, PLACE = "variables/variables.index", Path("served/digits")
 def commit(config, text):
     """Commits a revision whose dvc.lock has the export and decision that are there; returns the commit."""
     paths = (config.paths.export, config.paths.decision)
-    outs = [f"    - {{path: {path}, md5: {dvc.digest(path)}}}" for path in paths]
+    outs = [f"    - {{path: {path}, md5: {dvc_digests.digest(path)}}}" for path in paths]
     lines = [f"# {text}", "stages:", "  export:", "    cmd: x", "    outs:", *outs]
     Path("dvc.lock").write_text("\n".join(lines))
     git = Repository(Path())

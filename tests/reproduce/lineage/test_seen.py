@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from perennial.base import config, files
 from perennial.base.choices import SPLITS
 from perennial.base.config.data import ComputeConfig
+from perennial.base.dvc import dvc_digests
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import dvc
 from perennial.base.project.git import repository
 from perennial.cli import app
 from perennial.data.records import manifest
@@ -44,11 +44,11 @@ def git(*arguments):
 
 def keep(path):
     """Put a folder into DVC's cache, as `dvc repro` does; returns its digest."""
-    members = {name: dvc.digest(file) for name, file in dvc.files_of(path).items()}
+    members = {name: dvc_digests.digest(file) for name, file in dvc_digests.files_of(path).items()}
     listed = [{"md5": md5, "relpath": name} for name, md5 in sorted(members.items())]
     for name, md5 in members.items():
         files.copy(path / name, CACHE / md5[:2] / md5[2:])
-    digest = dvc.digest(path)
+    digest = dvc_digests.digest(path)
     files.write_bytes(CACHE / digest[:2] / digest[2:], json.dumps(listed).encode())
     return digest
 

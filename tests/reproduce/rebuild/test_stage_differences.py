@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from support.pipelines import IDENTITY
 
-from perennial.base.project import dvc
-from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.devices import processor
+from perennial.base.dvc import dvc_digests
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
-from perennial.base.runtime import processor
 from perennial.reproduce.rebuild import rebuild_inputs, stage_differences
 from perennial.reproduce.rebuild.path_history import PathHistory
 from perennial.reproduce.rebuild.stage_differences import Made
@@ -81,11 +81,11 @@ def test_history_names_the_files_that_changed_since_a_digest(tmp_path: Path) -> 
         git.run("add", ".")
         git.run(*IDENTITY, "commit", "-qm", "Change")
     (tmp_path / "code" / "a.py").write_bytes(b"one\n")
-    before = dvc.digest(tmp_path / "code")
+    before = dvc_digests.digest(tmp_path / "code")
     head, first = git.run("log", "--format=%H").split()
     history = PathHistory(git)
     assert history.changes(head, "code", before) == f"code/a.py +1 -0 since {first[:10]}"
-    assert history.digest(head, "code/b.py") == dvc.digest(tmp_path / "code" / "b.py")
+    assert history.digest(head, "code/b.py") == dvc_digests.digest(tmp_path / "code" / "b.py")
     assert history.changes(head, "code", "unknown") is None
 
 

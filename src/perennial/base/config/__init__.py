@@ -1,12 +1,11 @@
 """params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
 
-import importlib
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from perennial.base import documents
+from perennial.base import documents, layout
 from perennial.base.config import error_messages
 from perennial.base.config.data import (
     ComputeConfig,
@@ -139,7 +138,6 @@ def load_with_values(file: Path) -> tuple[Config, dict[str, Any]]:
         values = read(file.read_text(encoding="utf-8"))
         return check(values), values
     except FileNotFoundError as error:
-        layout = importlib.import_module("perennial.base.project.layout")  # which names no parameters
         known = layout.Project.find(file.parent).pipelines()
         names = ", ".join(each.name for each in known if each.name)
         some = f"the project has pipelines: {names}; `perennial --pipeline NAME` works on one"

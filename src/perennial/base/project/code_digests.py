@@ -16,9 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from perennial.base import documents, files
+from perennial.base import documents, files, layout
 from perennial.base.errors import ConfigError, listed
-from perennial.base.project import layout, source_code, syntax
+from perennial.base.project import source_code, syntax
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
 from perennial.base.project.stages import STAGES
 

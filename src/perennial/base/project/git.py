@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perennial.base import limits, programs, retries
+from perennial.base import limits, retries
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import GIT_VARIABLES
+from perennial.base.processes import programs
 
 NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates

@@ -20,9 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from perennial.base.config.fields import is_component
+from perennial.base.dvc import dvc_digests
 from perennial.base.errors import ConfigError, PerennialError, listed
-from perennial.base.project import dvc, source_code
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
+from perennial.base.project import source_code
 
 FOLDER = source_code.COMPONENTS
 DATA = "components/data"  # all that the stages download and convert may load
@@ -256,7 +257,7 @@ def _require_listed() -> None:
 
 def files(root: Path) -> list[Path]:
     """All files of a project's components but those of its data sets, which end before a training starts."""
-    found = dvc.files_of(root / FOLDER) if (root / FOLDER).is_dir() else {}
+    found = dvc_digests.files_of(root / FOLDER) if (root / FOLDER).is_dir() else {}
     return sorted(file for file in found.values() if not file.is_relative_to(root / DATA))
 
 

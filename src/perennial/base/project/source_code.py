@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from perennial.base.errors import InputsChanged, listed
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 
 PACKAGE = Path(__file__).resolve().parents[2]
 DISTRIBUTION = "perennial-ml"  # its name on the package index, where `perennial` is another project
@@ -21,15 +21,12 @@ SHOWN = 5  # files in a message
 AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "__main__", "base/choices", "base/config", "base/documents", "base/errors", "base/files",
-    "base/limits", "base/programs", "base/retries", "base/project/code_digests",
-    "base/project/own_components", "base/project/dvc", "base/project/dvc_lock", "base/project/git",
-    "base/project/layout", "base/project/outputs", "base/project/remedies", "base/project/source_code",
-    "base/project/stages", "base/project/syntax", "base/runtime/child", "base/runtime/gpus",
-    "base/runtime/stage_inputs", "base/runtime/kept", "base/runtime/lease", "base/runtime/locks",
-    "base/runtime/parallel", "base/runtime/process", "base/runtime/progress_bar",
-    "base/runtime/ray_agent", "base/runtime/ray_driver", "base/runtime/ray_workers",
-    "base/runtime/recorded", "base/runtime/tensorflow", "base/runtime/workers", "base/storage", "cli",
+    "__main__", "base/choices", "base/config", "base/documents", "base/dvc", "base/errors", "base/files",
+    "base/layout", "base/limits", "base/retries", "base/devices/gpus", "base/devices/lease",
+    "base/distributed/ray_agent", "base/distributed/ray_workers", "base/distributed/workers", "base/parallel",
+    "base/processes", "base/project/code_digests", "base/project/git", "base/project/own_components",
+    "base/project/source_code", "base/project/stages", "base/project/syntax", "base/stage_state",
+    "base/storage", "cli",
 }  # fmt: skip
 
 

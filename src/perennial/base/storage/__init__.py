@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from perennial.base.choices import BUCKET_SCHEMES, PLACES
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.project.remedies import install
+from perennial.base.storage.provider_hints import install
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import remedies
-from perennial.base.storage import Entry, bucket
+from perennial.base.storage import Entry, bucket, provider_hints
 from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
 from perennial.base.storage.receive import Target
 from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
@@ -37,9 +36,9 @@ AZURE = Provider(
         "LeaseIdMissing",
         "PublicAccessNotPermitted",
     },
-    credentials_hint=remedies.AZURE_CREDENTIALS_HINT,
-    expired_hint=remedies.AZURE_EXPIRED_HINT,
-    rights_hint=remedies.AZURE_RIGHTS_HINT,
+    credentials_hint=provider_hints.AZURE_CREDENTIALS_HINT,
+    expired_hint=provider_hints.AZURE_EXPIRED_HINT,
+    rights_hint=provider_hints.AZURE_RIGHTS_HINT,
     endpoint_hint="check the network, AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_CONNECTION_STRING and the proxy",
 )
 

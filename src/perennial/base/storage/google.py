@@ -13,8 +13,7 @@ from typing import Any, BinaryIO
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.project import remedies
-from perennial.base.storage import Changed, Entry, bucket
+from perennial.base.storage import Changed, Entry, bucket, provider_hints
 from perennial.base.storage.bucket import CONNECT_S, CONNECTIONS, BucketStore, Condition, Gone, Page
 from perennial.base.storage.receive import Target
 from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
@@ -26,9 +25,9 @@ LIMITED = "rateLimitExceeded"
 GOOGLE = Provider(
     missing_bucket={NO_BUCKET},
     temporary={LIMITED},
-    credentials_hint=remedies.GOOGLE_CREDENTIALS_HINT,
-    expired_hint=remedies.GOOGLE_EXPIRED_HINT,
-    rights_hint=remedies.GOOGLE_RIGHTS_HINT,
+    credentials_hint=provider_hints.GOOGLE_CREDENTIALS_HINT,
+    expired_hint=provider_hints.GOOGLE_EXPIRED_HINT,
+    rights_hint=provider_hints.GOOGLE_RIGHTS_HINT,
     endpoint_hint="check the network, STORAGE_EMULATOR_HOST and the proxy",
 )
 
@@ -248,7 +247,7 @@ def _translated(where: str, *, of_bucket: bool = False) -> Iterator[None]:
         if isinstance(error, requests.RequestException | ConnectionError | TimeoutError):
             raise Temporary(f"{where}: the connection was interrupted: {clean(str(error), ())}") from None
         said = clean(str(error), ())
-        hint = remedies.remedy(said) or GOOGLE.credentials_hint  # a clock, or a login of the past
+        hint = provider_hints.remedy(said) or GOOGLE.credentials_hint  # a clock, or a login of the past
         raise ConfigError(f"{where}: no credentials ({said}); {hint}") from None
     except (DataCorruption, HTTPError) as error:
         raise Temporary(f"{where}: the content was damaged on its way: {clean(str(error), ())}") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perennial.base import files
 from perennial.base.errors import DataError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.base.storage import Changed, Entry, Missing, file_below
 
 LOCK = ".perennial.lock"

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
-from perennial.base.project.remedies import CLOCK_HINT
 from perennial.base.storage import Changed, Missing
+from perennial.base.storage.provider_hints import CLOCK_HINT
 
 
 class Temporary(PerennialError):

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 from perennial.base import limits, retries
 from perennial.base.errors import ConfigError
-from perennial.base.project.dvc import S3_CHECKSUMS
 from perennial.base.storage import Entry, bucket
 from perennial.base.storage.bucket import CHUNK_BYTES, CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
+from perennial.base.storage.provider_hints import S3_CHECKSUMS
 from perennial.base.storage.receive import Target
 from perennial.base.storage.s3_errors import translated
 

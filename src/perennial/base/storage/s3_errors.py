@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from perennial.base import retries
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project.remedies import S3_CREDENTIALS_HINT, S3_EXPIRED_HINT
+from perennial.base.storage.provider_hints import S3_CREDENTIALS_HINT, S3_EXPIRED_HINT
 from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
 
 S3 = Provider(

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO
 
 from perennial.base import files
 from perennial.base.errors import DataError
-from perennial.base.runtime import parallel
+from perennial.base.parallel import threads
 from perennial.data.archives.folder import folder_contents
 from perennial.data.archives.read import BLOCK_BYTES, END, Member, decompressed, format_of, walk
 from perennial.data.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
@@ -131,7 +131,7 @@ def inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLi
                 )
             yield chunk
 
-    parallel.feed(within_limits(), stream.write)
+    threads.feed(within_limits(), stream.write)
 
 
 def _check(tar: Path, archive: Path, limits: ArchiveLimits) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.data.downloads.connection import Client
 from perennial.data.downloads.http import Download
 from perennial.data.downloads.partial import Partial, disk_errors

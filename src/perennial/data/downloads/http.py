@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 import httpx
 
 from perennial.base import files
-from perennial.base.runtime.progress_bar import progress_bar
+from perennial.base.processes.progress_bar import progress_bar
 from perennial.data.downloads.connection import Client, Response, status_failure
 from perennial.data.downloads.partial import FileVersion, Partial, require_space
 from perennial.data.downloads.spec import (

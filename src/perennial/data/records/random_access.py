@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
-from perennial.base.project import outputs
+from perennial.base.stage_state import outputs
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import example, framing

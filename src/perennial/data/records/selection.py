@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from perennial.base.choices import Split, Transparency
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError
+from perennial.base.parallel import parallel_map
 from perennial.base.project.exclusions import FILE, Exclusions
-from perennial.base.runtime import parallel
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.images import Image, Refused
 from perennial.data.images.accept import accepted, is_kept, limited, size
@@ -56,7 +56,7 @@ def kept(
     if excluded.digests:
         search = Search(splits=source.splits, digests=frozenset(map(bytes.fromhex, excluded.digests)))
         blocks = [each for split, found in source.splits.items() for each in _blocks(split, found)]
-        results = parallel.map_ordered(compute, matching, search, blocks, small=small)
+        results = parallel_map.map_ordered(compute, matching, search, blocks, small=small)
         for block, found in zip(blocks, results, strict=True):
             chosen[block.split][found] = False
         left_out = sum(int((~mask).sum()) for mask in chosen.values())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
-from perennial.base.runtime import parallel
+from perennial.base.parallel import threads
 from perennial.data.datasets.dataset import DRAWN, Examples, Images, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
@@ -299,7 +299,7 @@ def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[man
             yield part.records
 
     with files.naming(file), file.open("wb") as stream:
-        parallel.feed(records(), stream.write, digest.update)
+        threads.feed(records(), stream.write, digest.update)
         size = stream.tell()
     entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
     return entry, per_class.tolist()

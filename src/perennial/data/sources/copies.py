@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.runtime.progress_bar import progress_bar
+from perennial.base.processes.progress_bar import progress_bar
 from perennial.base.storage import Entry
 from perennial.data.sources.listing import Listed, Listing
 from perennial.data.sources.origin import Origin

@@ -12,8 +12,8 @@ from pathlib import Path
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.errors import listed as listed_names
+from perennial.base.processes import locks
 from perennial.base.project.pins import LABELS, SourcePin, labels_sha256
-from perennial.base.runtime import locks
 from perennial.base.storage import Changed, Missing, is_bucket
 from perennial.data import datasets
 from perennial.data.archives import leftover

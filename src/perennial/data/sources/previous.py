@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from perennial.base import documents, files
 from perennial.base.config.paths import PathsConfig
+from perennial.base.dvc import dvc_lock, dvc_remotes
+from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import PerennialError
-from perennial.base.project import dvc, dvc_lock
-from perennial.base.project.dvc import DvcError
 from perennial.base.project.git import Repository
 from perennial.data.validation.drift import NO_BASELINE, Baseline, baseline_of
 
@@ -66,7 +66,7 @@ def _of_cache(path: Path) -> bytes:
     """Return an output of the last commit from DVC's cache or remote; empty if neither has it."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder, suppress(DvcError):
         target = Path(folder, path.name)
-        dvc.get(path.as_posix(), "HEAD", target)
+        dvc_remotes.get(path.as_posix(), "HEAD", target)
         return target.read_bytes()
     return b""
 

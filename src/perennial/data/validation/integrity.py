@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perennial.base.choices import SPLITS, Split
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError, printable
-from perennial.base.runtime import parallel
+from perennial.base.parallel import parallel_map
 from perennial.data.images.statistics import Statistics
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest, Shard
@@ -67,7 +67,7 @@ def check(
     parts = (part for split, shard in chosen for part in _parts(split, folder / shard.file, work, findings))
     parallel_bytes = PARALLEL_BYTES[decode] if work.parallel_bytes is None else work.parallel_bytes
     small = sum(shard.bytes for _, shard in chosen) < parallel_bytes
-    inspections = parallel.map_ordered(where, inspect, request, parts, small=small)
+    inspections = parallel_map.map_ordered(where, inspect, request, parts, small=small)
     for split, shard in chosen:
         _check_shard(folder / shard.file, split, shard, inspections, findings)
     for split in (each for each in splits if each != "validation" or expected.validates):

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from perennial.base import documents, files
 from perennial.base.config import Config, advice
 from perennial.base.errors import PerennialError
+from perennial.base.parallel import child
 from perennial.base.project.pins import ChampionPin, SourcePin, of_revision, old_name
-from perennial.base.runtime import child
 from perennial.data.sources.listing import Listing
 from perennial.data.sources.origin import Origin
 from perennial.data.sources.pin import copies_folder, listed, pin_of

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from perennial.base.devices import devices
 from perennial.base.errors import DataError
-from perennial.base.runtime import devices
 from perennial.model.inference.image_inputs import UnusableImage
 from perennial.release.publishing import load
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.config.data import DatasetConfig
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
-from perennial.base.project import dvc_lock
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.base.storage import Entry
 from perennial.data.archives import Member
 from perennial.data.images import BRIGHTNESS_BINS, BadImage, accept, decode, statistics

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents
-from perennial.base.runtime import devices
+from perennial.base.devices import devices
 from perennial.data.images import BadImage
 from perennial.model.inference import image_inputs
 from perennial.model.inference.image_inputs import ImageSource

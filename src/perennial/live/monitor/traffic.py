@@ -21,7 +21,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.documents import JsonFile
 from perennial.base.errors import DataError, PerennialError, redacted
-from perennial.base.runtime import child
+from perennial.base.parallel import child
 from perennial.base.storage import Missing, Store
 from perennial.data.sources.pin import copies_folder
 from perennial.live.capture import place

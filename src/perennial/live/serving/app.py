@@ -22,7 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from perennial.base.errors import printable
-from perennial.base.runtime import parallel
+from perennial.base.parallel import process_pool
 from perennial.data.validation import html
 from perennial.live.serving import requests
 from perennial.live.serving.batching import Batcher, Output
@@ -95,7 +95,7 @@ class Service:
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
         self._threads, self._many = ThreadPoolExecutor(1, "json"), ThreadPoolExecutor(1, "values")
-        self._worker = parallel.Worker(requests.parse, limits)
+        self._worker = process_pool.Worker(requests.parse, limits)
         self._held = 0  # bytes of the bodies of pending requests
 
     def close(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from perennial.base.runtime import parallel
+from perennial.base.parallel import process_pool
 from perennial.model.inference.image_inputs import PixelBudget, UnusableImage
 
 FEW_PIXELS = 100_000  # are converted here: a decoder takes some milliseconds
@@ -18,7 +18,7 @@ class Converter(PixelBudget):
 
     def __init__(self, pixels: int) -> None:
         super().__init__(pixels)
-        self._worker = parallel.Worker(_work, [])
+        self._worker = process_pool.Worker(_work, [])
         self._one = threading.Lock()
 
     def convert(self, pixels: int, function: Callable[..., bytes], *given: Any) -> bytes:

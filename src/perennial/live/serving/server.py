@@ -18,7 +18,7 @@ from types import FrameType
 import uvicorn
 
 from perennial.base.errors import ConfigError
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.base.storage import Store
 from perennial.live.capture.keeper import CaptureLimits, Keeper
 from perennial.live.serving import app

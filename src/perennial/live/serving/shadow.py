@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perennial.base.errors import redacted
-from perennial.base.runtime import parallel
-from perennial.base.runtime.tensorflow import import_with_tensorflow
+from perennial.base.parallel import process_pool
+from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
 from perennial.live.capture.answered_queue import Answered, Probabilities, Waiting, drawn, top
 from perennial.model.evaluation.intervals import wilson
@@ -160,7 +160,7 @@ class Shadow:
         self._lock = threading.Lock()  # of the comparison
         self._closing = False
         self._look_at = 0.0  # for a new version of a stopped candidate
-        self._worker = parallel.Worker(answer, {"model": candidate.model})
+        self._worker = process_pool.Worker(answer, {"model": candidate.model})
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
 
     def start(self, _failed: Callable[[Exception], object]) -> None:

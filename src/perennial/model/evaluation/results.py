@@ -9,8 +9,8 @@ from pydantic import Field
 
 from perennial.base.config.paths import PathsConfig
 from perennial.base.documents import JsonFile, read_checked, read_json
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError, QualityError, listed, printable
-from perennial.base.project import dvc_lock
 
 SHOWN = 3  # differences in a message
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -12,8 +12,8 @@ from perennial.base import documents
 from perennial.base.config.data import DatasetConfig
 from perennial.base.config.release import ExportConfig
 from perennial.base.config.training import TrainConfig
+from perennial.base.layout import Project
 from perennial.base.project import own_components
-from perennial.base.project.layout import Project
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
 from perennial.model.evaluation import unbiased

@@ -20,8 +20,9 @@ from pydantic import BaseModel, ConfigDict
 
 from perennial.base import documents
 from perennial.base.config.fields import is_component
+from perennial.base.devices import devices
 from perennial.base.errors import PerennialError, QualityError
-from perennial.base.runtime import child, devices
+from perennial.base.parallel import child
 from perennial.data.records import manifest, pipeline
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.predictions import Predictions

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from perennial.base.devices import devices
 from perennial.base.errors import DataError
-from perennial.base.runtime import devices
 from perennial.model.export import loading
 
 WARM_UP, TIMED = 10, 100  # calls

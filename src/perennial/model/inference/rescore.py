@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import documents
+from perennial.base.devices import devices
 from perennial.base.errors import DataError, QualityError
-from perennial.base.runtime import devices
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, pipeline
 from perennial.model.export import loading

@@ -13,7 +13,7 @@ from perennial.base import files
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.fields import is_component
 from perennial.base.errors import ConfigError, DataError
-from perennial.base.project import outputs
+from perennial.base.stage_state import outputs
 from perennial.data.preprocessing import ImageSpec
 from perennial.model import models
 from perennial.model.export_layout import DESCRIPTION

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.config.training import TrainConfig
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest, pipeline
 from perennial.data.records.manifest import Manifest

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from perennial.base import files
 from perennial.base.choices import Split
 from perennial.base.config import Config
+from perennial.base.devices import devices
 from perennial.base.errors import DataError
-from perennial.base.runtime import devices
 from perennial.data.records import manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.model.evaluation import inference, scoring

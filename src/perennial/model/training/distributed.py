@@ -11,9 +11,10 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.base.config.training import TrainConfig
+from perennial.base.devices import devices
+from perennial.base.distributed import cluster
+from perennial.base.distributed.cluster import Worker
 from perennial.base.errors import ConfigError, Interrupted
-from perennial.base.runtime import cluster, devices
-from perennial.base.runtime.cluster import Worker
 
 log = logging.getLogger(__name__)
 Communication = tf.distribute.experimental.CommunicationImplementation

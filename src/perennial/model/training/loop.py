@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from perennial.base.config.training import TrainConfig
+from perennial.base.distributed import cluster
 from perennial.base.errors import Failure, Interrupted, PerennialError
-from perennial.base.runtime import cluster, process
+from perennial.base.processes import process
 from perennial.model.evaluation.scoring import ExampleScores, NonFinite
 from perennial.model.models.model_folder import Description
 from perennial.model.training import triggers

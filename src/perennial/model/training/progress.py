@@ -13,7 +13,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from perennial.base import files
-from perennial.base.runtime import process
+from perennial.base.processes import process
 from perennial.model.training.tensorboard import EventWriter
 from perennial.model.training.training_history import Evaluation, Row
 from perennial.model.training.triggers import Length

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
+from perennial.base.layout import Project
 from perennial.base.project import own_components, source_code, syntax
-from perennial.base.project.layout import Project
 from perennial.model.training import checkpoints
 from perennial.model.training.training_history import FINGERPRINT, FINISHED, FOLDER
 

@@ -14,7 +14,7 @@ from perennial.base import files
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
-from perennial.base.runtime import locks, process
+from perennial.base.processes import locks, process
 from perennial.model import export_layout
 from perennial.model.models import model_folder
 from perennial.model.training import checkpoints

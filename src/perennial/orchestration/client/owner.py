@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from perennial.base.errors import ConfigError, redacted
+from perennial.base.layout import Project
 from perennial.base.project import git
-from perennial.base.project.layout import Project
 
 ODD_PASSWORD = re.compile(r"[\w+.-]+://[^/:@\[]*:(?!\d*(?:[/?#]|$)).*@", re.DOTALL)  # with a slash; no port
 REPOSITORY, FOLDER, PIPELINE = "PERENNIAL_REPOSITORY", "PERENNIAL_FOLDER", "PERENNIAL_PIPELINE"

@@ -26,8 +26,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from ruamel.yaml import YAML
 
 from perennial.base.errors import PerennialError, redacted
+from perennial.base.layout import PIPELINES, Project
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import PIPELINES, Project
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.orchestration.client.owner import (
     REPOSITORY,

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.orchestration.client.owner import FOLDER, PIPELINE, LocalOwner
 from perennial.orchestration.provisioning import automations, prefect_schedules
 from perennial.orchestration.work.stage_failures import ExitCode

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from perennial.base import logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
-from perennial.base.runtime.process import children
+from perennial.base.processes.process import children
 from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerAway

@@ -13,11 +13,11 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NoReturn
 
+from perennial.base.dvc import repro
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.base.retries import RESTARTS
-from perennial.base.runtime import repro
 from perennial.orchestration.client.owner import FOLDER, REPOSITORY, require_no_password
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerRefused

@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.layout import Project
+from perennial.base.processes import locks
 from perennial.base.project.git import CHECKOUT, GitError, GitTimedOut, Repository, bare
-from perennial.base.project.layout import Project
 from perennial.base.retries import GIT_PAUSES_S
-from perennial.base.runtime import locks
 from perennial.orchestration.client.owner import normal
 from perennial.release.registry import remote_tags
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from perennial.base import limits, programs
+from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project.layout import ENVIRONMENT_READY, Project
-from perennial.base.runtime import locks
-from perennial.base.runtime.environment import pinned_versions
+from perennial.base.layout import ENVIRONMENT_READY, Project
+from perennial.base.processes import locks, programs
+from perennial.base.stage_state.environment import pinned_versions
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
 S3 = "s3"  # the lock of older revisions with the packages for S3, which base.txt has now

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from perennial.base import files
+from perennial.base.dvc import repro
 from perennial.base.errors import ConfigError
-from perennial.base.project.layout import FLOWS, PARAMS, Project
-from perennial.base.runtime import repro
+from perennial.base.layout import FLOWS, PARAMS, Project
 from perennial.orchestration.run_setup.run_environment import python_for
 
 log = logging.getLogger(__name__)

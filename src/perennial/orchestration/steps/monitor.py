@@ -21,7 +21,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.variables import Variable
 
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.orchestration.client.owner import clash, normal, of_checkout, owner
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.events import alert

@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import get_run_logger, runtime
 
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.steps.summary_artifact import table
 from perennial.orchestration.work.perennial_command import call, perennial

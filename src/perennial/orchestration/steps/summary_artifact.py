@@ -11,7 +11,7 @@ from prefect import get_run_logger, runtime
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.work.perennial_command import call, perennial
 

@@ -15,7 +15,7 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.orchestration.client.owner import clash, owner
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.events import Alert, alert

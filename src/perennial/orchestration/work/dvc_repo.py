@@ -21,11 +21,10 @@ from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
 
 from perennial.base import failures
+from perennial.base.dvc import dvc_program, repro
+from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import Failure
-from perennial.base.project import dvc
-from perennial.base.project.dvc import DvcError
-from perennial.base.runtime import repro
-from perennial.base.runtime.process import is_alive
+from perennial.base.processes.process import is_alive
 from perennial.orchestration.work.stage_failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
 Result = Literal["ran", "restored", "up to date"]
@@ -123,7 +122,7 @@ def restore(*stages: str) -> None:
     """Restore the outputs of stages from DVC's cache, or else from its remote."""
     for how in ("checkout", "pull"):
         try:
-            dvc.run(how, *stages, variables=environment())
+            dvc_program.run(how, *stages, variables=environment())
         except DvcError as error:
             message = str(error)
         else:

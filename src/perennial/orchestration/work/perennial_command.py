@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.base import failures
+from perennial.base.dvc.repro import GRACE_S
 from perennial.base.errors import Failure
-from perennial.base.runtime.repro import GRACE_S
 from perennial.orchestration.work.dvc_repo import environment
 from perennial.orchestration.work.stage_failures import StageFailed
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from perennial.base import files
 from perennial.base.config import options
+from perennial.base.dvc.pipeline_file import with_prefix
 from perennial.base.errors import ConfigError
+from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
-from perennial.base.project.pipeline_file import with_prefix
 from perennial.project.new.new import Made, beside, place, require_choice, set_up
 from perennial.project.new.template import template
 

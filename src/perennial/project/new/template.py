@@ -8,12 +8,12 @@ from pathlib import Path
 
 from perennial.base import files
 from perennial.base.config import options
+from perennial.base.dvc.pipeline_file import of_project
 from perennial.base.errors import PerennialError
+from perennial.base.layout import PARAMS, STAGES
 from perennial.base.project import code_digests
-from perennial.base.project.layout import PARAMS, STAGES
-from perennial.base.project.pipeline_file import of_project
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
-from perennial.base.runtime import environment
+from perennial.base.stage_state import environment
 
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")

@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 
 from perennial.base.errors import PerennialError
-from perennial.base.runtime.process import is_alive
+from perennial.base.processes.process import is_alive
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.remote_runs.start_run import start
 from perennial.project.rehearsal import marked_programs

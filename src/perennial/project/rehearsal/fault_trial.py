@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perennial.base.errors import PerennialError
+from perennial.base.processes.process import is_alive
 from perennial.base.project.stages import STAGES, WITH_TENSORFLOW
-from perennial.base.runtime.process import is_alive
 from perennial.project.rehearsal import marked_programs
 from perennial.project.rehearsal.marked_programs import Ended, Program, TooLate
 from perennial.project.rehearsal.scratch_project import LAST, Project, run_git, run_program

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import psutil
 
 from perennial.base.errors import PerennialError
-from perennial.base.runtime.child import python_path
+from perennial.base.layout import python_path
 
 WATCHER = "perennial.project.rehearsal.marked_programs"
 MARK = "PERENNIAL_REHEARSAL"  # in the environment: the folder of the trial

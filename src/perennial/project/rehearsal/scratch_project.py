@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial.base import config, documents, files
+from perennial.base import config, documents, files, layout
 from perennial.base.config import Config
 from perennial.base.config.edit_params import set_values
+from perennial.base.dvc import dvc_digests, dvc_lock, repro
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import dvc, dvc_lock, git, layout, outputs, pins
-from perennial.base.project.layout import Project as Layout
+from perennial.base.layout import Project as Layout
+from perennial.base.project import git, pins
 from perennial.base.project.stages import STAGES
-from perennial.base.runtime import repro
+from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, random_access
 from perennial.project.rehearsal.marked_programs import MARK, Ended, Program
 
@@ -101,7 +102,7 @@ class Project:
     def digests(self, checkout: Path, stage: str) -> dict[str, str]:
         """DVC's digest of each existing output of a stage."""
         found = {out: checkout / out for out in self.outs(stage)}
-        return {str(out): dvc.digest(path) for out, path in found.items() if path.exists()}
+        return {str(out): dvc_digests.digest(path) for out, path in found.items() if path.exists()}
 
     def differences(self, checkout: Path, last: str) -> list[str]:
         """List differences from the reference run up to a stage: entries of dvc.lock, and outputs."""

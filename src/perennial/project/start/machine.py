@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from perennial.base.runtime import gpus
+from perennial.base.devices import gpus
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 GB = 1e9

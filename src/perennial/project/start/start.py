@@ -16,8 +16,8 @@ from perennial.base.config.edit_params import preset_keys, set_values, upgrade
 from perennial.base.config.paths import PathsConfig
 from perennial.base.config.pretrained import BY_NAME
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project import outputs
 from perennial.base.project.git import Repository
+from perennial.base.stage_state import outputs
 from perennial.data.downloads.spec import TransferLimits
 from perennial.data.sources import pin, previous, published_weights, weights
 from perennial.project.start import machine, plan, survey

@@ -20,8 +20,9 @@ from typing import Any
 
 import psutil
 
+from perennial.base import layout
 from perennial.base.errors import PerennialError
-from perennial.base.runtime import child, process
+from perennial.base.processes import process
 from perennial.project.tune import trial
 from perennial.project.tune.trial import Task
 
@@ -104,7 +105,7 @@ class Server:
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(self._folder)]
         with (self._folder / OUTPUT).open("ab") as stream, process.signals_held():
             self._process = subprocess.Popen(
-                command, env={**os.environ, "PYTHONPATH": child.python_path()}, stdin=subprocess.DEVNULL,
+                command, env={**os.environ, "PYTHONPATH": layout.python_path()}, stdin=subprocess.DEVNULL,
                 stdout=stream, stderr=stream, pass_fds=(theirs.fileno(),), start_new_session=True,
             )  # fmt: skip
             self._connection = ours

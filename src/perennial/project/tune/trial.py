@@ -16,9 +16,10 @@ from typing import Any
 
 from perennial.base import documents, files, logs
 from perennial.base.config import Config
+from perennial.base.devices import lease
 from perennial.base.errors import InputsChanged, Interrupted, PerennialError, exit_code
+from perennial.base.processes import locks, process, tensorflow
 from perennial.base.project import source_code
-from perennial.base.runtime import lease, locks, process, tensorflow
 
 log = logging.getLogger(__name__)
 STARTED, EVALUATED, FINISHED, STOPPED, FAILED = "started", "evaluated", "finished", "stopped", "failed"

@@ -16,6 +16,7 @@ from typing import Any
 from perennial.base import config as configuration
 from perennial.base import documents, files
 from perennial.base.config import Config
+from perennial.base.distributed import cluster
 from perennial.base.errors import (
     ConfigError,
     DataError,
@@ -24,9 +25,9 @@ from perennial.base.errors import (
     PerennialError,
     listed,
 )
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.base.project.pins import WeightsPin
-from perennial.base.runtime import cluster, stage_inputs
+from perennial.base.stage_state import stage_inputs
 from perennial.data.records import manifest
 from perennial.data.validation import integrity
 from perennial.model.training import triggers

@@ -11,10 +11,9 @@ from typing import Any
 from perennial.base import config as configuration
 from perennial.base import documents, files
 from perennial.base.config import Config, edit_params
+from perennial.base.dvc import dvc_program, repro
 from perennial.base.errors import ERRORS, PerennialError
-from perennial.base.project import dvc
 from perennial.base.project.git import repository
-from perennial.base.runtime import repro
 from perennial.model.evaluation.results import read_results
 from perennial.project.tune import space
 from perennial.project.tune.study import Trial
@@ -58,7 +57,7 @@ def run_dvc(*arguments: str, work: Path, identity: Mapping[str, str] | None = No
         kind = next((each for each in ERRORS if each.exit_code == ended.failure["code"]), PerennialError)
         raise kind(f"{ended.failure['stage']}: {ended.failure['message']}")
     if ended.code:
-        lines = [line for line in ended.lines if not dvc.NOISE.search(line)][-dvc.LINES :]
+        lines = [line for line in ended.lines if not dvc_program.NOISE.search(line)][-dvc_program.LINES :]
         raise PerennialError(f"`dvc {' '.join(arguments)}` failed: {' '.join(lines)}")
 
 

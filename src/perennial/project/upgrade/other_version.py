@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from perennial.base import limits, programs
+from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.processes import programs
 from perennial.base.project import code_digests
 from perennial.base.project.source_code import DISTRIBUTION
 

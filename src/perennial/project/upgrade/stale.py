@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perennial.base import documents
-from perennial.base.project import dvc_lock
-from perennial.base.project.layout import PARAMS, STAGES
-from perennial.base.runtime.stage_inputs import REFERENCE
+from perennial.base.dvc import dvc_lock
+from perennial.base.layout import PARAMS, STAGES
+from perennial.base.stage_state.stage_inputs import REFERENCE
 
 Read = Callable[[str], bytes | None]  # gives the content of a file by its path from the project's root
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.config import edit_params as params_file
+from perennial.base.dvc.pipeline_file import with_prefix
 from perennial.base.errors import ConfigError, PerennialError, listed
+from perennial.base.layout import PARAMS, STAGES, Project
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository, repository
-from perennial.base.project.layout import PARAMS, STAGES, Project
-from perennial.base.project.pipeline_file import with_prefix
 from perennial.project.new.template import BASE, GENERATED, read_base, template, write_base
 from perennial.project.upgrade import stale
 from perennial.project.upgrade.merge import Change, What, merged

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Sequence
 
+from perennial.base.dvc import dvc_lock, dvc_program, dvc_remotes
+from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
-from perennial.base.project import dvc, dvc_lock
-from perennial.base.project.dvc import DvcError
+from perennial.base.layout import STAGES, Project
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import STAGES, Project
 from perennial.release.audit import sides
 from perennial.release.audit.object_audit import audit
 
@@ -25,10 +25,10 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
     """
     failed = None
     try:
-        if "core.remote" not in dvc.configuration():
+        if "core.remote" not in dvc_remotes.configuration():
             return None
         try:
-            dvc.run("push", *(["--all-branches"] if all_branches else targets()))
+            dvc_program.run("push", *(["--all-branches"] if all_branches else targets()))
         except DvcError as error:
             failed = str(error)
         return _not_pushed(repository, commits, failed, own=not all_branches)

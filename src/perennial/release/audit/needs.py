@@ -13,10 +13,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perennial.base import documents
+from perennial.base.dvc.dvc_lock import value_at
 from perennial.base.errors import DataError
-from perennial.base.project.dvc_lock import value_at
+from perennial.base.layout import Project
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import Project
 
 log = logging.getLogger(__name__)
 FOLDER = ".dir"  # ends the digest of a folder's list

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from perennial.base import documents
-from perennial.base.project import dvc_lock
+from perennial.base.dvc import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
 from perennial.release.audit.needs import Need, in_pipeline, in_project, needs

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from perennial.base import files
+from perennial.base.dvc import dvc_remotes
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.project import dvc
 from perennial.base.storage import Changed, Entry, Missing, Store, is_bucket, open_store, options_of, together
 
 log = logging.getLogger(__name__)
@@ -142,14 +142,14 @@ def content(sides: Iterable[Side], digest: str) -> bytes | None:
 
 def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
     """Open DVC's cache and a remote (by default the default one; None if there is none)."""
-    options = dvc.configuration()
+    options = dvc_remotes.configuration()
     name = remote or options.get("core.remote")
     return open_cache(options), _remote(name, options) if name else None
 
 
 def open_cache(options: Mapping[str, str] | None = None) -> Side:
     """Open DVC's cache; `options`: DVC's options, if already known."""
-    cache = dvc.cache_folder(dvc.configuration() if options is None else options)
+    cache = dvc_remotes.cache_folder(dvc_remotes.configuration() if options is None else options)
     return Side("cache", open_store(str(cache)), cache)
 
 
@@ -160,7 +160,7 @@ def open_cache_of_runs(home: Path) -> Side | None:
 
 
 def _remote(name: str, options: dict[str, str]) -> Side:
-    own = dvc.remote_options(name, options)
+    own = dvc_remotes.remote_options(name, options)
     url = own["url"]
     if not is_bucket(url) and not Path(url).is_absolute():
         raise Unsupported(

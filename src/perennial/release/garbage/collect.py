@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.processes import locks
 from perennial.base.project.git import bare, repository
-from perennial.base.runtime import locks
 from perennial.release.audit import sides
 from perennial.release.audit.sides import Side
 from perennial.release.garbage import live, local_folders, unneeded_objects

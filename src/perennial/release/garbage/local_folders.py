@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from perennial.base.layout import ENVIRONMENT_READY
+from perennial.base.processes import locks
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
-from perennial.base.project.layout import ENVIRONMENT_READY
-from perennial.base.runtime import locks
 from perennial.release.garbage import live
 from perennial.release.garbage.live import Process
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.runtime import locks
-from perennial.base.runtime.progress_bar import progress_bar
+from perennial.base.processes import locks
+from perennial.base.processes.progress_bar import progress_bar
 from perennial.base.storage import Entry, Missing, Store, file_below, is_bucket, open_store, together
 from perennial.release.publishing.version_layout import CURRENT, RECORD, Pointer, VersionRecord
 

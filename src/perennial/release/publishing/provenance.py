@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
-from perennial.base.project import code_digests, dvc_lock, exclusions, pins
+from perennial.base.layout import Project
+from perennial.base.project import code_digests, exclusions, pins
 from perennial.base.project.git import Repository, repository
-from perennial.base.project.layout import Project
-from perennial.base.runtime.environment import EXTRAS, OWN
+from perennial.base.stage_state.environment import EXTRAS, OWN
 from perennial.release.registry.versions import full_name, read
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"

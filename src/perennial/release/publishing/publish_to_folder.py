@@ -14,7 +14,7 @@ from typing import Any
 from perennial.base import documents, files
 from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError
-from perennial.base.runtime import locks
+from perennial.base.processes import locks
 from perennial.model.export_layout import DESCRIPTION
 from perennial.release.publishing.version_layout import (
     CURRENT,

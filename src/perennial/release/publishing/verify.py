@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
+from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import PerennialError, printable
 from perennial.base.files import MARK
-from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Missing, file_below, is_bucket, together
 from perennial.release.audit.dvc_objects import DvcObjects
@@ -139,9 +139,9 @@ class _Checking:
         stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
         paths = self._paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
-        members = {name: dvc.digest(file_below(self._folder, name)) for name in self._found}
+        members = {name: dvc_digests.digest(file_below(self._folder, name)) for name in self._found}
         mark = hashlib.md5(files.mark("export"), usedforsecurity=False).hexdigest()
-        possible = [dvc.digest_of({**members, MARK: mark}), dvc.digest_of(members)]
+        possible = [dvc_digests.digest_of({**members, MARK: mark}), dvc_digests.digest_of(members)]
         if recorded not in possible and not named:
             where = f"{paths['export']} in dvc.lock of {commit[:10]}"
             found = list(self._of_listing(recorded, members)) if recorded else []

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_lock, dvc_program
+from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
-from perennial.base.project import dvc, dvc_lock, exclusions, pins
-from perennial.base.project.dvc import DvcError
+from perennial.base.layout import Project
+from perennial.base.project import exclusions, pins
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import Project
 from perennial.base.project.stages import IN_GIT
 from perennial.model.evaluation.results import Decision
 from perennial.release.audit import dvc_remote
@@ -91,6 +92,6 @@ def require_contents(before: Mapping[Path, bytes | None]) -> None:
 def stale() -> list[str]:
     """The stages whose dependencies, outputs or parameters differ from dvc.lock."""
     try:
-        return sorted(json.loads(dvc.run("status", "--json", *dvc_remote.targets()) or "{}"))
+        return sorted(json.loads(dvc_program.run("status", "--json", *dvc_remote.targets()) or "{}"))
     except DvcError as error:
         raise PerennialError(f"{error}; nothing was recorded") from error

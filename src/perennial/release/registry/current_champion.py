@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import dvc, dvc_lock
 from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import Decision
 from perennial.release.registry import access, remote_tags, revision, versions
@@ -60,7 +60,7 @@ def require_available(config: Config, *, fetch: bool = False) -> str | None:
             revision.fetch_output(champion.commit, path, Path(folder, "predictions"))
         except PerennialError as error:
             start = f"a new model could not be compared with the champion {champion.name}; nothing was trained"
-            if "core.remote" in dvc.configuration():
+            if "core.remote" in dvc_remotes.configuration():
                 raise PerennialError(f"{start}: {error}") from error
             raise DataError(
                 f"{start}: {path} of commit {champion.commit[:10]} is not in DVC's cache on this machine, and "

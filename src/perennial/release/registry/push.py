@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from perennial.base import programs, retries
+from perennial.base import retries
 from perennial.base.errors import printable, redacted
+from perennial.base.processes import programs
 from perennial.base.project.git import GitTimedOut, Repository
 
 log = logging.getLogger(__name__)

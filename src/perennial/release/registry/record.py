@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base.config import Config
+from perennial.base.devices import processor
 from perennial.base.errors import ConfigError, PerennialError, QualityError
 from perennial.base.project import pins
-from perennial.base.runtime import processor
 from perennial.model.evaluation import results
 from perennial.release.registry import (
     access,

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from perennial.base import documents
+from perennial.base.dvc import dvc_lock, dvc_remotes
+from perennial.base.dvc.dvc_lock import LockedStage
+from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import dvc, dvc_lock
-from perennial.base.project.dvc import DvcError
-from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import GitError, Repository
 
 
@@ -43,7 +43,7 @@ def recorded(commit: str) -> dict[str, LockedStage]:
 def fetch_output(commit: str, path: str, to: Path) -> None:
     """Copy a stage's output at a commit from DVC's cache or remote to a path that does not exist yet."""
     try:
-        dvc.get(path, commit, to)
+        dvc_remotes.get(path, commit, to)
     except DvcError as error:
         raise PerennialError(
             f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {error}; "

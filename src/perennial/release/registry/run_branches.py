@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from perennial.base.config import Config
+from perennial.base.layout import Project
 from perennial.base.project.git import CHECKOUT, GitError, Repository
-from perennial.base.project.layout import Project
 from perennial.release.audit import dvc_remote
 from perennial.release.registry import remote_tags, unpushed_commits
 from perennial.release.registry.access import OpenRegistry

@@ -23,10 +23,10 @@ from pydantic import Field
 
 from perennial.base import documents, files
 from perennial.base.config import Config
+from perennial.base.devices import processor
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, DataError, PerennialError, exit_code, printable
-from perennial.base.project import dvc_lock
 from perennial.base.project.git import Repository, repository
-from perennial.base.runtime import processor
 from perennial.data.records import manifest
 from perennial.release.registry import checkout_state, unpushed_commits, versions
 from perennial.release.registry.push import short

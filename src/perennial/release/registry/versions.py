@@ -16,8 +16,8 @@ from typing import Any
 
 from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError, printable
+from perennial.base.layout import STAGES, Project
 from perennial.base.project.git import LAST_DATE, Repository, after
-from perennial.base.project.layout import STAGES, Project
 from perennial.release.registry import remote_tags
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from perennial.base.choices import Split
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import DataError
-from perennial.base.runtime import child
+from perennial.base.parallel import child
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.inference import image_inputs
 from perennial.reports.report.suspects import scored_records

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perennial.base import documents, files
+from perennial.base.dvc import dvc_digests, dvc_lock
+from perennial.base.dvc.dvc_lock import Size
 from perennial.base.errors import PerennialError
-from perennial.base.project import dvc, dvc_lock
-from perennial.base.project.dvc_lock import Size
 from perennial.base.project.git import Repository
 
 PARAMS = "params.yaml"
@@ -94,12 +94,12 @@ def unverified_outputs(
 def _state(path: Path, digest: str, size: Size, max_bytes: int) -> Any:
     if not path.exists():
         return "missing"
-    found = dvc.files_of(path)
+    found = dvc_digests.files_of(path)
     if Size(sum(file.stat().st_size for file in found.values()), len(found)) != size:
         return "differs"
     if size.bytes > max_bytes:
         return "size only"
-    return None if dvc.digest(path) == digest else "differs"
+    return None if dvc_digests.digest(path) == digest else "differs"
 
 
 def _differing(then: object, now: object, name: str) -> Iterator[str]:

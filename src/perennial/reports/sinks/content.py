@@ -9,8 +9,8 @@ from typing import Any
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import dvc_lock
 from perennial.base.project.git import repository
 from perennial.base.project.stages import STAGES
 from perennial.model import export_layout

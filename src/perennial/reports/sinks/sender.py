@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from perennial.base import config as configuration
-from perennial.base import limits, logs
+from perennial.base import layout, limits, logs
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
-from perennial.base.runtime import child
 from perennial.model.training.training_history import FINISHED
 from perennial.release.registry import run_records
 from perennial.reports.sinks import content
@@ -99,7 +98,7 @@ def _started(what: str, params: Path) -> Iterator[subprocess.Popen[bytes]]:
         (work / LOG).open("ab") as stream,
         subprocess.Popen(
             [sys.executable, "-m", __name__, what, str(params), str(time.time() - CLOCK_S)],
-            env={**os.environ, "PYTHONPATH": child.python_path()},
+            env={**os.environ, "PYTHONPATH": layout.python_path()},
             stdin=subprocess.PIPE,  # its end is the end of the training, also of a killed one
             stdout=subprocess.PIPE,
             stderr=stream,

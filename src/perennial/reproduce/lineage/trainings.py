@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from perennial.base import files
-from perennial.base.project import dvc_lock
-from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.dvc import dvc_lock
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.release.audit.needs import FOLDER
 from perennial.release.registry.versions import Registry

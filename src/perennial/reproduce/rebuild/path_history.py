@@ -5,11 +5,12 @@ import posixpath
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from perennial.base.dvc import dvc_digests, dvc_lock
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError
-from perennial.base.project import code_digests, dvc, dvc_lock
-from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.layout import Project
+from perennial.base.project import code_digests
 from perennial.base.project.git import GitError, Repository
-from perennial.base.project.layout import Project
 
 COMMITS = 200  # maximum commits of a path to check
 RECORDS = 20  # maximum commits of dvc.lock to check, which take longer to read
@@ -97,7 +98,9 @@ class PathHistory:
             content = self._repository.blob(name) or b""
             return hashlib.md5(content, usedforsecurity=False).hexdigest()
         members = self._objects(name).items()
-        return dvc.digest_of({path: self._digest_of(*each) for path, each in members if each[0] == BLOB})
+        return dvc_digests.digest_of(
+            {path: self._digest_of(*each) for path, each in members if each[0] == BLOB}
+        )
 
 
 def _words(added: str, removed: str, name: str) -> str:

@@ -13,11 +13,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perennial.base import documents, files
+from perennial.base.devices import processor
+from perennial.base.dvc.dvc_lock import value_at
 from perennial.base.errors import PerennialError, printable
-from perennial.base.project.dvc_lock import value_at
 from perennial.base.project.git import GitError, Repository
 from perennial.base.retries import PROOF_TRIES
-from perennial.base.runtime import processor
 from perennial.release.registry import access
 from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.push import push

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Literal
 
 from perennial.base.config import Config
+from perennial.base.devices import processor
+from perennial.base.dvc import dvc_lock
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError, PerennialError, listed, printable
-from perennial.base.project import dvc_lock
-from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.base.project.pins import ChampionPin, SourcePin, of_revision
-from perennial.base.runtime import processor
 from perennial.release.audit import sides
 from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.audit.needs import Need, in_pipeline, needs

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import config, documents, files
+from perennial.base.dvc import dvc_digests
+from perennial.base.dvc.dvc_lock import LockedStage, value_at
 from perennial.base.errors import PerennialError
-from perennial.base.project import dvc
-from perennial.base.project.dvc_lock import LockedStage, value_at
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import STAGES
 from perennial.data import datasets
@@ -32,7 +32,7 @@ MD5 = re.compile(r"[0-9a-f]{32}")
 def current(entry: LockedStage, folder: Path) -> LockedStage:
     """A recorded stage with the current inputs of a checkout; missing ones are left out."""
     paths = {path: folder / path for path in entry.deps}
-    deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
+    deps = {path: dvc_digests.digest(each) for path, each in paths.items() if each.exists()}
     loaded = {file: _load(folder / file) for file, _ in entry.params}
     return replace(entry, deps=deps, params=values_in(entry, loaded))
 
@@ -71,7 +71,7 @@ def bring(repository: Repository, workspace: Workspace, history: PathHistory, *c
         if any(history.has_data(commit, named) for commit in commits):
             continue  # they could include files that were added or moved since
         theirs = repository.folder / named
-        for name, file in dvc.files_of(theirs).items() if theirs.exists() else ():
+        for name, file in dvc_digests.files_of(theirs).items() if theirs.exists() else ():
             target = workspace.folder / named / name
             if target.exists() or not target.parent.resolve().is_relative_to(workspace.folder.resolve()):
                 continue
@@ -88,7 +88,7 @@ def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspac
         if path != named or history.has_data(commit, path):
             continue
         place = workspace.folder / path
-        if not place.exists() or dvc.digest(place) != recorded:
+        if not place.exists() or dvc_digests.digest(place) != recorded:
             found.append(path)
     return found
 
@@ -97,7 +97,7 @@ def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     """Restore the recorded outputs of a stage from DVC's remote into the checkout."""
     workspace.dvc("pull", "--force", stage)
     for path, recorded in entry.outs.items():
-        if not (workspace.folder / path).exists() or dvc.digest(workspace.folder / path) != recorded:
+        if not (workspace.folder / path).exists() or dvc_digests.digest(workspace.folder / path) != recorded:
             raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")
 
 
@@ -121,8 +121,8 @@ def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
             if not own.exists():
                 return []
             belongs = datasets.named(values.dataset.name).belongs
-            found = {name: file for name, file in dvc.files_of(own).items() if belongs(name)}
-            there = {name: (file.stat().st_size, dvc.digest(file)) for name, file in found.items()}
+            found = {name: file for name, file in dvc_digests.files_of(own).items() if belongs(name)}
+            there = {name: (file.stat().st_size, dvc_digests.digest(file)) for name, file in found.items()}
     except (PerennialError, OSError, ValueError, tarfile.TarError):
         return []
     return list(_compared(archived, there))

@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from perennial.base.config import Config
+from perennial.base.devices import processor
+from perennial.base.dvc.dvc_lock import LockedStage, maker_of
 from perennial.base.errors import PerennialError
 from perennial.base.project import code_digests, own_components
-from perennial.base.project.dvc_lock import LockedStage, maker_of
 from perennial.base.project.pins import ChampionPin, WeightsPin, current_name
 from perennial.base.project.source_code import DISTRIBUTION
-from perennial.base.runtime import processor
 from perennial.release.registry import run_records
 from perennial.release.registry.versions import Version
 

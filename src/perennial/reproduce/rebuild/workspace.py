@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perennial.base import documents, files, limits, programs
+from perennial.base import documents, files, layout, limits
+from perennial.base.devices import processor
+from perennial.base.dvc import dvc_remotes, repro
 from perennial.base.errors import PerennialError, redacted
-from perennial.base.project import code_digests, dvc, layout
+from perennial.base.layout import Project
+from perennial.base.processes import process, programs
+from perennial.base.project import code_digests
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import Project
-from perennial.base.runtime import process, processor, repro
 from perennial.orchestration.run_setup.run_checkout import prepare
 from perennial.orchestration.run_setup.run_environment import differing, python_for
 
@@ -141,7 +143,7 @@ def _add_remotes(file: Path) -> None:
     file.touch(mode=0o600)
     file.chmod(0o600)  # it may hold secrets
     with file.open("a", encoding="utf-8") as stream:
-        stream.write(dvc.remotes_section(dvc.configuration()))
+        stream.write(dvc_remotes.remotes_section(dvc_remotes.configuration()))
 
 
 def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError, listed
-from perennial.base.project import dvc_lock
-from perennial.base.project.layout import Project
+from perennial.base.layout import Project
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
 from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, WEIGHTS
 from perennial.reproduce.why import differences, effect

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import documents
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import dvc_lock
 from perennial.model.evaluation import comparison, predictions
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.release.audit.dvc_objects import DvcObjects

@@ -14,12 +14,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial.base import documents, files
+from perennial.base.dvc import dvc_digests, dvc_lock, dvc_remotes
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import dvc, dvc_lock
-from perennial.base.project.dvc_lock import LockedStage
+from perennial.base.layout import Project
 from perennial.base.project.git import Repository
-from perennial.base.project.layout import Project
-from perennial.base.runtime import environment
+from perennial.base.stage_state import environment
 from perennial.model.evaluation import predictions
 from perennial.reproduce.rebuild import rebuild_inputs
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
@@ -109,7 +109,7 @@ class Mixtures:
                 return False
         folder = self._work.folder
         if all(
-            (folder / path).exists() and dvc.digest(folder / path) == known
+            (folder / path).exists() and dvc_digests.digest(folder / path) == known
             for path, known in entry.outs.items()
         ):
             return True
@@ -142,7 +142,7 @@ class Mixtures:
 @contextmanager
 def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> Iterator[Mixtures]:
     """A scratch checkout for mixtures; removed at the end unless `keep`."""
-    cache = dvc.cache_folder(dvc.configuration()).resolve()
+    cache = dvc_remotes.cache_folder(dvc_remotes.configuration()).resolve()
     with workspace(opened.repository, revision.commit, keep=keep, cache=cache) as work:
         yield Mixtures(opened, work)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_lock
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError, DataError
-from perennial.base.project import dvc_lock
-from perennial.base.project.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.release.registry.access import find
 from perennial.release.registry.versions import Version

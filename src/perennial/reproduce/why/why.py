@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field, replace
 
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError, listed
-from perennial.base.project import dvc_lock
 from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.registry.access import with_history
 from perennial.reproduce.rebuild.stage_differences import made

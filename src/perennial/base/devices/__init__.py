@@ -1,0 +1,1 @@
+"""The devices of this machine: which there are, and who uses them."""

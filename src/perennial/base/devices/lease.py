@@ -1,0 +1,223 @@
+"""Exclusive GPUs for one process on this machine, first come, first served.
+
+Each GPU has a file under `$PERENNIAL_HOME/gpus`, whose lock (flock) is its lease: the kernel releases it
+however the process ends. The first waiting process holds the lock of the queue, on which the others block in
+order of arrival; polling alone would serve them in any order.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from perennial.base.devices import gpus
+from perennial.base.errors import ConfigError
+from perennial.base.files import home, make_folder, naming
+from perennial.base.processes.process import is_alive
+
+log = logging.getLogger(__name__)
+RUN = "PERENNIAL_RUN"
+GIVEN = "PERENNIAL_DEVICES"  # those of this process, leased by the one that started it
+SHARE = "PERENNIAL_DEVICES_TO_LEASE"  # those of this process, on another machine than the one that started it
+ORDER = "CUDA_DEVICE_ORDER"
+POLL_S = 0.1
+REPORT_S = 600.0  # between two lines about a wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """Devices that only this process computes on."""
+
+    devices: str  # as in train.devices, counted among the GPUs that are visible now
+    gpus: tuple[str, ...] = ()
+    locks: tuple[int, ...] = ()  # descriptors; a child that gets them keeps the lease alive
+    release: Callable[[], None] = lambda: None  # gives the GPUs back before the block ends
+
+
+@contextmanager
+def leased(
+    devices: str, count: int | Literal["all"], *, key: str, name: str, one: bool = False
+) -> Iterator[Lease]:
+    """Lease the GPUs of a parameter such as train.devices for the block, and hide the others from CUDA.
+
+    `gpu:N` takes any N of them, `gpu:0,2` these, `auto` compute.gpus (`count`) of them, `cpu:N` none; with
+    `one`, only the first is taken. Waits until they are free. Call it before anything imports TensorFlow in
+    this process, or for a child; children find the same GPUs. On a machine without GPUs nothing happens.
+    """
+    if GIVEN in os.environ:
+        yield Lease(devices=os.environ[GIVEN])
+        return
+    if SHARE in os.environ:
+        devices, count = os.environ[SHARE], "all"
+    candidates, wanted = _wanted(devices, count, key=key, one=one)
+    if not wanted:
+        yield Lease(devices=devices)
+        return
+    with ExitStack() as stack:
+        taken = _take(stack, candidates, wanted, _signature(name))
+        chosen = tuple(name for name in candidates if name in taken)
+        stack.enter_context(_visible(chosen))
+        yield Lease(
+            devices=devices if devices == "auto" else f"gpu:{wanted}",
+            gpus=chosen,
+            locks=tuple(taken[name] for name in chosen),
+            release=stack.close,
+        )
+
+
+def _wanted(devices: str, count: int | Literal["all"], *, key: str, one: bool) -> tuple[list[str], int]:
+    """The GPUs to choose from, and how many of them; 0 for the CPU."""
+    kind, _, which = devices.partition(":")
+    if kind == "cpu":
+        return [], 0
+    found = gpus.visible()
+    numbers = [int(number) for number in which.split(",")] if which else []
+    if kind == "auto":
+        wanted, text = len(found) if count == "all" else count, f"compute.gpus is {count}"
+        advice = f"set compute.gpus to all, or {key} to cpu:1"
+    else:
+        if not found:  # here; TensorFlow knows more kinds, and refuses what is not there
+            return [], 0
+        several = len(numbers) > 1
+        wanted, text = max(numbers) + 1 if several else numbers[0], f"{key} is {devices}"
+        advice = f"set {key} to fewer"
+    if wanted > len(found):
+        raise ConfigError(f"{text}, but {gpus.described()}; nothing was started; {advice}")
+    if len(numbers) > 1:
+        found = [found[number] for number in numbers]
+        wanted = len(found)
+    if one and wanted:
+        return (found[:1] if len(numbers) > 1 else found), 1
+    return found, wanted
+
+
+def _take(stack: ExitStack, candidates: Sequence[str], count: int, holder: str) -> dict[str, int]:
+    """Lock `count` of the GPUs until the stack closes; returns the lock descriptors."""
+    folder = home() / "gpus"
+    make_folder(folder)
+    files = {name: folder / f"{_file_name(name)}.lock" for name in candidates}
+    # Homes may be shared by machines, whose GPUs have different UUIDs: each machine has its own queue.
+    queue = folder / f"queue-{platform.node()}.lock"
+    started, taken = time.monotonic(), dict[str, int]()
+    with _Report(count, files, queue, taken) as report, ExitStack() as waiting:
+        first = _open(waiting, queue)
+        if not _locked(first):
+            report.start()
+            fcntl.flock(first, fcntl.LOCK_EX)  # ends with a signal's exception
+        _sign(first, holder)
+        opened = {name: _open(stack, file) for name, file in files.items()}
+        while True:
+            for name, lock in opened.items():
+                if len(taken) < count and name not in taken and _locked(lock):
+                    taken[name] = lock
+                    stack.callback(os.ftruncate, lock, 0)
+                    _sign(lock, holder)
+            if len(taken) == count:
+                break
+            report.start()
+            time.sleep(POLL_S)
+        os.ftruncate(first, 0)
+    if report.started:
+        log.info("got GPU %s after %.0f s", ", ".join(taken), time.monotonic() - started)
+    return taken
+
+
+@contextmanager
+def _visible(chosen: Sequence[str]) -> Iterator[None]:
+    """Show only these GPUs to CUDA, in this process and those that it starts."""
+    before = {name: os.environ.get(name) for name in (gpus.VISIBLE, ORDER)}
+    os.environ[gpus.VISIBLE] = ",".join(chosen)
+    os.environ.setdefault(ORDER, "PCI_BUS_ID")  # that of nvidia-smi; CUDA numbers the fastest first
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _signature(name: str) -> str:
+    """A description of the holder, for the log of processes that wait."""
+    run = os.environ.get(RUN)
+    return f"{name} in {Path.cwd()}" + (f", run {run}" if run else "")
+
+
+def _file_name(gpu: str) -> str:
+    """The lock file's name: a UUID is unique, but a GPU's number only on its machine."""
+    return (gpu if "-" in gpu else f"{platform.node()}-{gpu}").replace("/", "_")
+
+
+def _open(stack: ExitStack, file: Path) -> int:
+    with naming(file):
+        opened = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)  # children do not inherit it
+    stack.callback(os.close, opened)
+    return opened
+
+
+def _locked(opened: int) -> bool:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sign(opened: int, holder: str) -> None:
+    """Write the holder of a lock to its file, for the log of waiting processes."""
+    os.ftruncate(opened, 0)
+    os.pwrite(opened, json.dumps({"process": os.getpid(), "holder": holder}).encode(), 0)
+
+
+def _holder(file: Path) -> tuple[int, str]:
+    """The process that holds a lock, or held it last, and a text about it."""
+    try:
+        found = json.loads(file.read_bytes())
+        process, ended = int(found["process"]), "" if is_alive(found["process"]) else ", which ended"
+        return process, f"{found['holder']}, process {process}{ended}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0, ""
+
+
+class _Report:
+    """Log what a process waits for: at the beginning of the wait, and then rarely."""
+
+    def __init__(self, count: int, files: dict[str, Path], queue: Path, taken: dict[str, int]) -> None:
+        self.started = False
+        self._count, self._files, self._queue, self._taken = count, files, queue, taken
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+
+    def start(self) -> None:
+        """Start reporting, unless it has started."""
+        if not self.started:
+            self.started = True
+            self._log()
+            threading.Thread(target=self._repeat, daemon=True).start()
+
+    def _repeat(self) -> None:
+        while not self._over.wait(REPORT_S):
+            self._log()
+
+    def _log(self) -> None:
+        others = {name: file for name, file in self._files.items() if name not in self._taken}
+        used = [f"{name} by {text}" for name, file in others.items() if (text := _holder(file)[1])]
+        process, text = _holder(self._queue)
+        ahead = f"; first in the queue: {text}" if process not in {0, os.getpid()} else ""
+        log.info(
+            "waiting for %d of %d GPUs; in use: %s%s",
+            self._count, len(self._files), "; ".join(used) or "by a process that just started", ahead,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""DVC without its Python API: its program, its files, its digests."""

@@ -1,0 +1,90 @@
+"""Calls of the DVC program, without analytics, prompts or passwords in messages. Flows use its Python API."""
+
+import fcntl
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from perennial.base import documents, limits
+from perennial.base.errors import Failure, PerennialError, redacted
+from perennial.base.processes import programs
+from perennial.base.processes.programs import Finished
+from perennial.base.storage.provider_hints import S3_CHECKSUMS, WORDS, install, remedy
+
+BUCKET_HINT = "create the bucket or container, or correct the URL: `dvc remote modify NAME url URL`"
+# By what to do: words of DVC about a remote, besides those of its provider.
+WORDS_OF_DVC = {
+    **WORDS,
+    # A line that ends with b/NAME/o is all that gcsfs says.
+    BUCKET_HINT: r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist|"
+    r"No such container|\bb/[^/\s]+/o$",
+    install("gcs"): r"requires 'dvc-gs'",
+    install("azure"): r"requires 'dvc-azure'",
+}
+LINES = 3  # of a message
+BROKEN_LOCKS = "Unable to read RWLock-file"
+# A line below every unexpected error, and what gcsfs says of a bucket whose description it may not read.
+NOISE = re.compile(r"https://dvc\.org/support|falling back to GCSFileSystem")
+
+
+class DvcError(PerennialError):
+    """DVC refused or failed."""
+
+
+def environment() -> dict[str, str]:
+    """The variables of a DVC that perennial starts."""
+    return {**S3_CHECKSUMS, **os.environ, "DVC_NO_ANALYTICS": "1"}
+
+
+def run(
+    *arguments: str,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    limit_s: float = limits.DVC_S,
+) -> str:
+    """Run a DVC command, by default in the working directory, and return its output; not with `--quiet`.
+
+    That would hide why it fails.
+    """
+
+    def call() -> Finished:
+        command = [sys.executable, "-m", "dvc", *arguments]
+        return programs.run(command, cwd=folder, env=variables or environment(), limit_s=limit_s)
+
+    try:
+        done = call()
+        if done.code and BROKEN_LOCKS in done.errors:
+            _remove_broken_locks(folder or root())
+            done = call()
+    except programs.TimedOut as error:
+        raise DvcError(str(programs.TimedOut(f"dvc {arguments[0]}", error.limit_s, error.said))) from None
+    if done.code:
+        lines = [line for line in done.errors.splitlines() if line.strip() and not NOISE.search(line)]
+        message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.code}"
+        hint = remedy("\n".join(lines), WORDS_OF_DVC)
+        failed = f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}"
+        raise DvcError(failed, kind=Failure.REFUSED if hint else None)
+    return done.output
+
+
+def _remove_broken_locks(folder: Path) -> None:
+    """Remove the list of locks that a full disk or a kill left half written, on which every later DVC fails."""
+    file, guard = folder / ".dvc" / "tmp" / "rwlock", folder / ".dvc" / "tmp" / "rwlock.lock"
+    with suppress(OSError), guard.open("ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # as DVC does while it writes the list
+        try:
+            documents.parse_json(file.read_bytes())
+        except ValueError:
+            file.unlink()
+
+
+def root() -> Path:
+    """The folder that holds `.dvc`: the working directory or one above it."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".dvc").is_dir():
+            return folder
+    raise DvcError(f"{here} is in no DVC repository; `dvc init` makes one")

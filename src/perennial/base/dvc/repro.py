@@ -1,0 +1,139 @@
+"""Commands of DVC that run stages: their variables, their output line by line, and how a signal ends them."""
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perennial.base import documents, layout
+from perennial.base.dvc import dvc_program
+from perennial.base.errors import redacted
+from perennial.base.layout import Project
+from perennial.base.processes.process import STARTED_BY
+
+log = logging.getLogger(__name__)
+# Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
+GRACE_S = 20.0
+KEPT_LINES = 50  # of the output, for the message of a failure
+# DVC's lines about a stage: it starts its command, or finds the result in a cache.
+RUNNING = re.compile(r"^Running stage '(.+)':$")
+RESTORED = re.compile(r"^Stage '(.+)' is cached - skipping run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command of DVC ended.
+
+    code: that of DVC, 255 for every failure of a stage.
+    ran, restored: the stages that it started, and those that it found in a cache.
+    lines: the last lines of its output, without empty ones.
+    failure: what the stage that failed wrote about it: `code`, `message`, `changed`.
+    """
+
+    code: int
+    ran: set[str]
+    restored: set[str]
+    lines: list[str]
+    failure: Mapping[str, Any] | None
+
+
+def environment(python: Path, checkout: Path) -> dict[str, str]:
+    """The variables of a stage: a Python's programs first on the PATH, and the code of a checkout."""
+    return {
+        **dvc_program.environment(),
+        "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
+        "PYTHONPATH": python_path(python, checkout),
+        "PYTHONUNBUFFERED": "1",
+        STARTED_BY: str(os.getpid()),
+    }
+
+
+def python_path(python: Path, checkout: Path) -> str:
+    """PYTHONPATH in a checkout: its top folder, with the components, and its source of perennial.
+
+    Where it has none, perennial is a package of `python`; if that is this Python, it is the one that runs here.
+    """
+    root = Project.find(checkout).root
+    found, same = layout.source(root), python == Path(sys.executable)
+    code = str(found.parent) if found else layout.running_source() if same else None
+    return os.pathsep.join(filter(None, (str(root), code)))
+
+
+def run(
+    python: Path,
+    *arguments: str,
+    folder: Path,
+    variables: Mapping[str, str],
+    work: Path,
+    to: Callable[[str], None],
+    grace_s: float = GRACE_S,
+) -> Ended:
+    """Run `dvc ARGUMENTS` in a checkout, and pass each line of its output `to` a function.
+
+    `work`: the folder in which a stage writes about its failure. No process of a stage is left when this
+    returns or raises; after an interruption a stage has `grace_s` to save.
+    """
+    failure = work / "failure.json"
+    failure.unlink(missing_ok=True)
+    ended = Ended(code=0, ran=set(), restored=set(), lines=[], failure=None)
+    last = deque[str](maxlen=KEPT_LINES)
+    # A separate session: one signal reaches DVC, its shell and the stage.
+    with subprocess.Popen(
+        [str(python), "-m", "dvc", *arguments], cwd=folder, env=variables,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            for line in (redacted(each.strip()) for each in process.stdout or ()):
+                ended.ran.update(RUNNING.findall(line))
+                ended.restored.update(RESTORED.findall(line))
+                if line:
+                    last.append(line)
+                    to(line)
+            code = process.wait()
+        except BaseException:
+            _stop(process, to, grace_s)
+            raise
+    said = documents.read_json(failure) if code and failure.is_file() else None
+    return Ended(code=code, ran=ended.ran, restored=ended.restored, lines=list(last), failure=said)
+
+
+def _stop(process: subprocess.Popen[str], to: Callable[[str], None], grace_s: float) -> None:
+    """Stop a stage with all its processes: first SIGTERM, so that it can save its state, then SIGKILL."""
+    with _sigterm_ignored():
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        log.warning("stopping the stage")
+        # DVC ends at once. The pipe stays open until the last process that DVC started has ended.
+        try:
+            output, _ = process.communicate(timeout=grace_s)
+            for line in redacted(output).splitlines():
+                to(line)
+        except subprocess.TimeoutExpired:
+            text = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"
+            log.warning(text, grace_s)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _sigterm_ignored() -> Iterator[None]:
+    """Ignore SIGTERM in the block: several processes may send it, and a second one would abort the clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)

@@ -1,0 +1,1 @@
+"""Parallel work: other processes of this package, pools, threads, Ray."""

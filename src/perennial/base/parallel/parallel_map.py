@@ -1,0 +1,40 @@
+"""Tasks in parallel, on the cores of this machine or on a Ray cluster, as `compute.engine` says."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from perennial.base.parallel import process_pool, ray_driver
+
+if TYPE_CHECKING:
+    from perennial.base.config.data import ComputeConfig
+
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def prepare(compute: "ComputeConfig", function: Callable[..., object]) -> None:
+    """Start in advance what a later `map_ordered` of this function needs."""
+    if compute.engine == "processes" and process_pool.count(compute.processes) > 1:
+        process_pool.start_server(function)
+
+
+def map_ordered(
+    compute: "ComputeConfig",
+    function: Callable[[Shared, Task], Result],
+    shared: Shared,
+    tasks: Iterable[Task],
+    *,
+    small: bool = False,
+) -> Iterator[Result]:
+    """Yield `function(shared, task)` for each task, in task order.
+
+    Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
+    this process, which is faster than starting others or reaching a cluster. An error of the function is raised
+    unchanged.
+    """
+    if compute.engine == "ray" and not small:
+        return ray_driver.map_on_ray(function, shared, tasks)
+    return process_pool.map_in_processes(
+        function, shared, tasks, count=1 if small else process_pool.count(compute.processes)
+    )

@@ -1,0 +1,1 @@
+"""Programs, signals, locks, and the import of TensorFlow."""

@@ -1,1 +1,0 @@
-"""Processes and shared resources: signals, locks, devices, clusters, parallel work."""

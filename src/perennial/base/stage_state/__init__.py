@@ -1,0 +1,1 @@
+"""What stages read and made: noted, compared, kept apart, replaced."""

@@ -1,0 +1,152 @@
+"""What dvc.lock has for stages, compared with what they read when they ran here.
+
+A stage compares its inputs at its end, but DVC reads parameters and code a moment later, and records those. So
+a stage that DVC starts notes what it read and what its results look like, for the stages and commands after it.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial.base import documents, files
+from perennial.base.config.paths import PathsConfig
+from perennial.base.dvc import dvc_digests, dvc_lock
+from perennial.base.dvc.dvc_lock import LockedStage
+from perennial.base.errors import InputsChanged, listed
+from perennial.base.project.git import Repository
+from perennial.base.project.stages import STAGES
+from perennial.base.stage_state import stage_inputs
+from perennial.base.stage_state.stage_inputs import BY_RUN, SHOWN, Inputs
+
+log = logging.getLogger(__name__)
+HISTORY, LENGTH = "history", 20  # in the notes of a stage: its last runs to the end, the newest last
+SMALL_BYTES = 1 << 20  # larger results are compared by size; a small one beside them has their digests
+Note = Mapping[str, Any]
+
+
+def complete(noted: Inputs, paths: PathsConfig) -> None:
+    """Note that a stage that DVC started has ended: what it read, and what its results look like."""
+    file = stage_inputs.note_file(noted.stage, paths.work)
+    note = documents.json_object(file.read_bytes()) if file.is_file() else {}
+    results = [str(getattr(paths, name)) for name in STAGES[noted.stage].outputs]
+    read = {**noted.document(), "files": noted.small_files()}
+    history = [*_history(note), {**read, "results": results, "made": _digest(results)}]
+    files.write_json(file, {**note, HISTORY: history[-LENGTH:]})
+
+
+def require_others_as_noted(noted: Inputs, work: Path, *, by_dvc: bool) -> None:
+    """Check that DVC recorded for other stages what they have read; `by_dvc`: it starts this one, else warn."""
+    stages, own = dvc_lock.here(), stage_inputs.dvc_process() if by_dvc else []
+    below = stage_inputs.built_on(noted, stages)
+    for stage, note in _notes(work):
+        if stage not in stages or (own and stage == noted.stage):
+            continue
+        if own and note.get("dvc") == own:  # another DVC may have restored other results since
+            found = _differences(stages[stage], stage, note)
+        elif stage in below | {noted.stage}:
+            found = _wrong(stages[stage], stage, note)
+        else:
+            continue
+        if found and own:
+            raise InputsChanged(f"{_described(stage, found)}; {noted.stage} was not started: {_remedy(stage)}")
+        if found:
+            log.warning("%s: %s", _described(stage, found), _remedy(stage))
+
+
+def require_as_recorded(noted: Inputs) -> None:
+    """Check that a stage reads the parameters that dvc.lock has for the stages that its result builds on.
+
+    After an edit between two stages of a run, the export's model card would describe another training.
+    """
+    stages = dvc_lock.here()
+    now = {file: documents.flattened(values) for file, values in noted.params.items()}
+    below = stage_inputs.built_on(noted, stages)
+    for stage in dvc_lock.ordered(stages):
+        if stage not in below:
+            continue
+        found = []
+        for file, values in now.items():
+            then = {key: value for (name, key), value in stages[stage].params.items() if name == file}
+            both = then.keys() & values.keys()
+            found += stage_inputs.differing(
+                Path(file), {key: then[key] for key in both}, {key: values[key] for key in both}
+            )
+        if found:
+            raise InputsChanged(
+                f"{listed(found, SHOWN)} changed since {stage} ran, and {noted.stage} reads both; nothing was "
+                "started: set it back, or run again to use what is there now"
+            )
+
+
+def wrong(work: Path, now: tuple[Path, Mapping[str, Any]] | None = None) -> str | None:
+    """The first stage that dvc.lock has with other inputs than it read here, with the remedy.
+
+    `now`: the parameters, by their file, of a run that starts; it replaces the entry of a stage that is stale.
+    """
+    stages, notes = dvc_lock.here(), dict(_notes(work))
+    for stage in dvc_lock.ordered(stages):
+        entry, found = stages[stage], []
+        if stage in notes and stage in STAGES:
+            found = _wrong(entry, stage, notes[stage])
+        if found and not (now and _differences(entry, stage, stage_inputs.note(stage, *now).document())):
+            return f"{_described(stage, found)}: {_remedy(stage)}"
+    return None
+
+
+def _wrong(entry: LockedStage, stage: str, note: Note) -> list[str]:
+    """How dvc.lock differs from what a stage read when it made the results that are here.
+
+    Nothing where a run with these inputs made the same, or where git has the entry, perhaps of another clone.
+    """
+    found: list[str] = []
+    for each in _history(note):  # the newest last
+        if each["made"] == _digest(each["results"]) and not (found := _differences(entry, stage, each)):
+            return []
+    if found and dvc_lock.entries(Repository(Path()).read("HEAD", dvc_lock.FILE)).get(stage) == entry:
+        return []
+    return found
+
+
+def _differences(entry: LockedStage, stage: str, note: Note) -> list[str]:
+    read = dict(note.get("files") or {})
+    return dvc_lock.differences(entry, stage, note) + [
+        f"{path} is not what {stage} read" for path, md5 in read.items() if entry.deps.get(path, md5) != md5
+    ]
+
+
+def _described(stage: str, found: list[str]) -> str:
+    return (
+        f"{stage} was recorded with other inputs than it read: {listed(found, SHOWN)}; it changed just as "
+        f"{stage} ended"
+    )
+
+
+def _remedy(stage: str) -> str:
+    return f"run `dvc repro --force --single-item {stage}`, then run this again"
+
+
+def _notes(work: Path) -> Iterator[tuple[str, Note]]:
+    for file in sorted((work / BY_RUN).glob("*.json")):
+        yield file.stem, documents.json_object(file.read_bytes())
+
+
+def _history(note: Note) -> list[dict[str, Any]]:
+    found = note.get(HISTORY)
+    return [
+        each
+        for each in (found if isinstance(found, list) else [])
+        if isinstance(each, dict) and isinstance(each.get("results"), list) and "made" in each
+    ]
+
+
+def _digest(results: list[str]) -> str:
+    """A digest of what results look like."""
+    looks = {
+        f"{result}/{name}": files.md5(file) if file.stat().st_size <= SMALL_BYTES else file.stat().st_size
+        for result in results
+        for name, file in dvc_digests.files_of(Path(result)).items()
+        if file.is_file()
+    }
+    return hashlib.sha256(files.json_bytes(looks)).hexdigest()

@@ -1,0 +1,163 @@
+"""GPUs are leased to one process at a time, in the order of asking, and freed however it ends.
+
+One round here; LEASES=20 plays twenty.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+from base.devices.leases import Holder, until
+from support import workers
+
+from perennial.base.devices import gpus, lease
+from perennial.base.errors import ConfigError
+
+ROUNDS = int(os.environ.get("LEASES", "1"))
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """The environment of processes on a machine with two GPUs, in whose folder the test works."""
+    monkeypatch.chdir(tmp_path)
+    for name in (gpus.VISIBLE, lease.GIVEN):
+        monkeypatch.delenv(name, raising=False)
+    environment = {gpus.LISTED: "0,1", "PERENNIAL_HOME": str(tmp_path / "home")}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return environment
+
+
+@pytest.fixture
+def start(two):
+    """Starts a process that takes GPUs; none is left after the test."""
+    started = []
+
+    def begin(name, *how, **environment):
+        started.append(Holder(name, {**two, **environment}, *how))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.kill()
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_processes_have_gpus_of_their_own_in_the_order_of_asking(start, number):
+    draw = random.Random(number)
+    names = (f"{letter}" for letter in count())
+    holding = [start(next(names)) for _ in range(2)]
+    assert sorted(each.has() for each in holding) == ["0", "1"]
+    queue = [start(next(names)).waits() for _ in range(3)]  # one after the other: the order is that of asking
+    took = []
+    while queue:
+        leaving = holding.pop(draw.randrange(2))
+        gpu, stayed = leaving.has(), holding[0].has()
+        killed = draw.random() < 0.5
+        leaving.kill() if killed else leaving.end()
+        freed = time.monotonic()
+        first = queue.pop(0)
+        assert first.has() == gpu != stayed
+        took.append((time.monotonic() - freed, killed))
+        assert not any(each.file.exists() for each in queue)
+        holding.append(first)
+    print(number, *(f"{seconds:.3f} s{' after kill -9' * killed}" for seconds, killed in took))
+
+
+def test_a_log_line_says_who_holds_what_is_waited_for(start):
+    first = start("first", "gpu:2")
+    assert first.has() == "0,1"
+    second, third = start("second").waits(), start("third", "gpu:0,1").waits()
+    until(lambda: "second" in third.said, "the first in the queue")
+    where = f"first in {Path.cwd()}, process {first.process.pid}"
+    assert f"waiting for 1 of 2 GPUs; in use: 0 by {where}; 1 by {where}" in second.said
+    assert f"; first in the queue: second in {Path.cwd()}, process {second.process.pid}" in third.said
+
+
+@pytest.mark.parametrize(("how", "kept"), [("alone", False), ("inherited", True)])
+def test_a_child_keeps_the_gpus_of_a_killed_process_only_on_purpose(start, how, kept):
+    first = start("first", "gpu:2", 1, how)
+    first.has()
+    second = start("second").waits()
+    children = Path(f"/proc/{first.process.pid}/task/{first.process.pid}/children").read_text().split()
+    assert len(children) == 1
+    try:
+        first.kill()
+        if kept:
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.process.wait(1)
+            assert not second.file.exists()
+            os.kill(int(children[0]), signal.SIGKILL)
+        assert second.has() == "0"
+    finally:
+        subprocess.run(["kill", "-9", *children], check=False, stderr=subprocess.DEVNULL)
+
+
+def test_a_signal_ends_the_wait_with_75(start):
+    start("first", "gpu:2").has()
+    second, third = start("second").waits(), start("third").waits()
+    assert [each.kill(signal.SIGTERM) for each in (third, second)] == [75, 75]
+
+
+def test_what_the_user_hides_from_cuda_is_not_leased(start):
+    assert start("first", "auto", "all", CUDA_VISIBLE_DEVICES="1").has() == "1"
+    assert start("second", "auto", "all", CUDA_VISIBLE_DEVICES="0").has() == "0"
+    assert start("none", "auto", "all", CUDA_VISIBLE_DEVICES="").has() == "-"
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "taken", "seen"),
+    [("auto", "all", "auto", "0,1"), ("gpu:1,0", "all", "gpu:2", "1,0"), ("gpu:1", "all", "gpu:1", "0")],
+)
+def test_the_devices_of_the_block_count_among_the_leased(two, devices, wanted, taken, seen):
+    with lease.leased(devices, wanted, key="train.devices", name="train") as found:
+        assert found.devices == taken
+        assert os.environ[gpus.VISIBLE] == seen
+    assert gpus.VISIBLE not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("devices", "count", "text"),
+    [
+        ("auto", 3, "compute.gpus is 3, but this machine has 2 GPUs; nothing was started"),
+        ("gpu:3", "all", "train.devices is gpu:3, but this machine has 2 GPUs"),
+        ("gpu:0,2", "all", "train.devices is gpu:0,2, but this machine has 2 GPUs"),
+    ],
+)
+def test_more_than_there_are_is_refused(two, devices, count, text):
+    with pytest.raises(ConfigError, match=text), lease.leased(devices, count, key="train.devices", name="x"):
+        pass
+
+
+def test_more_than_cuda_may_see_is_refused(two, monkeypatch):
+    monkeypatch.setenv(gpus.VISIBLE, "1")
+    text = "this machine has 2 GPUs, of which CUDA_VISIBLE_DEVICES=1 leaves 1"
+    with pytest.raises(ConfigError, match=text), lease.leased("auto", 2, key="train.devices", name="x"):
+        pass
+
+
+@pytest.mark.parametrize(("listed", "devices"), [("", "auto"), ("", "gpu:1"), ("0,1", "cpu:2")])
+def test_without_a_gpu_to_compute_on_nothing_is_written(two, monkeypatch, listed, devices):
+    monkeypatch.setenv(gpus.LISTED, listed)
+    with lease.leased(devices, "all", key="train.devices", name="x") as taken:
+        assert taken.devices == devices
+        assert gpus.VISIBLE not in os.environ
+    assert not Path("home").exists()
+
+
+@pytest.mark.slow
+def test_a_training_waits_for_its_gpu(two, start, digits):
+    folder = workers.copy(digits, Path("training"), {"train.max_steps": 2, "train.epochs": None})
+    holder = start("holder", "gpu:0,1")
+    holder.has()
+    training = workers.start(folder)
+    until(lambda: "waiting for 2 of 2 GPUs" in workers.said(folder), "the wait")
+    assert not (folder / ".work" / "tensorflow.log").exists()  # TensorFlow is not imported yet
+    holder.end()
+    assert workers.ends([training]) == [0]
+    assert "got GPU 0, 1 after" in workers.said(folder)

@@ -1,0 +1,121 @@
+"""Calls of DVC: outputs of other revisions."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.pipelines import Project
+
+from perennial.base import documents
+from perennial.base.dvc import dvc_digests, dvc_lock, dvc_program, dvc_remotes
+from perennial.base.dvc.dvc_program import DvcError
+
+pytestmark = pytest.mark.usefixtures("forked_dvc")
+
+
+@pytest.fixture
+def older(tmp_path, monkeypatch):
+    """The commit of an output that is older than the remote that holds it; the cache is gone."""
+    project = Project(tmp_path / "project", tmp_path / "home")
+    for folder in (project.folder, project.home):
+        folder.mkdir()
+    (project.folder / "dvc.yaml").write_text("stages: {make: {cmd: echo it > out, outs: [out]}}\n")
+    project.git("init", "-q", "-b", "main")
+    project.must("dvc", "init", "-q")
+    project.must("dvc", "repro", "-q")
+    project.git("add", ".")
+    project.git("commit", "-qm", "Start")
+    commit = project.git("rev-parse", "HEAD").strip()
+    project.must("dvc", "remote", "add", "-q", "-d", "store", str(tmp_path / "store"))
+    project.git("commit", "-qam", "Add a remote")
+    project.must("dvc", "push", "-q")
+    shutil.rmtree(project.folder / ".dvc" / "cache")
+    monkeypatch.chdir(project.folder)
+    return commit
+
+
+def test_an_output_older_than_the_remote_is_fetched_from_it(older, tmp_path):
+    dvc_remotes.get("out", older, tmp_path / "found")
+    assert (tmp_path / "found").read_text() == "it\n"
+
+
+def test_the_reason_is_named_where_no_remote_has_the_output(older, tmp_path):
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(DvcError, match=r"`dvc get` failed: ERROR: .*out"):
+        dvc_remotes.get("out", older, tmp_path / "found")
+    assert not Path(tmp_path / "found").exists()
+
+
+def test_remotes_are_copied_with_dots_in_their_names_and_commas_in_their_values(tmp_path, monkeypatch):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        dvc_program.run("init", "--no-scm")
+    monkeypatch.chdir(tmp_path / "one")
+    dvc_program.run("remote", "add", "--default", "my.s3", "s3://bucket/data")
+    for option, value in {"secret_access_key": "a,b # 'c'", "session_token": 'd "e"', "region": "eu"}.items():
+        dvc_program.run("remote", "modify", "--local", "my.s3", option, value)
+    found = dvc_remotes.configuration()
+    monkeypatch.chdir(tmp_path / "other")
+    Path(".dvc", "config.local").write_text(dvc_remotes.remotes_section(found))
+    assert dvc_remotes.remotes(dvc_remotes.configuration()) == dvc_remotes.remotes(found)
+    assert dvc_remotes.remotes(found)["my.s3"]["secret_access_key"] == "a,b # 'c'"
+    assert dvc_remotes.configuration()["core.remote"] == "my.s3"
+
+
+IGNORED = """\
+# A comment, and patterns of each kind.
+__pycache__/
+*.swp
+/code/scratch.py
+code/**/old
+!code/kept.swp
+/elsewhere
+"""
+FILES = ("a.py", "__pycache__/a.pyc", ".a.py.swp", "kept.swp", "scratch.py", "sub/scratch.py", "sub/old/b.py",
+         "sub/__pycache__", "sub/c.py")  # fmt: skip
+
+
+def test_a_folder_has_the_digest_that_dvc_records(tmp_path):
+    project = Project(tmp_path / "project", tmp_path / "home")
+    project.home.mkdir()
+    for name in FILES:
+        file = project.folder / "code" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    (project.folder / ".dvcignore").write_text(IGNORED)
+    (project.folder / "dvc.yaml").write_text(
+        "stages: {make: {cmd: echo it > out, deps: [code], outs: [out]}}\n"
+    )
+    project.must("dvc", "init", "-q", "--no-scm", "--force")
+    (project.folder / ".dvcignore").write_text(IGNORED)
+    project.must("dvc", "repro", "-q")
+    assert dvc_lock.here(project.folder)["make"].deps["code"] == dvc_digests.digest(project.folder / "code")
+
+
+def test_the_files_of_a_folder_that_dvc_ignores_as_a_whole_are_still_found(tmp_path):
+    for name in ("elsewhere/a", "elsewhere/sub/b", "elsewhere/__pycache__/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".dvcignore").write_text(IGNORED)
+    for folder, found in (("elsewhere", {"a", "sub/b"}), ("elsewhere/sub", {"b"})):
+        assert dvc_digests.files_of(tmp_path / folder).keys() == found
+
+
+@pytest.mark.usefixtures("older")
+def test_a_push_that_fails_says_why() -> None:
+    shutil.rmtree("../store")
+    Path("../store").touch()
+    with pytest.raises(DvcError, match=r"`dvc push` failed: ERROR: .*store"):
+        dvc_program.run("push")
+
+
+@pytest.mark.fast_rows('{"read": {"/home/me')
+@pytest.mark.usefixtures("older")
+@pytest.mark.parametrize("text", ["", '{"read": {"/home/me'])
+def test_a_list_of_locks_that_a_full_disk_left_half_written_is_no_obstacle(text: str) -> None:
+    file = Path(".dvc", "tmp", "rwlock")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    assert dvc_program.run("status", "--json").startswith("{")
+    assert not file.exists() or documents.parse_json(file.read_bytes()) is not None

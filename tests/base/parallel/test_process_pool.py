@@ -1,0 +1,203 @@
+"""Tasks on the cores of this machine and calls in a thread: in order, and no process is left behind."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from itertools import count as numbers
+from pathlib import Path
+
+import pytest
+from support import tasks
+from support.checkout import wait_until
+
+from perennial.base import documents, errors, files
+from perennial.base.config.data import ComputeConfig
+from perennial.base.errors import ConfigError, DataError, InputsChanged, Interrupted, PerennialError
+from perennial.base.parallel import parallel_map, process_pool, threads
+from perennial.base.project import source_code
+from perennial.data.records import manifest
+
+TESTS, SOURCE = Path(tasks.__file__).parents[1], Path(files.__file__).parents[2]
+OWNER = """
+import sys
+from pathlib import Path
+from perennial.base.parallel import process_pool
+from support import tasks
+from support.checkout import wait_until
+list(process_pool.map_in_processes(tasks.wait, Path(sys.argv[1]), range(1, 10), count=2))
+"""
+
+
+def running(folder):
+    """The processes that noted themselves in a folder and have not ended."""
+    return [path.name for path in folder.iterdir() if is_running(path.name)]
+
+
+def is_running(number):
+    try:
+        status = Path(f"/proc/{number}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_results_are_those_of_the_tasks(count):
+    assert list(process_pool.map_in_processes(tasks.product, 7, range(20), count=count)) == [
+        7 * task for task in range(20)
+    ]
+
+
+def test_results_come_in_the_order_of_the_tasks():
+    seconds = {0: 0.3, 1: 0.1, 2: 0.2}
+    assert list(process_pool.map_in_processes(tasks.slowly, seconds, range(6), count=2)) == list(range(6))
+
+
+def test_no_tasks_have_no_results():
+    assert list(process_pool.map_in_processes(tasks.product, 7, [], count=2)) == []
+
+
+@pytest.mark.parametrize(("count", "small", "here"), [(1, False, True), (2, True, True), (2, False, False)])
+def test_one_process_and_small_work_are_this_process(count, small, here):
+    compute = ComputeConfig(engine="processes", processes=count)
+    used = set(parallel_map.map_ordered(compute, tasks.process, None, range(3), small=small))
+    assert (used == {os.getpid()}, os.getpid() in used) == (here, here)
+
+
+def test_auto_is_a_process_for_each_core_that_may_be_used():
+    assert process_pool.count("auto") == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_only_a_few_tasks_are_taken_ahead_of_their_results(count):
+    taken = numbers()
+    results = process_pool.map_in_processes(tasks.product, 1, taken, count=count)
+    for _ in range(10):
+        next(results)
+    results.close()
+    assert next(taken) <= 10 + process_pool.WAITING * count
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("error", [*errors.ERRORS, ValueError, MemoryError])
+def test_an_error_of_a_task_is_raised_unchanged(count, error):
+    with pytest.raises(error, match="task 0 is refused") as raised:
+        list(process_pool.map_in_processes(tasks.refuse, error, range(5), count=count))
+    assert raised.type is error
+
+
+def test_results_before_an_error_are_given():
+    given = []
+    with pytest.raises(TypeError):
+        given.extend(process_pool.map_in_processes(tasks.product, 2, [1, 2, None], count=2))
+    assert given == [2, 4]
+
+
+@pytest.mark.parametrize("killed", [0, 3])
+def test_a_killed_process_is_an_error_after_which_others_work(killed):
+    with pytest.raises(PerennialError, match="killed") as raised:
+        list(process_pool.map_in_processes(tasks.be_killed, killed, range(8), count=2))
+    assert raised.value.exit_code == 1
+    assert list(process_pool.map_in_processes(tasks.product, 7, range(3), count=2)) == [0, 7, 14]
+
+
+def test_an_error_of_the_iterator_of_tasks_is_raised_unchanged():
+    def broken():
+        yield 1
+        raise DataError("the second task cannot be made")
+
+    with pytest.raises(DataError, match="the second task"):
+        list(process_pool.map_in_processes(tasks.product, 1, broken(), count=2))
+
+
+def test_no_process_is_left_when_all_is_done(tmp_path):
+    list(process_pool.map_in_processes(tasks.wait, tmp_path, [0] * 6, count=2))
+    wait_until(lambda: not running(tmp_path))
+
+
+def test_no_process_is_left_when_the_caller_fails(tmp_path):
+    def fail():
+        for _ in process_pool.map_in_processes(tasks.wait, tmp_path, range(9), count=2):
+            raise ConfigError("enough")
+
+    with pytest.raises(ConfigError):
+        fail()
+    wait_until(lambda: not running(tmp_path))
+
+
+def test_a_caller_that_gives_up_does_not_wait_for_what_is_being_done(tmp_path):
+    results = process_pool.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
+    next(results)
+    results.close()
+    assert list(tmp_path.glob("done-*")) == [tmp_path / "done-0"]
+
+
+def test_no_process_outlives_the_one_that_started_it(tmp_path):
+    folder = tmp_path / "workers"
+    folder.mkdir()
+    paths = os.pathsep.join((str(SOURCE), str(TESTS)))
+    command = [sys.executable, "-c", OWNER, str(folder)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) as owner:
+        wait_until(lambda: len(running(folder)) == 2)
+        owner.send_signal(signal.SIGKILL)
+    wait_until(lambda: not running(folder))
+
+
+def test_sigterm_to_a_worker_interrupts_the_caller(tmp_path):
+    results = process_pool.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
+    next(results)
+    wait_until(lambda: len(running(tmp_path)) == 2)
+    for number in running(tmp_path):
+        os.kill(int(number), signal.SIGTERM)
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        list(results)
+
+
+def closed():
+    stream = io.BytesIO()
+    stream.close()
+    return stream
+
+
+def test_the_result_of_a_call_blocks_until_it_is_there():
+    gate = threading.Event()
+    result = threads.start(lambda: gate.wait(600))
+    gate.set()
+    assert result() is True
+
+
+def test_an_error_of_a_call_is_raised_by_its_result():
+    result = threads.start(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        result()
+
+
+def test_the_end_of_the_process_does_not_wait_for_a_call():
+    code = "import time; from perennial.base.parallel import threads; threads.start(lambda: time.sleep(1e6))"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(SOURCE)}, check=True)
+
+
+def test_every_consumer_gets_every_chunk_in_order():
+    first, second = [], []
+    threads.feed(iter([b"a", b"b", b"c"]), first.append, second.append)
+    assert (first, second) == ([b"a", b"b", b"c"], [b"a", b"b", b"c"])
+
+
+def test_an_error_of_a_consumer_is_raised():
+    with pytest.raises(ValueError, match="closed file"):
+        threads.feed(iter([b"a", b"b"]), closed().write)
+
+
+def test_code_that_changed_while_processes_loaded_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_code, "AT_START", {})
+    source_code.note_start()
+    assert list(process_pool.map_in_processes(tasks.product, 2, range(3), count=2)) == [0, 2, 4]
+    source_code.AT_START[Path(manifest.__file__)] = (0, 0, 0)
+    with pytest.raises(InputsChanged, match=r"records/manifest.py changed while this process loaded its code"):
+        list(process_pool.map_in_processes(tasks.product, 2, range(3), count=2))
+    source_code.AT_START[Path(manifest.__file__)] = source_code.signature(manifest.__file__)
+    source_code.AT_START[Path(documents.__file__)] = (0, 0, 0)  # which decides nothing
+    assert list(process_pool.map_in_processes(tasks.product, 2, range(3), count=2)) == [0, 2, 4]

@@ -1,0 +1,137 @@
+"""Locks between processes: one stage at a time in a checkout, beside DVC."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support import forks
+
+from perennial.base.errors import PerennialError
+from perennial.base.processes import locks
+
+SOURCE = Path(locks.__file__).parents[3]
+HOLDER = """
+import sys
+from pathlib import Path
+from perennial.base.processes import locks
+with locks.stage(Path(sys.argv[1]), "convert"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+WORK = Path(".work")
+
+
+@pytest.fixture(params=["plain", "dvc"])
+def checkout(request, tmp_path, monkeypatch):
+    """An empty folder to work in, with or without DVC."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+    if request.param == "dvc":
+        subprocess.run([forks.python(), "-m", "dvc", "init", "-q", "--no-scm"], check=True)
+    return tmp_path
+
+
+with_dvc = pytest.mark.parametrize("checkout", ["dvc"], indirect=True)
+
+
+def hold(work="work of another params file"):
+    """Another process that holds the locks of a stage."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, work],
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+@pytest.mark.parametrize("work", [".work", "work of another params file"])
+def test_a_second_stage_in_a_checkout_is_refused_and_the_first_is_named(checkout, work):
+    with hold(work) as holder:
+        with (
+            pytest.raises(PerennialError, match=rf"\(convert, process {holder.pid}, lock "),
+            locks.stage(WORK, "train", timeout_s=0),
+        ):
+            pass
+        holder.kill()
+
+
+def test_the_lock_of_a_killed_stage_is_free(checkout):
+    with hold() as holder:
+        holder.kill()
+    with locks.stage(WORK, "train", timeout_s=0):
+        pass
+
+
+def test_the_lock_is_free_after_a_stage_that_failed(checkout):
+    with pytest.raises(KeyError), locks.stage(WORK, "convert", timeout_s=0):
+        raise KeyError
+    with locks.stage(WORK, "train", timeout_s=0):
+        assert (WORK / "stage.lock").read_text() == f"train, process {os.getpid()}\n"
+
+
+def test_workers_that_train_together_may_share_a_checkout(checkout):
+    with locks.stage(WORK, "train", timeout_s=0), locks.stage(WORK, "train", 1, timeout_s=0):
+        pass
+
+
+def test_a_second_stage_waits_for_the_first(checkout):
+    order, held = [], threading.Event()
+
+    def first():
+        with locks.stage(WORK, "convert"):
+            held.set()
+            threading.Event().wait(0.2)
+            order.append("first ends")
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    held.wait()
+    with locks.stage(WORK, "train"):
+        order.append("second begins")
+    thread.join()
+    assert order == ["first ends", "second begins"]
+
+
+@with_dvc
+def test_a_stage_that_dvc_did_not_start_keeps_dvc_out(checkout):
+    Path("dvc.yaml").write_text("stages:\n  make:\n    cmd: echo new > made\n    outs: [made]\n")
+    Path("made").write_text("old")
+    with hold() as holder:
+        done = subprocess.run(
+            [forks.python(), "-m", "dvc", "repro"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode != 0, "lock" in done.stderr, Path("made").read_text()) == (True, True, "old")
+        holder.communicate()
+    subprocess.run([forks.python(), "-m", "dvc", "repro", "-q"], check=True)
+    assert Path("made").read_text() == "new\n"
+
+
+@with_dvc
+def test_a_stage_is_refused_while_dvc_runs_one(checkout):
+    listed = {"read": {"a": [{"pid": os.getppid(), "cmd": "dvc repro"}]}, "write": {}}
+    Path(".dvc/tmp/rwlock").write_text(json.dumps(listed))
+    with pytest.raises(PerennialError, match=str(os.getppid())), locks.stage(WORK, "train", timeout_s=0):
+        pass
+
+
+@with_dvc
+def test_a_dvc_that_was_killed_is_no_obstacle(checkout):
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    Path(".dvc/tmp/rwlock").write_text(json.dumps({"write": {"a": {"pid": ended.pid, "cmd": "dvc repro"}}}))
+    with locks.stage(WORK, "train", timeout_s=0):
+        pass
+
+
+@with_dvc
+def test_a_stage_that_dvc_started_leaves_dvcs_lock_alone(checkout, monkeypatch):
+    monkeypatch.setenv("DVC_STAGE", "train")
+    with locks.stage(WORK, "train", timeout_s=0):
+        subprocess.run([forks.python(), "-m", "dvc", "status", "-q"], check=True)

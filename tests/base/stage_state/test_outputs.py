@@ -1,0 +1,182 @@
+"""Files that no stage made are never replaced or removed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from support import forks
+
+from perennial.base import files
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError
+from perennial.base.project.stages import STAGES
+from perennial.base.stage_state import outputs
+
+ROOT = Path(__file__).parents[3]
+Load = Callable[..., Config]
+
+
+def write(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("mine")
+
+
+def perennial(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [forks.python(), "-m", "perennial", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def make_clean() -> str:
+    """In a copy of the project's Makefile with the packages of this Python."""
+    shutil.copy(ROOT / "Makefile", "Makefile")
+    Path("src").symlink_to(ROOT / "src")
+    Path(".venv").symlink_to(Path(sys.executable).parents[1])
+    return subprocess.run(["make", "clean"], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_outputs_are_those_of_dvc_yaml() -> None:
+    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    kinds = ("outs", "metrics", "plots")
+    listed = {name: [out for kind in kinds for out in stage.get(kind, ())] for name, stage in stages.items()}
+    keys = {
+        name: [out if isinstance(out, str) else next(iter(out)) for out in outs]
+        for name, outs in listed.items()
+    }
+    assert {name: tuple(key[len("${paths.") : -1] for key in outs) for name, outs in keys.items()} == {
+        name: stage.outputs for name, stage in STAGES.items()
+    }
+    apart = [out for outs in listed.values() for out in outs if not isinstance(out, str)]
+    assert apart == [{f"${{paths.{name}}}": {"cache": False}} for name in outputs.IN_GIT]
+
+
+def test_the_curves_are_those_that_dvc_plots() -> None:
+    plots = YAML(typ="safe").load(ROOT / "dvc.yaml")["plots"]
+    files = [file for plot in plots for shown in plot.values() for file in shown["y"]]
+    assert {file.partition("/")[2] for file in files if "paths.curves" in file} == outputs.CURVES
+
+
+def test_a_marked_folder_is_replaced(tmp_path: Path) -> None:
+    for content in ("first", "second"):
+        with outputs.new_folder(tmp_path / "records", "convert") as folder:
+            (folder / content).touch()
+    assert {path.name for path in (tmp_path / "records").iterdir()} == {files.MARK, "second"}
+
+
+def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    with outputs.new_folder(tmp_path / "records", "convert"):
+        pass
+    assert (tmp_path / "records" / files.MARK).is_file()
+
+
+def test_digests_leave_the_mark_out(tmp_path: Path) -> None:
+    with outputs.new_folder(tmp_path / "export", "export") as folder:
+        (folder / "a").touch()
+    assert list(files.digests(tmp_path / "export")) == ["a"]
+
+
+@pytest.mark.parametrize("foreign", ["photo.jpg", "deep/photo.jpg", ".hidden"])
+def test_a_folder_that_no_stage_made_is_not_replaced(tmp_path: Path, foreign: str) -> None:
+    write(str(tmp_path / "raw" / foreign))
+    with pytest.raises(ConfigError, match=r"raw"), outputs.new_folder(tmp_path / "raw", "download"):
+        pass
+    assert (tmp_path / "raw" / foreign).read_text() == "mine"
+
+
+def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
+    write(str(tmp_path / "raw"))
+    with pytest.raises(ConfigError, match="raw"), outputs.new_folder(tmp_path / "raw", "download"):
+        pass
+    assert (tmp_path / "raw").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("size", "ours"), [(4, True), (5, False)])
+def test_an_output_of_an_earlier_version_is_known_by_dvc_lock(workspace: Path, size: int, ours: bool) -> None:
+    write("data/raw/old")
+    out = {"path": "data/raw", "size": size, "nfiles": 1}
+    Path("dvc.lock").write_text(json.dumps({"stages": {"download": {"cmd": "download", "outs": [out]}}}))
+    try:
+        outputs.require_replaceable([Path("data/raw")])
+    except ConfigError:
+        assert not ours
+    else:
+        assert ours
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [
+        ("raw", "photos/cat.jpg"),
+        ("records", "data/records/cat.jpg"),
+        ("curves", "plots/mine.csv"),
+        ("training", "notes/mine.json"),  # a folder where a stage writes a file
+    ],
+)
+def test_flow_and_stage_refuse_paths_that_hold_other_files(load: Load, path: str, taken: str) -> None:
+    write(taken)
+    load(**{f"paths.{path}": taken.rpartition("/")[0]})
+    (stage,) = (name for name, stage in STAGES.items() if path in stage.outputs)
+    for command in ("config", stage):
+        done = perennial(command)
+        assert (done.returncode, taken.rpartition("/")[0] in done.stderr) == (2, True), done.stderr
+    assert Path(taken).read_text() == "mine"
+
+
+def test_a_file_that_git_tracks_is_not_replaced(load: Load, tmp_path_factory: pytest.TempPathFactory) -> None:
+    write("notes.json", "mine.json")
+    # git answers for no path at all where one is outside the repository
+    (outside := tmp_path_factory.mktemp("outside") / "report.html").touch()
+    paths = {"training": "notes.json", "metrics": "mine.json", "report": str(outside)}
+    config = load(**{f"paths.{name}": path for name, path in paths.items()})
+    for command in ("init -q", "add notes.json"):
+        subprocess.run(["git", *command.split()], check=True)
+    done = perennial("config")
+    assert (done.returncode, "notes.json is a file that git tracks" in done.stderr) == (2, True), done.stderr
+    assert "mine.json" not in done.stderr
+    assert outputs.clean(config.paths) == [Path("notes.json")]
+
+
+def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:
+    config = load(**{"dataset.path": "data/photos", "dataset.name": "image_folder"})
+    mine = (
+        "data/photos/cat/1.jpg",
+        "models/imagenet.keras",
+        "metrics/notes.txt",
+        ".work/downloads/train.tar",
+        ".work/mine.tar",
+        "runs/1/run.json",
+    )
+    write(*mine)
+    for stage, name in (("download", "raw"), ("convert", "records"), ("export", "export")):
+        with outputs.new_folder(getattr(config.paths, name), stage):
+            pass
+    made = ("data/validation.json", "metrics/curves/training.csv", ".work/train/a/step-1", ".work/stage.lock")
+    write(*made, "report.html")
+    make_clean()
+    left = {str(path) for path in Path().rglob("*") if path.is_file() and "src" not in path.parts}
+    assert left == {*mine, "Makefile", "params.yaml"}
+    assert not Path("data/records").exists()
+
+
+def test_clean_keeps_output_folders_that_no_stage_made(load: Load) -> None:
+    load(**{"paths.raw": "data/photos", "paths.decision": "data/mine"})
+    write("data/photos/1.jpg", "data/mine/notes.txt")
+    printed = make_clean()
+    assert ("data/photos" in printed, "data/mine" in printed) == (True, True)
+    assert (Path("data/photos/1.jpg").read_text(), Path("data/mine/notes.txt").read_text()) == ("mine", "mine")
+
+
+def test_clean_removes_no_output_while_params_yaml_is_wrong(workspace: Path) -> None:
+    write("data/raw/1.jpg")
+    (workspace / "params.yaml").write_text("paths: {}\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        make_clean()
+    assert (Path("data/raw/1.jpg").exists(), Path(".venv").exists()) == (True, True)

@@ -1,0 +1,209 @@
+"""What dvc.lock has for stages, compared with what they read when they ran here."""
+
+import logging
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.parameters import change_params
+
+from perennial.base import config, documents, files
+from perennial.base.dvc import dvc_digests
+from perennial.base.errors import InputsChanged
+from perennial.base.stage_state import recorded, stage_inputs
+from perennial.base.stage_state.stage_inputs import Inputs
+
+PIPELINE = """\
+stages:
+  convert:
+    cmd: python -m perennial convert
+    deps: ["${paths.raw}", src/perennial/data, pins/source.json]
+    params: [dataset.seed, gate]
+    outs: ["${paths.records}"]
+"""
+FILES = {
+    "dvc.yaml": PIPELINE,
+    "pins/source.json": '{"url": null}',
+    "data/raw/a.tar": "a",
+    "data/records/manifest.json": "{}",
+    "src/perennial/data/png.py": "A = 1\n",
+}
+PARAMS, LOCK, WORK = Path("params.yaml"), Path("dvc.lock"), Path(".work")
+
+
+@pytest.fixture
+def noted(workspace: Path) -> Inputs:
+    """The inputs of a stage in a small project."""
+    for name, text in FILES.items():
+        write(name, text)
+    return note()
+
+
+def note(stage: str = "convert") -> Inputs:
+    return stage_inputs.note(stage, PARAMS, config.load_with_values(PARAMS)[1])
+
+
+def write(name: str, text: str) -> None:
+    files.write_bytes(Path(name), text.encode())
+
+
+LOCKED = """\
+schema: '2.0'
+stages:
+  download:
+    cmd: python -m perennial download
+    params:
+      params.yaml: {dataset.seed: 0, dataset.name: mnist}
+    outs: [{path: data/raw, md5: a.dir}]
+  train:
+    cmd: python -m perennial train
+    params:
+      params.yaml: {gate.min_gain: 0.9}
+    outs: [{path: models/weights, md5: b.dir}]
+"""
+
+
+def test_a_stage_reads_the_parameters_of_the_stages_that_it_builds_on(noted: Inputs) -> None:
+    recorded.require_as_recorded(noted)
+    LOCK.write_text(LOCKED)
+    recorded.require_as_recorded(noted)
+    change_params(PARAMS, {"dataset.seed": 7, "dataset.name": "cifar10"})
+    with pytest.raises(InputsChanged) as error:
+        recorded.require_as_recorded(note())
+    assert str(error.value).startswith("dataset.seed (0, now 7) changed since download ran, and convert reads ")
+
+
+def test_a_stage_names_what_dvc_recorded_otherwise_than_an_earlier_one_read(noted: Inputs) -> None:
+    work = WORK
+    stage_inputs.require_as_first_noted(noted, work, "")
+    train = replace(noted, stage="train")
+    entry = {"params": {"params.yaml": {"dataset.seed": 7}}, "deps": [{"path": "source.json", "md5": "1f"}]}
+    files.write_json(LOCK, {"stages": {"convert": entry}})
+    with pytest.raises(InputsChanged) as error:
+        recorded.require_others_as_noted(train, work, by_dvc=True)
+    assert str(error.value).startswith(
+        "convert was recorded with other inputs than it read: dataset.seed is 7 in dvc.lock, and convert used 0"
+    )
+    recorded.require_others_as_noted(noted, work, by_dvc=True)  # convert itself is about to run
+    other = documents.read_json(work / "inputs" / "convert.json")
+    files.write_json(work / "inputs" / "convert.json", {**other, "dvc": [1, 2]})
+    recorded.require_others_as_noted(train, work, by_dvc=True)  # another DVC may have restored another result
+
+
+@pytest.fixture
+def run(noted: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a stage as DVC does, in a process of DVC that has ended since; then DVC records what there is."""
+
+    def done(result: str = "{}", edit: Callable[[], object] = lambda: None) -> None:
+        read = note()
+        monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [1, 2])
+        stage_inputs.require_as_first_noted(read, WORK, "")
+        write("data/records/manifest.json", result)
+        recorded.complete(read, config.load(PARAMS).paths)
+        edit()
+        record()
+        monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [3, 4])
+
+    return done
+
+
+def record() -> None:
+    """Write the entry that DVC would."""
+    found = note()
+    deps = {**found.document()["code"], **found.small_files(), "data/raw": dvc_digests.digest(Path("data/raw"))}
+    listed: dict[str, Any] = {
+        "cmd": "python -m perennial convert",
+        "deps": [{"path": path, "md5": md5} for path, md5 in deps.items()],
+        "params": found.params,
+        "outs": [{"path": "data/records", "md5": "c.dir"}],
+    }
+    files.write_json(LOCK, {"schema": "2.0", "stages": {"convert": listed}})
+
+
+def seed(value: int) -> Callable[[], object]:
+    return lambda: change_params(PARAMS, {"dataset.seed": value})
+
+
+EDITS: dict[str, tuple[Callable[[], object], str]] = {
+    "a parameter": (seed(7), "dataset.seed is 7 in dvc.lock, and convert used 0"),
+    "code": (
+        lambda: write("src/perennial/data/png.py", "A = 2\n"),
+        "the code in src/perennial/data is not what convert ran",
+    ),
+    "a pin": (
+        lambda: write("pins/source.json", '{"url": "s3://b"}'),
+        "pins/source.json is not what convert read",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_just_after_the_last_stage_is_named_later(run: Callable[..., None], name: str) -> None:
+    edit, words = EDITS[name]
+    run(edit=edit)
+    wrong = recorded.wrong(WORK)
+    assert wrong is not None
+    assert wrong.startswith(f"convert was recorded with other inputs than it read: {words}; it changed just as")
+    assert "run `dvc repro --force --single-item convert`, then run this again" in wrong
+
+
+def test_a_stage_that_dvc_starts_later_refuses_and_one_by_hand_warns(
+    run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    run(edit=seed(7))
+    train = replace(note(), stage="train", data={"data/records": {}})
+    with caplog.at_level(logging.WARNING):
+        recorded.require_others_as_noted(train, WORK, by_dvc=False)
+        recorded.require_others_as_noted(note(), WORK, by_dvc=False)
+    assert [each.message.startswith("convert was recorded with other") for each in caplog.records] == [True] * 2
+    recorded.require_others_as_noted(note(), WORK, by_dvc=True)  # the remedy
+    recorded.require_others_as_noted(replace(note(), stage="download", data={}, params={}), WORK, by_dvc=True)
+    with pytest.raises(InputsChanged, match="convert was recorded with other inputs than it read"):
+        recorded.require_others_as_noted(train, WORK, by_dvc=True)
+
+
+def test_a_run_that_would_run_the_stage_again_may_start(run: Callable[..., None]) -> None:
+    run(edit=seed(7))
+    now = (PARAMS, config.load_with_values(PARAMS)[1])
+    assert recorded.wrong(WORK, now) is not None
+    seed(8)()
+    assert recorded.wrong(WORK, (PARAMS, config.load_with_values(PARAMS)[1])) is None
+
+
+def test_what_ran_is_no_edit(run: Callable[..., None]) -> None:
+    run()
+    assert recorded.wrong(WORK) is None
+    seed(7)()
+    run()
+    assert recorded.wrong(WORK) is None
+    seed(0)()
+    record()  # restored from DVC's cache: the first run had made the same
+    assert recorded.wrong(WORK) is None
+
+
+def test_the_results_of_another_run_are_not_compared(run: Callable[..., None]) -> None:
+    run()
+    seed(7)()
+    write("data/records/manifest.json", '{"other": 1}')
+    record()
+    assert recorded.wrong(WORK) is None
+
+
+def test_an_entry_that_git_has_may_be_of_another_clone(run: Callable[..., None]) -> None:
+    run(edit=seed(7))
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "add", "."], check=True)
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"], check=True)
+    assert recorded.wrong(WORK) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"history": 7}', '{"history": [7, {}, {"made": {}}]}'])
+def test_damage_to_the_notes_is_no_obstacle(run: Callable[..., None], text: str) -> None:
+    run(edit=seed(7))
+    (WORK / "inputs" / "convert.json").write_text(text)
+    assert recorded.wrong(WORK) is None
+    run()
+    assert recorded.wrong(WORK) is None
