@@ -81,7 +81,7 @@ lint: install-dev docs infra audit
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) codespell
-	@$(RUN) proselint check --config docs/proselint.json --output-format compact README.md CONTRIBUTING.md docs
+	@$(RUN) proselint check --config docs/proselint.json --output-format compact README.md .github/CONTRIBUTING.md docs
 	@$(RUN) check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 # Tools for infra/ and the lock files, in an environment of their own.

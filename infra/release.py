@@ -67,10 +67,10 @@ def unready(version: str, tag: str) -> Iterable[str]:
         yield f"files are not committed: {', '.join(line[3:] for line in changed.splitlines()[:5])}"
     if run("git", "tag", "--list", tag):
         yield f"the tag {tag} exists: raise the version in pyproject.toml"
-    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    log = (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8").splitlines()
     heading = next((line for line in log if line.startswith(f"## {version}")), "")
     if not heading or "unreleased" in heading:
-        yield f"CHANGELOG.md needs the heading `## {version} (YYYY-MM-DD)`, and has {heading or 'none'!r}"
+        yield f"docs/changelog.md needs the heading `## {version} (YYYY-MM-DD)`, and has {heading or 'none'!r}"
     code = str(ROOT / "src")
     stale = run(sys.executable, "-m", "dvc", "status", "--quiet", "--json", PYTHONPATH=code).strip()
     if stale not in {"", "{}"}:
@@ -111,7 +111,11 @@ def build(version: str) -> Path:
     missing = {str(file.relative_to(ROOT / "src")) for file in package if file.suffix != ".pyc"} - set(names)
     problems = [
         *(f"{wheel.name} lacks {name}" for name in sorted(missing)),
-        *([] if any(name.endswith("licenses/LICENSE") for name in names) else [f"{wheel.name} has no licence"]),
+        *(
+            f"{wheel.name} lacks {needed}"
+            for needed in ("LICENSE", "NOTICE")
+            if not any(name.endswith(f"licenses/{needed}") for name in names)
+        ),
         *([] if str(metadata.version) == version else [f"{wheel.name} is of version {metadata.version}"]),
     ]
     if problems:

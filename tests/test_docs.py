@@ -198,7 +198,9 @@ def test_the_measurements_are_those_of_the_benchmarks(page: Path) -> None:
     assert measurements.documented(text) == text
 
 
-@pytest.mark.parametrize("page", sorted(set(PAGES) - {f"reference/{name}.md" for name in LISTS}))
+@pytest.mark.parametrize(
+    "page", sorted(set(PAGES) - {"changelog.md", *(f"reference/{name}.md" for name in LISTS)})
+)
 def test_a_page_written_by_hand_has_at_most_900_words(page: str) -> None:
     assert len((DOCS / page).read_text(encoding="utf-8").split()) <= 900
 
@@ -206,16 +208,35 @@ def test_a_page_written_by_hand_has_at_most_900_words(page: str) -> None:
 def test_the_readme_and_the_guide_for_contributors_stay_short() -> None:
     words = {
         name: len((ROOT / f"{name}.md").read_text(encoding="utf-8").split())
-        for name in ("README", "CONTRIBUTING")
+        for name in ("README", ".github/CONTRIBUTING")
     }
     assert words["README"] <= 1000  # with the output of a run
-    assert words["CONTRIBUTING"] <= 900
+    assert words[".github/CONTRIBUTING"] <= 900
 
 
 def test_the_changelog_says_what_the_first_release_is_and_not_how_it_came_about() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    text = (DOCS / "changelog.md").read_text(encoding="utf-8")
     first = text[text.index("## 0.1.0") :]
     assert len(first.splitlines()) <= 30, "what changed before 0.1.0 was released stays in git"
+
+
+def test_the_notice_lists_what_the_files_that_follow_another_program_say() -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^  (\S+\.py): (.+)$", notice, re.MULTILINE))
+    files = [file for folder in ("src", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    origins = {
+        str(file.relative_to(ROOT)): " ".join(re.split(r"\n# | ", text[1]))
+        for file in files
+        if (text := re.match(r"# Origin: (.*?)\.\n(?=\"\"\")", file.read_text(encoding="utf-8"), re.DOTALL))
+    }
+    assert {file: text.rpartition(": ")[2] for file, text in origins.items()} == listed
+    assert all(f"https://{url}" in notice for url in re.findall(r"github\.com/\S+", " ".join(origins.values())))
+
+
+def test_every_action_of_the_workflows_is_pinned_by_its_digest() -> None:
+    for file in (ROOT / ".github" / "workflows").iterdir():
+        used = re.findall(r"uses: (\S+)", file.read_text(encoding="utf-8"))
+        assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", each) for each in used), file
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -58,7 +58,8 @@ def release(tmp_path: Path) -> Callable[..., list[str]]:
     (tmp_path / "infra").mkdir()
     shutil.copy(ROOT / "infra" / "release.py", tmp_path / "infra")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "CHANGELOG.md").write_text("## 0.1.0 (unreleased)\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "changelog.md").write_text("## 0.1.0 (unreleased)\n")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
     run(*git, "init", "-q", cwd=tmp_path)
     run(sys.executable, "-m", "dvc", "init", "-q", cwd=tmp_path)
@@ -91,7 +92,7 @@ def test_a_release_is_refused_until_all_is_committed_and_dated(release, index):
         "release",
         "- files are not committed",
         "- the tag perennial-0.1.0 exists",
-        "- CHANGELOG.md needs the heading `## 0.1.0 (YYYY-MM-DD)`, and has '## 0.1.0 (unreleased)'",
+        "- docs/changelog.md needs the heading `## 0.1.0 (YYYY-MM-DD)`, and has '## 0.1.0 (unreleased)'",
     ]
 
 

@@ -1,3 +1,5 @@
+# Origin: research/slim/preprocessing of github.com/tensorflow/models (Apache-2.0):
+# the steps and their constants.
 """The training input of photographs in tf.data: `tfdata_photographs RECORDS SECONDS PROGRAM/CASE...`.
 
 PROGRAM is one of

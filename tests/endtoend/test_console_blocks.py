@@ -10,7 +10,9 @@ from support.checkout import BIN, Checkout
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?P<mark><!-- not run: [^\n]+ -->\n)?[ ]*```console\n(?P<text>.*?)\n[ ]*```", re.DOTALL)
 STORY = ROOT / "docs" / "tutorial-loop.md"  # test_loop.py runs its blocks, which need each other
-PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")} - {STORY})
+PAGES = sorted(
+    {ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")} - {STORY}
+)
 RUN = [
     pytest.param(match["text"], id=f"{page.stem}-{number}")
     for page in PAGES

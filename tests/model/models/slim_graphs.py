@@ -1,3 +1,4 @@
+# Origin: research/slim/nets of github.com/tensorflow/models (Apache-2.0): the networks, to compare ours with.
 """Networks computed with plain TensorFlow as slim does (research/slim/nets), with slim's names of variables."""
 
 from collections.abc import Callable

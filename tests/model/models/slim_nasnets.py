@@ -1,3 +1,5 @@
+# Origin: research/slim/nets/nasnet of github.com/tensorflow/models (Apache-2.0):
+# the networks, to compare ours with.
 """NASNets computed with plain TensorFlow as slim does (research/slim/nets/nasnet)."""
 
 import tensorflow as tf

@@ -14,9 +14,9 @@ from perennial.base.config.fields import AnyPath, Section, option
 SOURCES = {
     "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "environment", "docs", "own",
     "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
-    ".pre-commit-config.yaml", "params.yaml", "pins", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml",
-    "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "code.yaml", "components",
-    "pipelines", ".perennial",
+    ".pre-commit-config.yaml", ".mailmap", "params.yaml", "pins", "dvc.yaml", "dvc.lock", "prefect.yaml",
+    "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE",
+    "code.yaml", "components", "pipelines", ".perennial",
 }  # fmt: skip
 BASELINE = Path("pins/baseline.json")
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))

@@ -1,3 +1,5 @@
+# Origin: research/slim/train_image_classifier.py of github.com/tensorflow/models (Apache-2.0):
+# defaults of the optimizers.
 """Sections of params.yaml about training: optimizers, schedules, checkpoints and logs."""
 
 from typing import Annotated, Literal, Self

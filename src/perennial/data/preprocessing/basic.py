@@ -1,3 +1,5 @@
+# Origin: official/mnist/dataset.py, research/slim/preprocessing, tutorials/image/cifar10
+# of github.com/tensorflow/models (Apache-2.0): the steps and their constants.
 """The simple preprocessings: rescale, LeNet, CIFAR-10, `standard`, a modern default, `shifted` and `plain`.
 
 - `rescale` is that of TensorFlow's official MNIST program, `lenet` and `cifarnet` those of TF-Slim,

@@ -1,3 +1,5 @@
+# Origin: research/slim/preprocessing/{inception,vgg}_preprocessing.py
+# of github.com/tensorflow/models (Apache-2.0): the steps and their constants.
 """Preprocessing of ImageNet's networks: Inception (MobileNet, NASNet) and VGG (in TF-Slim also ResNet).
 
 Inception (Szegedy et al. 2014): -1 to 1. The crop is drawn as by tf.image.sample_distorted_bounding_box with

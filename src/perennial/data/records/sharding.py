@@ -1,3 +1,5 @@
+# Origin: research/slim/datasets of github.com/tensorflow/models (Apache-2.0):
+# names of files, splits and shards.
 """Planning of shards, before any image is read, and writing them.
 
 Shards are written part by part, so that memory does not grow with the data.

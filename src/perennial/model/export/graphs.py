@@ -1,3 +1,5 @@
+# Origin: research/slim/export_inference_graph.py of github.com/tensorflow/models (Apache-2.0):
+# names and form of the exported graph.
 """Frozen graphs for TensorFlow 1: the whole model, or the network alone as TF-Slim exported it."""
 
 from collections.abc import Mapping, Sequence

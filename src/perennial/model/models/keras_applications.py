@@ -1,3 +1,4 @@
+# Origin: research/slim/nets of github.com/tensorflow/models (Apache-2.0): names, weight decay and dropout.
 """The networks of Keras Applications, under TF-Slim's names where it has them, with our layer names."""
 
 import re

@@ -1,3 +1,5 @@
+# Origin: research/slim/nets and tutorials/image/cifar10 of github.com/tensorflow/models (Apache-2.0):
+# names of variables.
 """Checkpoints of the replaced programs (TensorFlow 1), and our names of their variables."""
 
 import logging

@@ -1,3 +1,5 @@
+# Origin: research/slim/nets/inception_{v1,v2,v4}.py of github.com/tensorflow/models (Apache-2.0):
+# the networks and the names of their layers.
 """Inception v1, v2 and v4 as slim builds them; v3 is in keras_applications.py.
 
 A branch is written as text: "Conv2d_0a_1x1:64 Conv2d_0b_3x3:96/2v" is a convolution with 64 filters of 1x1,

@@ -1,3 +1,5 @@
+# Origin: research/slim/nets of github.com/tensorflow/models (Apache-2.0):
+# names of layers, initial weights, heads.
 """Building blocks of slim's networks: convolutions configured like an argument scope, and heads.
 
 Layers are named like slim's scopes below the network's own scope, with a dot for each slash. The initial

@@ -1,3 +1,5 @@
+# Origin: research/slim/nets/nasnet of github.com/tensorflow/models (Apache-2.0):
+# the networks and the names of their layers.
 """NASNet and PNASNet as slim builds them.
 
 A cell takes two states, the outputs of the previous cell and of the one before it, and makes five more. Each is

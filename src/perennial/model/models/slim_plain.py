@@ -1,3 +1,5 @@
+# Origin: research/slim/nets/{alexnet,overfeat,vgg}.py of github.com/tensorflow/models (Apache-2.0):
+# the networks and the names of their layers.
 """AlexNet v2, OverFeat and VGG A as slim builds them: sequences of convolutions with biases and poolings."""
 
 from dataclasses import dataclass

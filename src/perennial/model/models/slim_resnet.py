@@ -1,3 +1,5 @@
+# Origin: research/slim/nets/resnet_{v1,v2}.py of github.com/tensorflow/models (Apache-2.0):
+# the networks and the names of their layers.
 """ResNet v1 and v2 as slim builds them: no biases before normalization, stride in the last unit of a block.
 
 The networks of the same depths in Keras Applications (`keras_resnet_*`) have the stride in the first unit of a

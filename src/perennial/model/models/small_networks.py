@@ -1,3 +1,5 @@
+# Origin: official/mnist/mnist.py, research/slim/nets/{lenet,cifarnet}.py, tutorials/image/cifar10/cifar10.py
+# of github.com/tensorflow/models (Apache-2.0): the networks and their initial weights.
 """Four small networks from TensorFlow's own programs, from float32 [N, height, width, channels] to logits.
 
 Every layer is named: Keras numbers unnamed ones per process, so the files of equal models would differ.

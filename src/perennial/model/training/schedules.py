@@ -1,3 +1,5 @@
+# Origin: research/slim/train_image_classifier.py of github.com/tensorflow/models (Apache-2.0):
+# the schedules and how they count steps.
 """Learning rate schedules, as TF-Slim and Keras define them."""
 
 import functools
