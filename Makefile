@@ -63,9 +63,9 @@ test: install-dev .work/azurite/installed
 test-all: install-dev .work/azurite/installed
 	@$(RUN) SLOW=1 $(PYTEST)
 
-# The tests that failed last time, one after the other.
+# The tests that failed last time, one after the other, if all of them are marked `timing`.
 retest: install-dev
-	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none
+	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none --timing-only
 
 # A server of Azure's storage protocol. Without npm, or where it cannot reach a registry, tests that need it are
 # skipped, and say so; the next call tries again.

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,7 @@ gc.disable()
 __all__ = ["make_bucket", "servers"]
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
+HEAD = pytest.StashKey[str]()  # of this repository, before the tests
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -53,10 +55,39 @@ def _require_fast_rows(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"no such rows, which fast_rows names: {', '.join(sorted(missing))}")
 
 
-def pytest_collection_finish() -> None:
-    """Look for garbage again, among what the tests make alone."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--timing-only", action="store_true", help="refuse tests without the marker `timing`")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse what must not be tried again; look for garbage again, among what the tests make alone."""
+    if session.config.getoption("timing_only"):
+        if fixed := [item.nodeid for item in session.items if not item.get_closest_marker("timing")]:
+            raise pytest.UsageError(f"failed, and not marked `timing`: {', '.join(fixed)}")
+        for item in session.items:
+            print(f"tried again: {item.nodeid}")
     gc.freeze()
     gc.enable()
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[HEAD] = _git("rev-parse", "HEAD")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a test wrote a commit into this repository, which other committers' identities show."""
+    before = session.config.stash[HEAD]
+    if before and not hasattr(session.config, "workerinput"):
+        own = {_git("config", "user.email"), os.environ.get("GIT_COMMITTER_EMAIL", "")} - {""}
+        made = _git("log", "--format=%h %ce %s", f"{before}..HEAD", "--not", "--remotes").splitlines()
+        if foreign := [line for line in made if line.split()[1] not in own]:
+            print("\na test committed into this repository: git reset to the commit before", *foreign, sep="\n")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,6 +22,8 @@ from support.manifests import are_valid
 from perennial.orchestration.provisioning import automations, pools
 from perennial.orchestration.server import dead_runs
 
+pytestmark = pytest.mark.timing
+
 STANDIN = ROOT / "tests" / "endtoend" / "standin"
 STEPS = 12
 NOT_STARTED, WAITING = "perennial: runs that do not start", dead_runs.WAITING

@@ -13,6 +13,8 @@ from support.s3 import Proxy
 from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import connect
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[2]
 FLOW = """
 from prefect import flow, task

@@ -22,6 +22,8 @@ from support.small_servers import SECRET, Hook, webhook
 from perennial.base.project.stages import STAGES
 from perennial.orchestration.run_setup.flow_run import RESTARTS
 
+pytestmark = pytest.mark.timing
+
 OTHER_TASKS = (
     "start_record",
     "pin",

@@ -31,6 +31,8 @@ from support.small_servers import Hook, webhook
 from perennial.orchestration.run_setup.flow_run import RESTARTS
 from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "endtoend" / "standin"
 RUNS = int(os.environ.get("RUNS", "3"))

@@ -10,6 +10,8 @@ from support.checkout import Checkout, processes_under, wait_until
 
 from perennial.base import documents
 
+pytestmark = pytest.mark.timing
+
 RATES = "train.learning_rate=1e-5..1e-2:log"
 REFUSED = {
     "both budgets": ["--trials", "3", "--minutes", "2"],

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from support.checkout import Beside, Checkout, free_port, responds, wait_until
 
+pytestmark = pytest.mark.timing
+
 
 def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout) -> None:
     reproduced.set("train", learning_rate=0.002)

@@ -17,6 +17,8 @@ from support.training import PLAIN, prepare, run
 from perennial.base import files
 from perennial.stages.evaluate import evaluate
 
+pytestmark = pytest.mark.timing
+
 THOROUGH = os.environ.get("FAULTS") == "all"
 OLD = {files.MARK: b"", "saved_model.pb": b"old", "variables/variables.index": b"old"}
 

@@ -23,6 +23,8 @@ from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 KILLS = int(os.environ.get("KILLS", "2"))

@@ -27,6 +27,8 @@ from support.training import ROOT
 
 from perennial.base.storage import open_store
 
+pytestmark = pytest.mark.timing
+
 KILLS = min(int(os.environ.get("KILLS", "0")), 20)  # each takes two trainings
 SEED = int(os.environ.get("FAULT_SEED", "0"))
 SHORT = {} if KILLS else {"train.epochs": 2, "train.head.steps": 0}

@@ -24,6 +24,8 @@ from perennial.release.publishing import publish_to_folder as registry
 from perennial.release.publishing.publish import verified_digests
 from perennial.release.publishing.version_layout import AllowedExport
 
+pytestmark = pytest.mark.timing
+
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
 THOROUGH = os.environ.get("FAULTS") == "all"

@@ -18,6 +18,8 @@ from perennial.base.errors import ConfigError
 from perennial.base.processes import programs
 from perennial.base.processes.process import is_alive
 
+pytestmark = pytest.mark.timing
+
 # A program that never ends, ignores SIGTERM and starts another one that keeps the output open.
 STUBBORN = "trap '' TERM; sleep 1000 & echo $$ $! > pids; echo last; wait; wait"
 # The same, run by a process of its own that holds a lock.

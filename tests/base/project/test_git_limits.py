@@ -14,6 +14,8 @@ from perennial.base.limits import FACTOR
 from perennial.base.processes.process import children
 from perennial.base.project.git import GitError, GitTimedOut, Repository
 
+pytestmark = pytest.mark.timing
+
 SILENT = '#!/bin/sh\necho "I wait" >&2\nsleep 1000 & sleep 1000\n'
 
 

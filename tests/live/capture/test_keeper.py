@@ -30,6 +30,8 @@ from perennial.model.export import reference
 from perennial.model.export.reference import FEATURES, Reference
 from perennial.model.export_layout import REFERENCE
 
+pytestmark = pytest.mark.timing
+
 ALL = CaptureLimits(share=1, per_day=1000, bytes=1 << 30, days=30)
 PREDICT = f"{MODEL}:predict"
 IMAGES = [encoded(picture(seed, 12)) for seed in range(4)]

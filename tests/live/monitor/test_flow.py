@@ -13,6 +13,8 @@ from support.checkout import Beside, Server, free_port, responds, wait_until
 
 from perennial.orchestration.steps.monitor import markdown
 
+pytestmark = pytest.mark.timing
+
 LOOK = "from flows.monitor import monitor\nfor _ in range({times}): monitor()"
 
 

@@ -25,6 +25,8 @@ from perennial.data.images import png
 from perennial.live.serving import connections
 from perennial.live.serving.connections import EVENTS, TURNS, Parser, Turns
 
+pytestmark = pytest.mark.timing
+
 PREDICT = f"{MODEL}:predict"
 IMAGE = np.arange(16 * 16, dtype=np.uint8).reshape(16, 16)
 BODY = b"POST /v1/models/pets:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"

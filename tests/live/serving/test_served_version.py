@@ -33,6 +33,8 @@ from perennial.release.publishing import publish_to_bucket as publishing
 from perennial.release.publishing.publish import verified_digests
 from perennial.release.publishing.version_layout import AllowedExport
 
+pytestmark = pytest.mark.timing
+
 IMAGES = [encoded(picture(seed, 12)) for seed in range(8)]
 PREDICT = f"{MODEL}:predict"
 

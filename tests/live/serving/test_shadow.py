@@ -25,6 +25,8 @@ from perennial.live.serving.server import Traffic
 from perennial.live.serving.shadow import Candidate, Comparison
 from perennial.model.inference.image_inputs import from_values
 
+pytestmark = pytest.mark.timing
+
 PREDICT = f"{MODEL}:predict"
 IMAGES = [encoded(picture(seed, 12)) for seed in range(4)]
 ALL = CaptureLimits(share=0, per_day=1000, bytes=1 << 30, days=30)

@@ -16,6 +16,8 @@ from support import kills
 
 from perennial.model.training import checkpoints
 
+pytestmark = pytest.mark.timing
+
 OLD, NEW = 20, 30
 
 SAVE = """

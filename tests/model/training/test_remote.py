@@ -20,6 +20,8 @@ from perennial.model.training.remote import HISTORY, MANIFEST, RemoteRun
 from perennial.model.training.run_directory import FINISHED
 from perennial.model.training.uploader import Uploader
 
+pytestmark = pytest.mark.timing
+
 __all__ = ["bucket", "proxy", "server"]
 DIGEST = "5e" * 32
 HEADER = b"step,loss\n"

@@ -23,6 +23,8 @@ from perennial.orchestration.work import parameters
 from perennial.orchestration.work.parameters import check_parameters
 from perennial.orchestration.work.stage_failures import StageFailed
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[2]
 
 

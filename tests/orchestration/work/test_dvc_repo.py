@@ -19,6 +19,8 @@ from perennial.base.processes import locks, process
 from perennial.orchestration.work.dvc_repo import reproduce
 from perennial.orchestration.work.stage_failures import InputsChanged, NotStarted, StageFailed
 
+pytestmark = pytest.mark.timing
+
 Write = Callable[..., Path]
 SAVING = """
 import signal, sys, time

@@ -10,6 +10,8 @@ from perennial.orchestration.work import perennial_command as cli
 from perennial.orchestration.work.perennial_command import call, perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -25,6 +25,8 @@ from perennial.project.tune.tune import Budget, Search, _store, check, search
 from perennial.project.tune.winner import choose
 from perennial.stages.initialize import initialize
 
+pytestmark = pytest.mark.timing
+
 SMALL = {"train.epochs": 3, "train.epochs_between_evals": 1, "train.stop_threshold": None}
 RATES = ["train.learning_rate=1e-4..1e-1:log"]
 

@@ -12,6 +12,8 @@ import pytest
 from support.checkout import wait_until
 from support.pipelines import Project, recorded
 
+pytestmark = pytest.mark.timing
+
 KILLS = int(os.environ.get("KILLS", "1"))
 
 
