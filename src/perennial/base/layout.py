@@ -35,10 +35,7 @@ class Project:
 
     @classmethod
     def find(cls, start: Path | None = None) -> "Project":
-        """The pipeline that holds a folder, by default the working directory.
-
-        Of a folder in no pipeline, the project that has `flows` at or above it, else the folder itself.
-        """
+        """The pipeline that holds a folder; outside of all, the project above it, else the folder itself."""
         here = (Path.cwd() if start is None else start).absolute()
         for folder in (here, *here.parents):
             if (folder / PARAMS).is_file() and ((folder / STAGES).is_file() or folder == here):
@@ -76,10 +73,7 @@ class Project:
         return file.is_relative_to(self.folder) and not below
 
     def of_others(self, names: Iterable[str]) -> list[str]:
-        """Those of the files, relative to the project's top folder, that belong to another pipeline.
-
-        In the top folder, these are the files that runs write, and what only its own stages read.
-        """
+        """Those of the files, relative to the project's top folder, that belong to another pipeline."""
         own = self.folder.relative_to(self.root).as_posix()
         return [
             name
@@ -123,10 +117,7 @@ def python_path() -> str:
 
 
 def running_source() -> str | None:
-    """The folder of this package if it must be on a PYTHONPATH; None among the packages of this Python.
-
-    On the path, those could hide modules of Python itself.
-    """
+    """The folder of this package if a PYTHONPATH needs it; None among the packages of this Python."""
     folder = Path(__file__).resolve().parents[2]
     return None if folder == Path(sysconfig.get_path("purelib")).resolve() else str(folder)
 

@@ -80,7 +80,7 @@ def written(load, monkeypatch):
         assert small
         return map_ordered(*given)
 
-    monkeypatch.setattr(process_pool, "map_ordered", as_large)
+    monkeypatch.setattr(parallel_map, "map_ordered", as_large)
 
     def run(engine):
         parameters = load(**{"compute.engine": engine, "dataset.shards": 2})

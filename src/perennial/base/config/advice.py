@@ -59,10 +59,7 @@ def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list
 
 
 def of_splits(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice about the sizes of the splits; none without a validation report.
-
-    `accuracy`: by split, 0..1, if known; otherwise the gate's minimum or the worst case is assumed.
-    """
+    """Advice about the sizes of the splits; `accuracy` by split, 0..1, where it is known."""
     try:
         found = _validated(config)
         return list(_small_splits(config, found["examples"], accuracy or {})) if found else []

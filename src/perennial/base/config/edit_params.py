@@ -47,10 +47,7 @@ def change_file(
     preset: str | None = None,
     values: Mapping[str, object] | None = None,
 ) -> Change:
-    """Upgrade a params.yaml, apply a preset to it, then set values; an unchanged file is not written.
-
-    Presets and values must leave a valid file; an upgrade may leave `Change.problems`, such as unknown keys.
-    """
+    """Upgrade a params.yaml, apply a preset to it, then set values; an unchanged file is not written."""
     try:
         original = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -121,10 +118,7 @@ def presets(folder: Path = PRESETS) -> dict[str, Path]:
 
 
 def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
-    """Set the keys of a preset; those that only other presets set get their defaults.
-
-    Applying several presets one after the other thus gives the same as the last alone; your other values stay.
-    """
+    """Set the keys of a preset; those that only other presets set get their defaults."""
     there = presets(folder)
     if name not in there:
         near = difflib.get_close_matches(name, there, n=1)

@@ -64,10 +64,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
 
 def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
-    """The keys that the name of an option may mean, such as train.learning_rate for `lr`.
-
-    `section`: whose keys come first.
-    """
+    """The keys that an option's name may mean, such as train.learning_rate for `lr`; of `section` first."""
     inside = f"{section}.{name}"
     for exact in (inside, f"{inside}.name", name, f"{name}.name"):  # `--model lenet` means model.name
         if exact in known:
@@ -95,10 +92,7 @@ def _stands_for(short: str, name: str) -> bool:
 
 
 def lines(config: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
-    """Format one line per wrong key: its full path, the rule, the value, and the nearest valid key or choice.
-
-    A misspelt key, whose right key is missing too, is one error; so is a value that fits none of several types.
-    """
+    """Format one line per wrong key: its full path, the rule, the value, and the nearest key or choice."""
     keys = [(_key(config, error), error) for error in errors]
     unknown = [key for key, error in keys if error["type"] == "extra_forbidden"]
     meant = {key.nearest for key in unknown}

@@ -164,10 +164,7 @@ def shown(value: object) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Remove possible passwords: everything before the last @ of a URL, and the values of its query.
-
-    Stricter than `errors.redacted`, which leaves the words of a message between two URLs.
-    """
+    """Remove all that may be a password; stricter than `redacted`, which leaves words between two URLs."""
     text = re.sub(r"(:/{1,2}).*@", r"\1***@", text, flags=re.DOTALL)
     text = re.sub(r"(?<!\w)[^\s'\"/:]+:(?!/)[^\s'\"]*@", "***@", text)
     return re.sub(r"([?&;#][\w.-]*=)[^&\s'\"]*", r"\1***", text)

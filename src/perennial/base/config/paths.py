@@ -95,10 +95,7 @@ class PathsConfig(Section):
 
 
 def _written(path: Path) -> Path:
-    """Where a stage writes that is given this path: it replaces a link to a file, and follows one to a folder.
-
-    With `cache.type symlink`, each file that DVC tracks is a link into its cache.
-    """
+    """Where a stage that is given this path writes: in place of a link to a file, and in a linked folder."""
     real = path.resolve()
     if real.is_file() or (CACHED_OBJECT.search(str(real)) and not real.exists()):
         return path.parent.resolve() / path.name

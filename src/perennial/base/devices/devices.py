@@ -21,10 +21,7 @@ def select(devices: str, *, key: str) -> tuple[str, list[int]]:
 
 
 def configure(kind: str, indices: list[int]) -> list[str]:
-    """Make only these devices visible; returns TensorFlow's names of the GPUs or of the parts of the CPU.
-
-    Call it before anything uses a device: TensorFlow cannot split a CPU that is in use.
-    """
+    """Make only these devices visible, before anything uses one; returns TensorFlow's names of them."""
     gpus = tf.config.list_physical_devices("GPU")
     tf.config.set_visible_devices([gpus[index] for index in indices] if kind == "gpu" else [], "GPU")
     if kind == "cpu" and len(indices) > 1:

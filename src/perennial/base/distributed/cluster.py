@@ -51,11 +51,7 @@ class Worker:
 
 
 def this_worker() -> Worker | None:
-    """This process among the workers of TF_CONFIG; None without it, or if there is no other worker.
-
-    TF_CONFIG has TensorFlow's format: the addresses of a cluster, and the task of this process in it. With
-    PERENNIAL_CLUSTER_HOSTS, it is set here, since TensorFlow reads it, too.
-    """
+    """This process among the workers of TF_CONFIG, or of PERENNIAL_CLUSTER_HOSTS; None if it is alone."""
     text = os.environ.get(VARIABLE)
     if built := _config_by_index():
         if text and text != built:
@@ -119,11 +115,7 @@ def _number(name: str, text: str | None, low: int, high: int) -> int:
 
 
 def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: float = PORT_WAIT_S) -> None:
-    """Wait until all other workers are reachable, while this one listens at its own address.
-
-    TensorFlow would wait for them without a message, and handle no signal. By default, the wait ends after the
-    seconds of PERENNIAL_CLUSTER_WAIT_S, or after ten minutes: a worker without its peers must not keep a GPU.
-    """
+    """Wait until the other workers can be reached; TensorFlow would say nothing and handle no signal."""
     timeout_s = wait_s() if timeout_s is None else timeout_s
     started, announced = time.monotonic(), False
     with _answering(worker, port_wait_s):

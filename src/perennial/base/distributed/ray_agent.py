@@ -46,14 +46,7 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Agent:
-    """Runs one worker as a child process, which ends soon after this process.
-
-    This process ends soon after that of its node, which Ray overlooks if nobody has waited for the killed one,
-    and after calls have ceased, of which Ray hears nothing once the head of the cluster is gone.
-
-    Its port is bound before others hear of it, and stays reserved: a socket that does not listen lets another
-    one listen at its port, but the system gives the port to nobody.
-    """
+    """Runs one worker as a child process. It ends soon after its node's process, or once nobody calls it."""
 
     def __init__(self) -> None:
         import ray  # noqa: PLC0415 - an extra
@@ -134,10 +127,7 @@ class Agent:
                     self._changed.notify_all()
 
     def report(self, known: int, failure: str) -> tuple[list[str], int | None, str]:
-        """Return the lines after the first `known` ones; at the end the exit code, and the text of a failure.
-
-        It waits a little for either, so that it can be called again and again. `failure`: the worker's file.
-        """
+        """Return lines after the first `known` ones; at the end also the exit code, and the file `failure`."""
         self._called = time.monotonic()
         child, reader = self._child, self._reader
         if child is None or reader is None:

@@ -52,11 +52,7 @@ class Job:
 
 
 def run(arguments: Sequence[str], config: Config) -> None:
-    """Run `perennial` with these arguments in compute.workers workers until all have ended with 0.
-
-    If a worker or the cluster is lost or interrupted, all start again from the newest checkpoint: as long as
-    checkpoints are made, and RESTARTS times without one. The workers end soon after this process.
-    """
+    """Run `perennial` in compute.workers workers; after a loss all start again from the newest checkpoint."""
     work = config.paths.work
     left, seen, given = RESTARTS, _checkpoints(work), list(arguments)
     lost: Interrupted | None = None
@@ -102,10 +98,7 @@ def _checkpoints(work: Path) -> set[str]:
 
 
 def _job(ray: Any, arguments: Sequence[str], config: Config) -> Job:
-    """Choose the devices of each worker.
-
-    As for workers on one machine, train.devices are those of all workers together.
-    """
+    """Choose the devices of each worker; train.devices are those of all workers together."""
     count, devices = config.compute.workers, config.train.devices
     kind, _, which = devices.partition(":")
     gpus = 0

@@ -56,11 +56,7 @@ class Worker(Protocol):
 
 
 def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
-    """Run `perennial` with these arguments in `count` workers of one cluster until all have ended.
-
-    The chief writes to the terminal as a training alone does; lines of the others start with `worker N: `.
-    The workers hold the lease too, so that those of a killed caller compute alone until they have ended.
-    """
+    """Run `perennial` with these arguments in `count` workers of one cluster, which hold the lease too."""
     shares = _shares(taken, count)
     addresses = _free_addresses(count)
     with ExitStack() as pipes:

@@ -37,10 +37,7 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def _ignored(path: Path) -> Callable[[Path], bool]:
-    """Whether DVC ignores a file below a folder with an absolute path: by each .dvcignore up to the project's.
-
-    DVC refuses such a file inside of a folder that it tracks.
-    """
+    """Whether DVC ignores a file below this absolute path: by each .dvcignore up to the project's."""
     inside = list(takewhile(lambda folder: not (folder / ".dvc").is_dir(), path.parents))
     folders = path.parents[: len(inside) + 1]
     specs = [(folder, _patterns(folder, path)) for folder in folders if (folder / IGNORE).is_file()]
@@ -58,10 +55,7 @@ def _patterns(folder: Path, path: Path) -> Any:
 
 
 def ignored_names(path: Path) -> re.Pattern[str]:
-    """The names of files and folders that the .dvcignore of the project that holds a path lists.
-
-    Matching a name is faster than matching a path, for folders of many images.
-    """
+    """The names in the .dvcignore above a path; to match names is faster than paths, for many images."""
     above = (folder / IGNORE for folder in path.absolute().parents)
     file = next(filter(Path.is_file, above), None)
     lines = file.read_text(encoding="utf-8").splitlines() if file else []

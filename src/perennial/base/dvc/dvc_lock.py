@@ -102,10 +102,7 @@ def ordered(stages: Mapping[str, LockedStage]) -> list[str]:
 
 
 def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list[str]:
-    """The stages that lead to an output, in order; empty if no stage makes it.
-
-    `values`: include stages whose files are only read as parameters.
-    """
+    """The stages that lead to an output, in order; `values`: also by files that are read as parameters."""
     makers = {out: name for name, entry in stages.items() for out in entry.outs}
     found, queue = set[str](), [maker_of(path, makers)]
     while queue:
@@ -119,10 +116,7 @@ def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list
 
 
 def contradictions(stages: Mapping[str, LockedStage], path: PurePath | str, content: bytes) -> list[str]:
-    """How dvc.lock contradicts what a stage wrote about itself in its record, an output at this path.
-
-    Empty for results of versions of this program that wrote nothing of that.
-    """
+    """How dvc.lock contradicts what a stage wrote about itself in its record, an output at this path."""
     stage, used = maker(stages, path), documents.json_object(content).get("inputs")
     return differences(stages[stage], stage, used) if stage and isinstance(used, Mapping) else []
 

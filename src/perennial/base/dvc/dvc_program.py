@@ -45,10 +45,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     limit_s: float = limits.DVC_S,
 ) -> str:
-    """Run a DVC command, by default in the working directory, and return its output; not with `--quiet`.
-
-    That would hide why it fails.
-    """
+    """Run a DVC command and return its output; not with `--quiet`, which would hide why it fails."""
 
     def call() -> Finished:
         command = [sys.executable, "-m", "dvc", *arguments]

@@ -20,11 +20,7 @@ def configuration() -> dict[str, str]:
 
 
 def get(path: str, revision: str, to: Path) -> None:
-    """Copy a stage's output at a revision from DVC's cache or remote to a path that does not exist yet.
-
-    DVC reads the remotes from the configuration of the revision. Those of the checkout are tried as well: a
-    revision may be older than the remote that holds its objects.
-    """
+    """Copy a stage's output at a revision from DVC's cache, that revision's remotes, or this checkout's."""
     top = root()  # DVC takes paths from there
     inside = Path.cwd().relative_to(top) / path
     command = ("get", str(top), inside.as_posix(), "--rev", revision, "--out", str(to))
@@ -41,10 +37,7 @@ def get(path: str, revision: str, to: Path) -> None:
 
 
 def variables_to_push(name: str) -> dict[str, str]:
-    """The variables that `dvc push` needs in a shell for a remote in S3; none for most servers.
-
-    A file of a few bytes is pushed by DVC itself, from a scratch repository, and stays in the remote.
-    """
+    """The variables that `dvc push` needs for a remote in S3; DVC pushes a few bytes there, which stay."""
     options = {key: value for key, value in configuration().items() if key.startswith(f"remote.{name}.")}
     digest = hashlib.md5(TRIAL, usedforsecurity=False).hexdigest()
     with tempfile.TemporaryDirectory(prefix="perennial-") as scratch:  # only its owner can read it

@@ -38,10 +38,7 @@ def of_project(text: str) -> str:
 
 
 def with_prefix(text: str, prefix: str) -> str:
-    """The dvc.yaml of a pipeline in a folder of its own, from that of a project's top folder.
-
-    prefix: how the folder names the top folder, such as `../../`.
-    """
+    """The dvc.yaml of a pipeline in a folder of its own, which calls the project's top folder `prefix`."""
     lines = text.replace(f"of which {FILE} has", f"of which {prefix}{FILE} has").splitlines(keepends=True)
     return "".join(_from_root(line, prefix) for line in lines)
 

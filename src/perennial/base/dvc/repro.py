@@ -58,10 +58,7 @@ def environment(python: Path, checkout: Path) -> dict[str, str]:
 
 
 def python_path(python: Path, checkout: Path) -> str:
-    """PYTHONPATH in a checkout: its top folder, with the components, and its source of perennial.
-
-    Where it has none, perennial is a package of `python`; if that is this Python, it is the one that runs here.
-    """
+    """PYTHONPATH in a checkout: its top folder, and its source of perennial, or the one that runs here."""
     root = Project.find(checkout).root
     found, same = layout.source(root), python == Path(sys.executable)
     code = str(found.parent) if found else layout.running_source() if same else None
@@ -77,11 +74,7 @@ def run(
     to: Callable[[str], None],
     grace_s: float = GRACE_S,
 ) -> Ended:
-    """Run `dvc ARGUMENTS` in a checkout, and pass each line of its output `to` a function.
-
-    `work`: the folder in which a stage writes about its failure. No process of a stage is left when this
-    returns or raises; after an interruption a stage has `grace_s` to save.
-    """
+    """Run `dvc ARGUMENTS` to the end, and pass each line `to` a function; stages note failures in `work`."""
     failure = work / "failure.json"
     failure.unlink(missing_ok=True)
     ended = Ended(code=0, ran=set(), restored=set(), lines=[], failure=None)

@@ -23,10 +23,7 @@ Call = Callable[[dict[str, Any]], Any]
 
 @contextmanager
 def started(program: str, log: Path) -> Iterator[Call]:
-    """Start a module of this package as a program, whose stderr goes to `log`; it imports TensorFlow at once.
-
-    The function that the block gets calls it, with the environment of that moment, and returns its result.
-    """
+    """Start a module as a program that imports TensorFlow at once; the block gets a function that calls it."""
     command = [sys.executable, "-m", __name__, program, str(os.getpid())]
     log.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -27,12 +27,7 @@ def map_ordered(
     *,
     small: bool = False,
 ) -> Iterator[Result]:
-    """Yield `function(shared, task)` for each task, in task order.
-
-    Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
-    this process, which is faster than starting others or reaching a cluster. An error of the function is raised
-    unchanged.
-    """
+    """Yield `function(shared, task)` for each task, in order, few ahead; `small` work runs in this process."""
     if compute.engine == "ray" and not small:
         return ray_driver.map_on_ray(function, shared, tasks)
     return process_pool.map_in_processes(

@@ -72,10 +72,7 @@ def _executor(function: Callable[[Any, Any], Any], shared: Any, count: int) -> P
 
 
 class Worker:
-    """Another process of this machine that calls a function whose C code holds the interpreter lock for long.
-
-    It starts with the first call, and again after it was killed. One thread calls it.
-    """
+    """A process for a function whose C code holds the interpreter lock; starts again if it was killed."""
 
     def __init__(self, function: Callable[[Any, Any], Any], shared: Any) -> None:
         self._given = function, shared

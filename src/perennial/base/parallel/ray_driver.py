@@ -137,11 +137,7 @@ class Caller:
 
 
 class Watch:
-    """Ends this process, with an error for its caller, once the head of the cluster has not answered for long.
-
-    A call of Ray would wait for it, and end the process after a minute. Once `lost`, the process has
-    `patience_s` to save what it can.
-    """
+    """Ends this process once the head has not answered for long; Ray's calls would wait, and kill it later."""
 
     def __init__(self, ray: Any, caller: Caller) -> None:
         self.patience_s = 0.0
@@ -174,11 +170,7 @@ class Watch:
 
 
 def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-    """`parallel.map_ordered` on the cluster of RAY_ADDRESS, or else on a local one with this machine's cores.
-
-    Its machines must see the project's folders under the same paths (a shared file system); the code of this
-    checkout is sent to them.
-    """
+    """`map_ordered` on the cluster of RAY_ADDRESS, whose machines share our folders, or on a local one."""
     with Driver(_map, function, shared) as driver:
         most = driver.receive()
         source_code.require_unchanged()  # Ray has packed it

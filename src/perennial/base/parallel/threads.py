@@ -23,11 +23,7 @@ def start(function: Callable[[], Result]) -> Callable[[], Result]:
 
 
 def feed(chunks: Iterable[bytes], *consumers: Callable[[bytes], object]) -> None:
-    """Pass every chunk to all consumers, in order, in a second thread; at most one chunk waits.
-
-    It is faster if both sides release the interpreter lock: inflating, hashing, writing. An error of either
-    side is raised here.
-    """
+    """Pass every chunk to all consumers in a second thread; faster if both release the interpreter lock."""
 
     def hand_over(chunk: bytes) -> None:
         for consumer in consumers:

@@ -25,11 +25,7 @@ DVC_WAIT_S = 3.0  # as long as DVC itself waits
 
 @contextmanager
 def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) -> Iterator[None]:
-    """Hold the lock of a file while the block runs; the file names `holder` and its process.
-
-    Waits up to `timeout_s` seconds (30 by default), forever if negative. The file stays: two processes could
-    hold locks on a file that was removed between them.
-    """
+    """Hold the lock of a file for the block; waits up to `timeout_s` (30 by default), forever if negative."""
     make_folder(file.parent)
     lock = FileLock(file)
     with naming(file):
@@ -53,10 +49,7 @@ def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) 
 
 @contextmanager
 def inherited(file: Path) -> Iterator[int]:
-    """Wait for the lock of a file, hold it while the block runs, and yield its descriptor.
-
-    A child that inherits the descriptor keeps the lock if this process is killed.
-    """
+    """Hold the lock of a file for the block; a child with its descriptor keeps it if this one is killed."""
     make_folder(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -95,10 +88,7 @@ def stage(
 
 
 def _require_no_dvc_stage(project: Project) -> None:
-    """Raise if `dvc repro` runs a stage of this pipeline.
-
-    DVC's lock is then free, but .dvc/tmp/rwlock lists the stage.
-    """
+    """Raise if `dvc repro` runs a stage of this pipeline: DVC's lock is then free, but its rwlock lists it."""
     file = project.shared(DVC) / "rwlock"
     try:
         listed = json.loads(file.read_bytes())

@@ -140,10 +140,7 @@ def run(  # noqa: PLR0913 - as for `subprocess.run`, each is a choice of its own
 
 
 def without_prompts(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a program that must not ask: git and ssh open no window, and fail instead.
-
-    A program that the user names to answer git (GIT_ASKPASS), or ssh at any cost, stays.
-    """
+    """The variables of a program that must not ask; programs that the user names for answers stay."""
     windows = () if variables.get("SSH_ASKPASS_REQUIRE") == "force" else ("SSH_ASKPASS", "SSH_ASKPASS_REQUIRE")
     kept = {name: value for name, value in variables.items() if name not in windows}
     never = {"SSH_ASKPASS_REQUIRE": "never"} if windows else {}

@@ -16,11 +16,7 @@ UNUSED_BY_KERAS = ("matplotlib", "pandas", "scipy", "sklearn")
 
 
 def import_with_tensorflow(name: str, work: Path, *, needed: bool = True) -> ModuleType:
-    """Import a module that needs TensorFlow, or may need it.
-
-    Native libraries' messages at start-up (no GPU, instructions in use) go to `<work>/tensorflow.log`: no
-    setting silences them all, and they read like errors on a machine without a GPU.
-    """
+    """Import a module that may need TensorFlow; messages of native libraries go to `<work>/tensorflow.log`."""
     set_variables(work)
     with files.stderr_into(work / LOG):
         if needed:

@@ -21,10 +21,7 @@ class Reason(documents.JsonFile):
 
 
 class Exclusions(documents.JsonFile):
-    """The content of pins/exclusions.json.
-
-    Only `digests` is a DVC parameter, so reasons do not make a stage stale.
-    """
+    """The content of pins/exclusions.json. Only `digests` is a DVC parameter; reasons make no stage stale."""
 
     digests: list[Digest] = Field(default=[])  # SHA-256 of image files, in ascending order
     reasons: dict[Digest, Reason] = Field(default={})

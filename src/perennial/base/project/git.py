@@ -103,10 +103,7 @@ class Repository:
         return None if done.code else done.output.strip()
 
     def blob(self, name: str, most: int | None = None) -> bytes | None:
-        """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist.
-
-        `most`: read no more than its first bytes, by default all.
-        """
+        """Read a git object, or its first bytes, by its name or as `REVISION:./PATH`; None if there is none."""
         done = self._git(("cat-file", "blob", name), self.identity, most=most)
         return None if done.code else done.stdout[:most]
 
@@ -141,10 +138,7 @@ class Repository:
         return _names(self.run("diff-tree", "-r", "--name-only", "--no-renames", "-z", one, other))
 
     def tree_with(self, base: str, files: Sequence[Path]) -> str:
-        """Write the tree of a commit with the current content of these files, without missing ones.
-
-        Keeps the index.
-        """
+        """Write the tree of a commit with these files as they are now; keeps the index."""
         there = [str(file) for file in files if (self.folder / file).is_file()]
         gone = [str(file) for file in files if str(file) not in there]
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
@@ -176,10 +170,7 @@ class Repository:
         return self.run("commit-tree", *sign, tree, *parents, "-F", "-", stdin=message)
 
     def tag(self, name: str, commit: str, message: str, date: int) -> str:
-        """Create an annotated tag object without a reference, signed where git is configured to.
-
-        `date` in seconds since 1970.
-        """
+        """Create an annotated tag object without a reference, perhaps signed; `date` in s since 1970."""
         if date > LAST_DATE:
             raise GitError(
                 f"the tag {name} would be of a date after 2099, which git cannot store, because a tag is dated "
@@ -220,11 +211,7 @@ class Repository:
         return self.ask("remote", "get-url", remote) is not None
 
     def fetch(self, remote: str, references: Iterable[str], *, whole: bool = False) -> None:
-        """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`; copies of those that are gone go.
-
-        A remote that answers nothing is noticed early, by a question with a small answer.
-        `whole`: get the history that a shallow clone lacks, too.
-        """
+        """Fetch references, and remove copies of others; `whole`: also what a shallow clone lacks."""
         self.run("ls-remote", "--quiet", remote, "HEAD")
         deepen = ("--unshallow",) if whole and self.is_shallow() else ()
         for pause in (*retries.GIT_RACE_S, None):
@@ -296,11 +283,7 @@ def require_commit(found: Repository) -> None:
 
 
 def repository(folder: Path, name: str | None = None, email: str | None = None) -> Repository:
-    """The repository that holds a folder.
-
-    The author of commits and tags is `name` and `email`; where they are None, git's own identity, and if git
-    has none, by `perennial`.
-    """
+    """The repository that holds a folder; its author is as given, else git's own, else `perennial`."""
     given = {**_identity("NAME", name), **_identity("EMAIL", email)}
     found = Repository(folder, given)
     try:

@@ -18,10 +18,7 @@ LONGEST = 126  # bytes of a path after `#!`
 
 
 def mend(environment: Path, root: Path) -> bool:
-    """Let programs, import paths and links name the folder `root`; False if it is no environment of ours.
-
-    Every file is replaced, not changed: installers link files to their cache, and a copy may share them.
-    """
+    """Let programs, import paths and links name `root`; False if it is no environment of ours."""
     paths = next(environment.glob("lib/python*/site-packages/_perennial_ml.pth"), None)
     if paths is None:
         return False

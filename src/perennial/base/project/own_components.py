@@ -138,10 +138,7 @@ def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def load(name: str, check: Callable[[object], str | None]) -> Any:
-    """Import a component from the project that holds the working directory.
-
-    check: says what is wrong with the object, if anything is, such as "is an int, expected a Dataset".
-    """
+    """Import a component of the project; `check` says what is wrong with the object, if anything is."""
     component = Component(name, Project.find().root)
     key = _keys.get(name, "")
     where = f"{key}: {component.file}" if key else str(component.file)
@@ -306,10 +303,7 @@ def _text(error: BaseException) -> str:
 
 @contextmanager
 def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
-    """Let a stage use components, but only those that dvc.yaml lists, and name them in errors.
-
-    deps: the dependencies of the stage that are code, as dvc.yaml has them; None if it does not have the stage.
-    """
+    """Let a stage use components, only of its `deps` if dvc.yaml has it, and name them in errors."""
     if deps is not None:
         _running[:] = [(stage, tuple(deps))]
     try:

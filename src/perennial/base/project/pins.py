@@ -55,10 +55,7 @@ class ChampionPin(Pin):
 
 
 class SourcePin(Pin):
-    """The content of `dataset.url`, by a digest of names, sizes and ETags; all None without `dataset.url`.
-
-    With labelled images, also the digest of their table, which names each by its own digest.
-    """
+    """The content of `dataset.url` by digests of its listing and of labels; all None without `dataset.url`."""
 
     FILE = FOLDER / "source.json"
 
@@ -74,10 +71,7 @@ class SourcePin(Pin):
 
 
 class PinnedWeights(documents.JsonFile):
-    """A file or folder of weights, with a digest of its names and contents; or a published file, by its name.
-
-    Published weights never change under a name: the file of digests has the digest of the first download.
-    """
+    """A file or folder of weights, by a digest of names and contents; or a published file, by its name."""
 
     path: str  # as in params.yaml
     bytes: int | None = None

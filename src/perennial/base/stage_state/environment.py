@@ -38,10 +38,7 @@ Versions = Mapping[str, tuple[str, ...]]
 
 
 def require(stage: str, folder: Path | None = None, outcome: str = "nothing was changed") -> None:
-    """Check that the installed packages have the versions that the files of a stage's environment name.
-
-    Nothing is required if there is no such file, such as outside a checkout. `outcome`: for the message.
-    """
+    """Check that installed packages have the versions that a stage's files name; without a file nothing."""
     wrong = {}
     folder = folder or Project.find().shared(FOLDER)
     known = stages.STAGES.get(stage)

@@ -51,10 +51,7 @@ def require_replaceable(folders: Iterable[Path]) -> None:
 
 
 def clean(paths: PathsConfig) -> list[Path]:
-    """Remove the outputs that stages made and what runs left in `.work`, except downloads.
-
-    Returns the outputs that stay because no stage made them.
-    """
+    """Remove outputs and what runs left in `.work`; returns the outputs that stay, as no stage made them."""
     names = [name for stage in STAGES.values() for name in stage.outputs]
     kept, tracked = [], set(_tracked(getattr(paths, name) for name in (*names, "report")))
     for name in FOLDERS:

@@ -56,10 +56,7 @@ def require_others_as_noted(noted: Inputs, work: Path, *, by_dvc: bool) -> None:
 
 
 def require_as_recorded(noted: Inputs) -> None:
-    """Check that a stage reads the parameters that dvc.lock has for the stages that its result builds on.
-
-    After an edit between two stages of a run, the export's model card would describe another training.
-    """
+    """Check that a stage reads the parameters that dvc.lock has for the stages that its result builds on."""
     stages = dvc_lock.here()
     now = {file: documents.flattened(values) for file, values in noted.params.items()}
     below = stage_inputs.built_on(noted, stages)
@@ -81,10 +78,7 @@ def require_as_recorded(noted: Inputs) -> None:
 
 
 def wrong(work: Path, now: tuple[Path, Mapping[str, Any]] | None = None) -> str | None:
-    """The first stage that dvc.lock has with other inputs than it read here, with the remedy.
-
-    `now`: the parameters, by their file, of a run that starts; it replaces the entry of a stage that is stale.
-    """
+    """The first stage recorded with other inputs than it read, with the remedy; `now`: a run's parameters."""
     stages, notes = dvc_lock.here(), dict(_notes(work))
     for stage in dvc_lock.ordered(stages):
         entry, found = stages[stage], []
@@ -96,10 +90,7 @@ def wrong(work: Path, now: tuple[Path, Mapping[str, Any]] | None = None) -> str 
 
 
 def _wrong(entry: LockedStage, stage: str, note: Note) -> list[str]:
-    """How dvc.lock differs from what a stage read when it made the results that are here.
-
-    Nothing where a run with these inputs made the same, or where git has the entry, perhaps of another clone.
-    """
+    """How dvc.lock differs from what made the results here; nothing where git has the entry."""
     found: list[str] = []
     for each in _history(note):  # the newest last
         if each["made"] == _digest(each["results"]) and not (found := _differences(entry, stage, each)):

@@ -101,11 +101,7 @@ def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
 
 
 def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
-    """Check that a stage which a run starts again reads the parameters and the code of its first start.
-
-    A run must not go on with new values by itself. Pins may change: a run pins them again. Writes what the
-    stage reads now, also without a run, for the stages after it.
-    """
+    """Check that a stage of a run reads the parameters and code of its first start; notes them."""
     file = note_file(noted.stage, work)
     before = documents.json_object(file.read_bytes()) if file.is_file() else {}
     now = {"run": run, "dvc": dvc_process(), **noted.document(), "files": noted.small_files()}

@@ -120,10 +120,7 @@ def options_of(url: str) -> frozenset[str]:
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
-    """Open the store at a URL of `PLACES`, or in a folder, which need not exist yet.
-
-    Options have the names that DVC gives them in a remote, and override the environment; others are left out.
-    """
+    """Open the store at a URL of `PLACES` or in a folder, with options as DVC names them in a remote."""
     if is_bucket(url):
         provider = _class_for(url)
         store: Store = provider(
@@ -160,10 +157,7 @@ def file_below(folder: Path, key: str) -> Path:
 
 
 def together(store: Store, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield `function(item)` for all items, computed in threads, in order of completion, in bounded memory.
-
-    On the first error or signal, stop the store, which ends the calls that still run, and raise it unchanged.
-    """
+    """Yield `function(item)` for all items as they are completed; an error or signal stops the store."""
     executor = ThreadPoolExecutor(THREADS, "transfer")
     running: set[Future[Result]] = set()
     try:

@@ -44,10 +44,7 @@ AZURE = Provider(
 
 
 class AzureStore(BucketStore):
-    """The objects below `azure://container/prefix`; methods as in `Store`.
-
-    The account and the credentials are those of the environment, unless options of a DVC remote have others.
-    """
+    """The objects below `azure://container/prefix`, with credentials of the environment or of a DVC remote."""
 
     OPTIONS = frozenset(
         {

@@ -33,10 +33,7 @@ GOOGLE = Provider(
 
 
 class GoogleStore(BucketStore):
-    """The objects below `gs://bucket/prefix`; methods as in `Store`.
-
-    Google's client finds the credentials, unless options of a DVC remote have others.
-    """
+    """The objects below `gs://bucket/prefix`, with credentials that the client finds, or of a DVC remote."""
 
     OPTIONS = frozenset({"endpointurl", "credentialpath", "projectname"})
     scheme = "gs"

@@ -43,11 +43,7 @@ CUSTOMER_ALGORITHM = "sse_customer_algorithm"
 
 
 class S3Store(BucketStore):
-    """The objects below `s3://bucket/prefix`; methods as in `Store`.
-
-    boto3 finds credentials, region and endpoint in the environment, shared files or roles, unless options of a
-    DVC remote have others.
-    """
+    """The objects below `s3://bucket/prefix`, with credentials that boto3 finds, or of a DVC remote."""
 
     OPTIONS = frozenset((*OPTIONS, *WRITE_OPTIONS, CUSTOMER_KEY, CUSTOMER_ALGORITHM))
     scheme = "s3"
