@@ -4,6 +4,8 @@ import functools
 import gzip
 import io
 import struct
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,17 @@ def encoded(pixels: NDArray[np.uint8], kind: str = "PNG", **options: object) -> 
     """The pixels as an image file."""
     stream = io.BytesIO()
     PIL.Image.fromarray(pixels).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def tar(files: Mapping[str, bytes], mode: str = "w") -> bytes:
+    """A tar file, compressed as the mode says."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=mode, format=tarfile.GNU_FORMAT) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
     return stream.getvalue()
 
 

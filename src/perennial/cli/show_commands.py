@@ -18,7 +18,8 @@ from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.cli.runner import output
-from perennial.data.images.decode import Pixels, array, decoded
+from perennial.data.images import decode
+from perennial.data.images.decode import Pixels, array
 from perennial.data.images.header import header
 from perennial.data.records import manifest, random_access
 from perennial.data.records.random_access import Record, Records
@@ -114,7 +115,7 @@ def _draw(encoded: bytes | None) -> None:
     if encoded is None or not console.is_terminal:
         return
     try:
-        pixels = array(decoded(encoded))
+        pixels = array(decode.decoded(encoded))
     except ValueError as error:
         typer.echo(f"The image does not decode: {printable(str(error))}")
         return

@@ -2,7 +2,6 @@
 
 import io
 import json
-import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 from scipy.io import savemat
-from support.raw import encoded, picture
+from support.raw import encoded, picture, tar
 
 WORDS = {"n03126707": "crane", "n01440764": "tench, Tinca tinca", "n02012849": "crane"}  # not in their order
 XML = """<annotation><folder>{synset}</folder><filename>%s</filename>
@@ -24,17 +23,6 @@ def jpeg(seed: int, mode: str = "RGB", **options: object) -> bytes:
     stream = io.BytesIO()
     image = PIL.Image.fromarray(picture(seed, 24)[:16]).convert(mode)
     image.save(stream, "JPEG", quality=95, **options)
-    return stream.getvalue()
-
-
-def tar(files: Iterable[tuple[str, bytes]], mode: str = "w") -> bytes:
-    """A tar file, compressed as the mode says."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=mode, format=tarfile.GNU_FORMAT) as archive:
-        for name, content in files:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
     return stream.getvalue()
 
 
@@ -72,14 +60,14 @@ def write_imagenet(
 ) -> None:
     """Writes the archives; `images` are those of each synset by name, `boxes` XML files by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    inner = [(f"{synset}.tar", tar(files.items())) for synset, files in images.items()]
+    inner = {f"{synset}.tar": tar(files) for synset, files in images.items()}
     (folder / "ILSVRC2012_img_train.tar").write_bytes(tar(inner))
-    numbered = ((f"ILSVRC2012_val_{number:08d}.JPEG", content) for number, content in enumerate(validation, 1))
+    numbered = {f"ILSVRC2012_val_{number:08d}.JPEG": content for number, content in enumerate(validation, 1)}
     (folder / "ILSVRC2012_img_val.tar").write_bytes(tar(numbered))
-    named = ((f"ILSVRC2012_devkit_t12/{name}", content) for name, content in development_kit.items())
+    named = {f"ILSVRC2012_devkit_t12/{name}": content for name, content in development_kit.items()}
     (folder / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(tar(named, "w:gz"))
     if boxes is not None:
-        (folder / "ILSVRC2012_bbox_train_v2.tar.gz").write_bytes(tar(boxes.items(), "w:gz"))
+        (folder / "ILSVRC2012_bbox_train_v2.tar.gz").write_bytes(tar(boxes, "w:gz"))
 
 
 def coco(

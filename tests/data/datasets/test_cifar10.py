@@ -3,12 +3,12 @@
 import io
 import itertools
 import pickle
-import tarfile
 
 import numpy as np
 import PIL.Image
 import pytest
 from support.pickles import batch, dictionary, text
+from support.raw import tar
 
 from perennial.base.errors import DataError
 from perennial.data.datasets.cifar10 import CIFAR10, CLASSES, TEST, TRAIN
@@ -47,11 +47,7 @@ def raw(tmp_path):
     """Writes a tar file of these members into a folder, the one that `read` gets."""
 
     def make(contents, name="cifar-10-binary.tar"):
-        with tarfile.open(tmp_path / name, "w") as archive:
-            for path, content in contents.items():
-                info = tarfile.TarInfo(path)
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
+        (tmp_path / name).write_bytes(tar(contents))
         return tmp_path
 
     return make

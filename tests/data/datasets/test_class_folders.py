@@ -1,12 +1,12 @@
 """Images in folders of classes: what counts as a class, and what is refused."""
 
 import hashlib
-import io
 import pickle
 
 import numpy as np
 import PIL.Image
 import pytest
+from support.odd_images import saved
 
 from perennial.base.errors import DataError
 from perennial.data import archives
@@ -15,9 +15,7 @@ from perennial.data.images import BadImage, Image
 
 
 def photo(number):
-    stream = io.BytesIO()
-    PIL.Image.new("RGB", (number % 7 + 1, 5), (number % 256, 0, 0)).save(stream, "PNG")
-    return stream.getvalue()
+    return saved(PIL.Image.new("RGB", (number % 7 + 1, 5), (number % 256, 0, 0)), "PNG")
 
 
 @pytest.fixture

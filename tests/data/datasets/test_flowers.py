@@ -37,8 +37,3 @@ def test_an_archive_without_one_of_the_kinds_is_refused(raw):
         DataError, match=r"the classes are \['daisy', 'dandelion', 'roses', 'sunflowers'\], expected"
     ):
         FLOWERS.read(raw(CLASSES[:-1]))
-
-
-def test_a_missing_archive_is_a_data_error(tmp_path):
-    with pytest.raises(DataError, match=r"flower_photos\.tar does not exist"):
-        FLOWERS.read(tmp_path)

@@ -95,16 +95,17 @@ def test_boxes_are_shares_of_the_picture_that_the_annotator_saw(read):
     assert found["n01440764_17.JPEG"].annotations == Annotations(text="tench, Tinca tinca")
 
 
-def test_boxes_without_area_and_of_other_synsets_are_left_out():
-    content = xml("n01440764", [(5, 5, 5, 9), (300, 0, 400, 9)], (200, 100))
-    assert ilsvrc.boxes(content, "n01440764", SYNSETS) == []
-    assert ilsvrc.boxes(xml("n01440764", [(1, 1, 5, 9)], (10, 10), "n02012849"), "n01440764", SYNSETS) == []
-    assert (
-        len(
-            ilsvrc.boxes(xml("n01440764", [(1, 1, 5, 9)], (10, 10), "Scottish_deerhound"), "n01440764", SYNSETS)
-        )
-        == 1
-    )
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (xml("n01440764", [(5, 5, 5, 9), (300, 0, 400, 9)], (200, 100)), 0),
+        (xml("n01440764", [(1, 1, 5, 9)], (10, 10), "n02012849"), 0),
+        (xml("n01440764", [(1, 1, 5, 9)], (10, 10), "Scottish_deerhound"), 1),
+    ],
+    ids=["no area", "another synset", "no synset"],
+)
+def test_boxes_without_area_and_of_other_synsets_are_left_out(content, count):
+    assert len(ilsvrc.boxes(content, "n01440764", SYNSETS)) == count
 
 
 @pytest.mark.parametrize(
@@ -164,27 +165,21 @@ def test_a_damaged_photograph_is_a_bad_image(read):
     assert isinstance(by_name(read(found))["n01440764_7.JPEG"], BadImage)
 
 
-def test_a_missing_synset_is_named(read):
-    with pytest.raises(DataError, match=r"lacks n02012849\.tar; expected 3 synsets, found 2"):
-        read(images(("n01440764", "n03126707")))
+MIXED = images() | {"n01440764": images()["n02012849"]}
 
 
-def test_an_unknown_synset_is_named(read):
-    with pytest.raises(DataError, match=r"holds n99999999\.tar; expected 3 synsets, found 4"):
-        read(images((*SYNSETS, "n99999999")))
-
-
-def test_a_wrong_number_of_images_is_named(read):
-    with pytest.raises(DataError, match=r"n01440764\.tar holds 2 images, expected 3 by meta\.mat"):
-        read(images(each=2))
-
-
-def test_a_file_of_another_synset_is_named(read):
-    found = images()
-    found["n01440764"] = dict(found["n02012849"])
-    with pytest.raises(
-        DataError, match=r"n01440764\.tar holds 'n02012849_17\.JPEG', which is not an image of it"
-    ):
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (images(("n01440764", "n03126707")), r"lacks n02012849\.tar; expected 3 synsets, found 2"),
+        (images((*SYNSETS, "n99999999")), r"holds n99999999\.tar; expected 3 synsets, found 4"),
+        (images(each=2), r"n01440764\.tar holds 2 images, expected 3 by meta\.mat"),
+        (MIXED, r"n01440764\.tar holds 'n02012849_17\.JPEG', which is not an image of it"),
+    ],
+    ids=["missing", "unknown", "number of images", "another synset"],
+)
+def test_synsets_that_are_not_those_of_the_kit_are_named(read, found, message):
+    with pytest.raises(DataError, match=message):
         read(found)
 
 
@@ -196,17 +191,17 @@ def test_an_incomplete_synset_is_named(read, monkeypatch):
 
 
 def test_damage_within_the_tar_file_of_a_synset_is_found(tmp_path):
-    inner = bytearray(tar([("a.JPEG", b"x" * 600), ("b.JPEG", b"y")]))
+    inner = bytearray(tar({"a.JPEG": b"x" * 600, "b.JPEG": b"y"}))
     inner[512 + 1024 + 10] ^= 0xFF  # in the header of b
-    (tmp_path / "t.tar").write_bytes(tar([("n1.tar", bytes(inner)), ("n2.tar", b"z")]))
+    (tmp_path / "t.tar").write_bytes(tar({"n1.tar": bytes(inner), "n2.tar": b"z"}))
     member = archives.contents(tmp_path / "t.tar")[0]
     with pytest.raises(DataError, match=r"t\.tar/n1\.tar is damaged: the header at byte 2048, after 1 members"):
         archives.contents(tmp_path / "t.tar", member)
 
 
 def test_an_inner_tar_file_that_is_cut_does_not_go_on_in_the_next(tmp_path):
-    inner = tar([("a.JPEG", b"x" * 600), ("b.JPEG", b"y")])
-    (tmp_path / "t.tar").write_bytes(tar([("n1.tar", inner[:1536]), ("n2.tar", inner)]))
+    inner = tar({"a.JPEG": b"x" * 600, "b.JPEG": b"y"})
+    (tmp_path / "t.tar").write_bytes(tar({"n1.tar": inner[:1536], "n2.tar": inner}))
     member = archives.contents(tmp_path / "t.tar")[0]
     with pytest.raises(DataError, match=r"n1\.tar is incomplete: no end is marked after 1 members"):
         archives.contents(tmp_path / "t.tar", member)

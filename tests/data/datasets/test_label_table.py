@@ -1,11 +1,11 @@
 """Tables of labels beside images: what dataset.table reads, and what is refused with the number of rows."""
 
-import io
 import json
 import unicodedata
 
 import PIL.Image
 import pytest
+from support.odd_images import saved
 
 from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
@@ -22,9 +22,7 @@ def read(tmp_path):
     def of(names, contents, **table):
         for number, name in enumerate(names):
             (file := tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
-            stream = io.BytesIO()
-            PIL.Image.new("L", (3, 3), number).save(stream, "PNG")
-            file.write_bytes(stream.getvalue())
+            file.write_bytes(saved(PIL.Image.new("L", (3, 3), number), "PNG"))
         for name, content in contents.items():
             (file := tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -1,14 +1,13 @@
 """Labelled images of traffic in a folder of images: who may reach which split."""
 
 import hashlib
-import io
 import shutil
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import PIL.Image
 import pytest
+from support.raw import encoded
 
 from perennial.base.errors import DataError
 from perennial.data.datasets.image_folder import IMAGE_FOLDER, collect
@@ -21,9 +20,7 @@ CLASSES = ("rose", "tulip")
 
 
 def picture(number: int) -> bytes:
-    stream = io.BytesIO()
-    PIL.Image.fromarray(np.full((4, 4, 3), (number % 256, number // 256, 7), np.uint8)).save(stream, "PNG")
-    return stream.getvalue()
+    return encoded(np.full((4, 4, 3), (number % 256, number // 256, 7), np.uint8))
 
 
 def label(content: bytes, name: str, reason: str = "random") -> Label:

@@ -35,13 +35,3 @@ def test_a_missing_file_is_a_data_error_that_names_it(folder, name):
     (folder / name).unlink()
     with pytest.raises(DataError, match=name):
         read(folder)
-
-
-def test_a_label_beyond_nine_is_a_data_error(folder):
-    write(folder, "train", [5, 10])
-    with pytest.raises(DataError, match="label 10 at index 1, expected 0 to 9"):
-        read(folder)
-
-
-def test_the_ten_digits_are_the_classes(folder):
-    assert read(folder).classes[::9] == ("zero", "nine")

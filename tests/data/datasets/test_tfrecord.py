@@ -90,12 +90,6 @@ def test_images_are_kept_byte_for_byte(source):
     assert (image.encoded, image.format, image.height, image.width) == (JPEG, "jpg", 9, 9)
 
 
-def test_images_come_in_the_order_asked_for(source):
-    part = source({"train.tfrecord": SOUND}).splits["train"]
-    first, second = part.images([2, 0])
-    assert (first, second) == (*part.images([2]), *part.images([0]))
-
-
 def test_a_file_is_opened_once_for_images_that_follow_each_other(source, tmp_path):
     found = source({f"train-{number:05}-of-00002": SOUND for number in range(2)}).splits["train"]
     images = found.images([0, 2, 1, 3])
@@ -143,25 +137,6 @@ def test_a_png_with_too_long_a_side_is_reported(source):
     found = images(source({"train.tfrecord": own(0) + record(image=[tall], label=[0])}))
     assert isinstance(found[1], BadImage)
     assert "expected at most 1000000 a side" in found[1].reason
-
-
-@pytest.mark.parametrize(
-    ("lists", "classes"),
-    [
-        ({}, ("0", "1", "2")),
-        ({"labels.txt": "0:cat\n1:dog\n2:owl\n"}, ("cat", "dog", "owl")),
-        ({"labels.txt": "1:dog\n0:cat\n2:owl\n"}, ("cat", "dog", "owl")),
-        ({"labels.txt": "0:background\n1:cat\n2:dog\n3:a:b\n"}, ("background", "cat", "dog", "a:b")),
-        ({"label.labels.txt": "cat\ndog\nowl\n"}, ("cat", "dog", "owl")),
-        ({"labels.txt": "a\nb\nc\nd\n"}, ("a", "b", "c", "d")),
-    ],
-    ids=["no list", "ids", "ids decide", "background", "tfds", "more than have examples"],
-)
-def test_the_classes_are_those_of_the_list_of_labels(source, lists, classes):
-    assert (
-        source({"train.tfrecord": SOUND} | {name: text.encode() for name, text in lists.items()}).classes
-        == classes
-    )
 
 
 def test_another_process_can_read_the_images(source):
@@ -251,15 +226,6 @@ def test_a_wrong_list_of_labels_is_refused_by_name(source, labels, named):
 def test_a_label_beyond_the_list_in_another_split_is_refused(source):
     with pytest.raises(DataError, match=r"labels\.txt lists 3 classes, but there are labels up to 9"):
         source({"train.tfrecord": SOUND, "test.tfrecord": own(0, 9), "labels.txt": b"a\nb\nc\n"})
-
-
-def test_a_folder_of_a_files_name_is_refused_or_passed_over(source, tmp_path):
-    (tmp_path / "test.tfrecord").mkdir()
-    try:
-        found = list(source({"train.tfrecord": SOUND}).splits)
-    except DataError:
-        found = ["train"]
-    assert found == ["train"]
 
 
 @pytest.fixture

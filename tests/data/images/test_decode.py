@@ -1,22 +1,16 @@
 """Encoded images into pixels: every byte of the file counts."""
 
-import io
 import struct
 import zlib
 
 import numpy as np
 import PIL.Image
 import pytest
+from support.odd_images import saved
 
 from perennial.data.images import decode, png
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
-
-
-def saved(image, kind="PNG", **options):
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
 
 
 def pixels(encoded):
@@ -32,7 +26,7 @@ def refused(encoded):
 
 
 OWN = png.encode(PIXELS)
-COMPRESSED = saved(PIL.Image.fromarray(PIXELS))
+COMPRESSED = saved(PIL.Image.fromarray(PIXELS), "PNG")
 JPEG = saved(PIL.Image.fromarray(PIXELS), "JPEG")
 LARGE = png.encode(np.zeros((300, 300, 3), np.uint8))
 
@@ -57,18 +51,18 @@ def test_a_jpeg_is_grey_or_rgb(mode, channels):
 
 @pytest.mark.parametrize(("mode", "channels"), [("1", 1), ("LA", 1), ("P", 3), ("RGBA", 3), ("I;16", 1)])
 def test_other_pngs_are_8_bit_grey_or_rgb(mode, channels):
-    found = pixels(saved(PIL.Image.new(mode, (5, 6))))
+    found = pixels(saved(PIL.Image.new(mode, (5, 6)), "PNG"))
     assert (found.shape, found.dtype) == ((6, 5, channels), np.uint8)
 
 
 def test_of_16_bits_the_upper_8_are_kept():
     wide = PIXELS[..., 0].astype(np.uint16) * 256 + 77
-    assert np.array_equal(pixels(saved(PIL.Image.fromarray(wide))), PIXELS[..., :1])
+    assert np.array_equal(pixels(saved(PIL.Image.fromarray(wide), "PNG")), PIXELS[..., :1])
 
 
 def test_transparency_is_dropped():
     alpha = np.dstack((PIXELS, np.zeros((6, 5), np.uint8)))
-    assert np.array_equal(pixels(saved(PIL.Image.fromarray(alpha))), PIXELS)
+    assert np.array_equal(pixels(saved(PIL.Image.fromarray(alpha), "PNG")), PIXELS)
 
 
 @pytest.mark.parametrize("encoded", [OWN, COMPRESSED], ids=["stored", "compressed"])

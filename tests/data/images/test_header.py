@@ -1,11 +1,11 @@
 """What an encoded image says of itself, without decoding it."""
 
-import io
 import struct
 
 import numpy as np
 import PIL.Image
 import pytest
+from support import odd_images
 
 from perennial.data.images import png
 from perennial.data.images.header import Header, header
@@ -13,9 +13,7 @@ from perennial.data.images.jpeg import END, FIRST_WINDOW, WINDOW, segments
 
 
 def saved(kind, mode="RGB", **options):
-    stream = io.BytesIO()
-    PIL.Image.new(mode, (5, 3)).save(stream, kind, **options)
-    return stream.getvalue()
+    return odd_images.saved(PIL.Image.new(mode, (5, 3)), kind, **options)
 
 
 def exif():

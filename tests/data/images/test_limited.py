@@ -5,6 +5,7 @@ import io
 import numpy as np
 import PIL.Image
 import pytest
+from support.odd_images import saved
 
 from perennial.data.images import Annotations, BadImage, Image, accept
 
@@ -13,9 +14,7 @@ PHOTO = PIL.Image.fromarray(COARSE).resize((400, 300), PIL.Image.Resampling.BICU
 
 
 def encoded(mode: str, kind: str, **options: object) -> bytes:
-    stream = io.BytesIO()
-    PHOTO.convert(mode).save(stream, kind, **options)
-    return stream.getvalue()
+    return saved(PHOTO.convert(mode), kind, **options)
 
 
 def opened(content: bytes) -> PIL.Image.Image:
@@ -56,9 +55,8 @@ def test_an_image_that_is_no_larger_keeps_its_bytes(most: int) -> None:
 
 
 def test_the_shorter_side_has_a_pixel_at_least() -> None:
-    stream = io.BytesIO()
-    PIL.Image.new("L", (5000, 3)).save(stream, "PNG")
-    assert opened(accept.smaller(stream.getvalue(), 64)).size == (64, 1)
+    content = saved(PIL.Image.new("L", (5000, 3)), "PNG")
+    assert opened(accept.smaller(content, 64)).size == (64, 1)
 
 
 def test_areas_are_those_in_the_reduced_image() -> None:

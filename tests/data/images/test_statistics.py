@@ -60,12 +60,6 @@ def test_an_image_of_pillow_has_the_digest_of_its_pixels(shape):
     assert found.digests.tolist() == [digest(pixels)]
 
 
-@each_kind
-def test_a_small_image_of_pillow_has_the_hash_of_its_pixels(batch):
-    (_, one), (_, other) = statistics.of_image(pillow(batch[0])), statistics.of_batch(batch[:1])
-    assert one.hashes.tolist() == other.hashes.tolist()
-
-
 @pytest.mark.fast_rows("shape0", "shape1", "shape4")
 @pytest.mark.parametrize(
     "shape", [(150, 130, 3), (600, 500, 1), (1, 3_000_000, 1), (3_000_000, 1, 1), (3, 900_000, 3)]
@@ -82,10 +76,6 @@ def test_fingerprints_come_in_the_order_of_the_images(batch):
     alone = [statistics.of_batch(batch[number : number + 1])[1] for number in range(len(batch))]
     assert together.digests.tolist() == [each.digests[0].tolist() for each in alone]
     assert together.hashes.tolist() == [each.hashes[0].tolist() for each in alone]
-
-
-def test_images_of_equal_pixels_and_size_have_equal_digests():
-    assert digest(COLOURED[1].copy()) == digest(COLOURED[1])
 
 
 def test_a_view_of_images_has_the_digests_of_a_copy():

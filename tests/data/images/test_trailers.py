@@ -1,10 +1,10 @@
 """JPEGs with any bytes after their end (Motion Photos) are accepted; truncated ones are refused."""
 
-import io
 import random
 
 import PIL.Image
 import pytest
+from support.odd_images import saved
 from support.raw import picture
 
 from perennial.data.images import BadImage, Image
@@ -16,9 +16,7 @@ VIDEO = b"\0\0\0\x18ftypmp42\0\0\0\0isommp42"
 
 
 def jpeg(image=PHOTO, **options):
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", **options)
-    return stream.getvalue()
+    return saved(image, "JPEG", **options)
 
 
 def thumbnail():

@@ -73,8 +73,3 @@ def test_a_class_of_one_example_cannot_be_cut():
 )
 def test_shards_are_as_even_as_can_be(examples, shards, sizes):
     assert [len(part) for part in splits.even(examples, shards)] == sizes
-
-
-@pytest.mark.parametrize(("examples", "shards"), [(10, 3), (1797, 7), (5, 5), (4, 9)])
-def test_shards_hold_every_example_once_and_in_order(examples, shards):
-    assert [index for part in splits.even(examples, shards) for index in part] == list(range(examples))

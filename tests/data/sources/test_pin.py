@@ -105,13 +105,6 @@ def test_checkouts_that_share_the_folder_of_copies_fetch_an_object_once(remote, 
     assert (work / "source").is_symlink()
 
 
-def test_of_an_unchanged_source_nothing_is_fetched(remote, photos):
-    before = run(remote)
-    photos.requests()
-    assert run(remote) == before
-    assert photos.requests() == ([], 2)
-
-
 def test_the_same_bytes_under_new_etags_give_the_same_raw_files(remote, photos):
     before, pinned = run(remote), SourcePin.read()
     name, content = "cat/00.png", (photos.folder / "cat" / "00.png").read_bytes()

@@ -43,12 +43,6 @@ def test_an_example_is_the_same_bytes_for_ever():
     assert example.serialize(IMAGE, 7).hex() == SERIALIZED
 
 
-def test_a_record_has_slims_five_keys():
-    message = example.Example()
-    message.ParseFromString(example.serialize(IMAGE, 7))
-    assert sorted(message.features.feature) == KEYS
-
-
 def test_annotations_are_stored_under_slims_keys():
     boxes = (Box(0.25, 0.0, 0.5, 1.0), Box(0.0, 0.5, 1.0, 0.75))
     annotated = IMAGE._replace(

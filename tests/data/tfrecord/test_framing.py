@@ -46,10 +46,6 @@ def test_a_frame_is_the_bytes_of_the_format():
     assert framing.frame(b"abc").hex() == "0300000000000000b099490e6162636e57f121"
 
 
-def test_an_empty_record_is_sixteen_bytes():
-    assert len(framing.frame(b"")) == 16
-
-
 def test_records_come_back_in_their_order():
     assert data(CONTENT) == RECORDS
 
@@ -93,10 +89,6 @@ def test_a_cut_inside_a_record_is_found_at_that_record():
         for cut in cuts
     ]
     assert [fault(CONTENT[:cut]) for cut in cuts] == expected
-
-
-def test_the_records_before_a_cut_are_found():
-    assert data(CONTENT[:-1]) == RECORDS[:-1]
 
 
 def test_the_message_of_a_truncation_has_the_missing_bytes():

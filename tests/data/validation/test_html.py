@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import PIL.Image
 import pytest
+from support.raw import encoded
 
 from perennial.data.images import Image, png
 from perennial.data.validation import html
@@ -201,9 +202,7 @@ def noise(*shape):
 
 
 def jpeg(*shape):
-    stream = io.BytesIO()
-    PIL.Image.fromarray(noise(*shape)).save(stream, "JPEG")
-    return stream.getvalue()
+    return encoded(noise(*shape), "JPEG")
 
 
 def content(shown):

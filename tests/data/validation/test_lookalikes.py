@@ -1,10 +1,9 @@
 """Changed copies in different splits: they are found, other images are not."""
 
-import io
-
 import numpy as np
 import PIL.Image
 import pytest
+from support.odd_images import saved
 
 from perennial.data.images import statistics
 from perennial.data.validation import lookalikes
@@ -25,9 +24,7 @@ def scene(seed, size=(120, 90)):
 
 
 def as_jpeg(image, quality=85):
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=quality)
-    return stream.getvalue()
+    return saved(image, "JPEG", quality=quality)
 
 
 CHANGES = {

@@ -11,7 +11,7 @@ from support.records import record
 
 from perennial.base import files
 from perennial.data import archives
-from perennial.data.sources.pin import listed
+from perennial.data.sources.pin import listed_source
 from perennial.live.monitor import newest
 from perennial.live.monitor.newest import Newest
 
@@ -23,7 +23,7 @@ def found(config: Any, folder: Path) -> Newest:
     newest.note(config, folder / "old", folder / "old.sqlite")
     known = newest.TrainedOn(folder / "old.sqlite")
     (scratch := folder / "newest").mkdir()
-    with listed(config) as (listing, origin):
+    with listed_source(config) as (listing, origin):
         return newest.collect(config, listing, origin, known, scratch)
 
 

@@ -15,10 +15,7 @@ SHOWN = 10  # names in a message
 
 
 def folder_contents(folder: Path) -> list[Member]:
-    """Find all files and folders in a folder, in the order of names; the offset of each is 0.
-
-    Files that desktops and tools leave behind are left out. Links to files are followed.
-    """
+    """All files and folders in a folder, in the order of names; links to files are followed."""
     names, ignored = Names(folder, LIMITS, portable=False), list[str]()
     found = list[Member]()
     for name, entry in _walk_folder(folder, "", ignored):

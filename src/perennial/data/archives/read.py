@@ -48,6 +48,11 @@ class Member:
     size: int  # bytes
     folder: bool = False
 
+    @property
+    def file_name(self) -> str:
+        """The name without its folders."""
+        return self.name.rpartition("/")[2]
+
 
 def format_of(archive: Path) -> str:
     """Format of an archive by its content: tar, gzip, bzip2, xz or zip."""
@@ -71,10 +76,7 @@ def format_of(archive: Path) -> str:
 
 
 def contents(tar: Path, inner: Member | None = None) -> list[Member]:
-    """The files and folders in a plain tar file, or in one that is its member, sorted by name.
-
-    The offsets of both are from the start of the outer file.
-    """
+    """The files and folders in a plain tar file, or in one that is its member, sorted by name."""
     if not tar.is_file():
         raise DataError(f"{tar} does not exist; `dvc repro download` fetches the archive that it comes from")
     shown = tar if inner is None else tar / inner.name
@@ -118,10 +120,7 @@ def _is_tar(start: bytes) -> bool:
 
 
 def walk(tar: Path, archive: Path, limits: ArchiveLimits, inner: Member | None = None) -> Iterator[Member]:
-    """The members in file order, of the whole file or of a tar file that is its member.
-
-    Error messages name the archive that the tar file was made from.
-    """
+    """The members in file order, of the file or of one in it; errors name the archive it was made from."""
     names, count, position = Names(archive, limits), 0, inner.offset if inner else 0
     fields: dict[bytes, bytes] = {}  # of the extension headers before a header
     extended = False
@@ -231,10 +230,7 @@ def _pax_records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def decompressed(file: Path, compression: str) -> Iterator[bytes]:
-    """Decompress a gzip, zlib, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
-
-    Memory is constant, and the file is read to its end, where the checksums are.
-    """
+    """Decompress joined streams in chunks of at most 1 MiB, to the file's end, where the checksums are."""
     decompressor, data = _decompressor(compression), b""
     with file.open("rb") as stream:
         while True:

@@ -43,11 +43,7 @@ REPACK = "unpack it with a program that knows its encoding, and give the folder"
 
 
 class Names:
-    """The names in an archive so far; each is checked by itself and against the others.
-
-    `portable`: whether the names must also be unambiguous on other file systems. Folders of this machine may
-    hold what Linux allows.
-    """
+    """The names so far, each checked against the others; `portable`: unambiguous on other file systems, too."""
 
     def __init__(self, archive: Path, limits: ArchiveLimits, *, portable: bool = True) -> None:
         self._archive, self._limits = archive, limits

@@ -51,10 +51,7 @@ def unpack(raw: Path, folder: Path) -> None:
 
 
 def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
-    """Write the content of a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip file as one plain tar file.
-
-    A plain tar file is linked, not copied. The content decides the format of the archive, not its name.
-    """
+    """Write the content of an archive of any format as a plain tar file; one that is plain is linked."""
     archive_format = format_of(archive)
     if archive_format == "tar":
         _check(archive, archive, limits)
@@ -100,10 +97,7 @@ def _local_header() -> bytes:
 
 
 def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
-    """Write files under other names as a plain tar file, with the bytes that `pack` writes for such a folder.
-
-    The names are checked, and those in a folder come one after the other.
-    """
+    """Write files under other names, folder by folder, with the bytes that `pack` writes for such a folder."""
     written: list[str] = []  # the folders above the last file
     with files.new_file(target, durable=False) as stream:
         for name, path in found:

@@ -26,10 +26,7 @@ def with_table(table: TableConfig) -> Dataset:
 
 
 def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
-    """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
-
-    An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
-    """
+    """Pack a folder into `images.tar`, or copy an archive, which must stay writable for the user."""
     if content.is_dir():
         understood.log_found(image_assignment.of_folder(content, table)[0], content)
         archives.pack(content, raw / "images.tar")

@@ -1,8 +1,7 @@
-"""ImageNet (ILSVRC 2012): 1,281,167 + 50,000 photographs of 1,000 synsets.
+"""ImageNet (ILSVRC 2012): its archives need an account, so `dataset.path` names a folder that contains them.
 
-The archives need an account at image-net.org, so `dataset.path` names a folder that contains them. The
-official validation images are the test split, because published accuracies use them; validation is cut from
-train. Labels as in slim: 1 to 1,000 in the order of the synsets' names; class 0, background, has no examples.
+The official validation images are the test split, as in published accuracies. Labels as in slim: 1 to 1,000 in
+the order of the synsets' names; class 0, background, has no examples.
 """
 
 import shutil
@@ -33,10 +32,7 @@ def collect(path: Path, raw: Path) -> None:
 
 
 def read(folder: Path) -> Source:
-    """Read the images of both archives, sorted by the SHA-256 of their names, with their boxes.
-
-    A class name is the synset and the first of its words, because by words alone two classes are `crane`.
-    """
+    """Read the images of both archives with their boxes; by words alone two classes are `crane`."""
     synsets, truth = ilsvrc.development_kit(folder / f"{KIT}.tar")
     names = (f"{synset.wnid} {synset.words.split(',')[0]}" for synset in synsets)
     boxes = [folder / f"{name}.tar" for name in (TRAIN_BOXES, VALIDATION_BOXES)]

@@ -1,6 +1,6 @@
 """The user's own TFRecords, of slim or TensorFlow Datasets; images are kept byte for byte.
 
-`own.shards` finds their splits, `own.class_texts` their classes.
+`own.shards` finds their splits, `own.class_lists` their classes.
 """
 
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
-from perennial.data.datasets.own import class_lists, class_texts, shards
+from perennial.data.datasets.own import class_lists, shards
 from perennial.data.datasets.readers import tfrecords
 
 PLAIN = "decompressed"  # folder beside the files
@@ -20,13 +20,13 @@ UNPACKED = ".unpacked.tar"
 def read(folder: Path) -> Source:
     """Read the records of each split, in the order of file names."""
     found = sorted(file for file in folder.iterdir() if file.is_file())
-    texts: class_texts.Texts = {}
+    texts: class_lists.Texts = {}
     splits = {
         split: tfrecords.examples([tfrecords.plain(file, folder / PLAIN) for file in part], texts)
-        for split, part in shards.by_split(found, folder).items()
+        for split, part in shards.of_splits(found, folder).items()
     }
     lists = [file for file in found if class_lists.is_class_list(file.name)]
-    classes = class_texts.classes(lists, texts, tfrecords.used_labels(splits.values()))
+    classes = class_lists.classes(lists, texts, tfrecords.used_labels(splits.values()))
     return Source(classes=classes, splits=splits)
 
 

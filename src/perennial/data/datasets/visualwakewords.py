@@ -1,7 +1,6 @@
-"""Visual Wake Words: 82,783 + 40,504 photographs of COCO 2014, labelled by whether a person is visible.
+"""Visual Wake Words: photographs of COCO 2014, `person` if one covers more than 0.5 % of the picture.
 
-The class is `person` if a person covers more than 0.5 % of the picture, else `background`. COCO's validation
-images are the test split; validation is cut from train. Sources: Chowdhery et al. 2019; slim's
+COCO's validation images are the test split. Sources: Chowdhery et al. 2019; slim's
 datasets/download_and_convert_visualwakewords.py; digests: COCO's in tensorflow-datasets 4.9.10.
 """
 
@@ -12,7 +11,7 @@ import numpy as np
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Examples, Source, SourceFile
-from perennial.data.datasets.readers import annotated, coco
+from perennial.data.datasets.readers import coco, tar_images
 
 CLASSES = ("background", "person")
 LEAST_SHARE = 0.005  # of the image area; smaller people do not count
@@ -27,7 +26,7 @@ def read(folder: Path, images: tuple[int, int] = IMAGES) -> Source:
 
 def _split(folder: Path, name: str, count: int) -> Examples:
     tar, of_annotations = folder / f"{name}.tar", folder / "annotations_trainval2014.tar"
-    by_name = {annotated.file_name(each): each for each in archives.contents(tar) if not each.folder}
+    by_name = {each.file_name: each for each in archives.contents(tar) if not each.folder}
     json_name = f"annotations/instances_{name}.json"
     member = next((each for each in archives.contents(of_annotations) if each.name == json_name), None)
     if member is None:
@@ -38,11 +37,10 @@ def _split(folder: Path, name: str, count: int) -> Examples:
         raise DataError(f"{lacking} lacks {differ[0]!r}; images and annotations differ in {len(differ)} names")
     if len(pictures) != count:
         raise DataError(f"{tar} holds {len(pictures)} images, expected {count}")
-    members = [by_name[picture.name] for picture in pictures]
-    order = annotated.order(members)
-    chosen = coco.ordered(people, order)
+    order = tar_images.order([picture.name for picture in pictures])
+    names, chosen = tuple(pictures[index].name for index in order), coco.ordered(people, order)
     labels = (np.diff(chosen.bounds) > 0).astype(np.int64)
-    return annotated.examples(tar, [members[index] for index in order], labels, chosen)
+    return tar_images.examples(tar, [by_name[name] for name in names], names, labels, annotate=chosen)
 
 
 _COCO = "https://s3.amazonaws.com/images.cocodataset.org/"

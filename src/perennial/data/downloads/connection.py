@@ -123,10 +123,7 @@ def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
 
 
 def _refuse_metadata_services(target: httpx.URL) -> None:
-    """Refuse link-local addresses (metadata services of clouds hold secrets there) and unspecified ones.
-
-    Private addresses are allowed: mirrors are often in the same network.
-    """
+    """Refuse link-local addresses, where clouds keep secrets, and unspecified ones; not private ones."""
     try:
         # Resolving also finds 0xA9FEA9FE and names for 169.254.169.254.
         resolved = socket.getaddrinfo(target.host, _origin(target)[2], type=socket.SOCK_STREAM)

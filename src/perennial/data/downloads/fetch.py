@@ -21,8 +21,8 @@ from perennial.data.downloads.spec import (
     TemporaryFailure,
     TransferLimits,
     WrongBytes,
+    file_mismatch,
     is_verified,
-    mismatch,
     public_url,
     unexpected_start,
 )
@@ -54,10 +54,7 @@ class Fetcher:
         alternatives: Sequence[FileSpec] = (),
         on_file: Callable[[Path], None] = lambda _: None,
     ) -> list[Path]:
-        """Return the files of a data set, or the alternative files if one is unavailable.
-
-        Calls `on_file` after each file.
-        """
+        """Return the files of a data set, or the alternative files if one is unavailable."""
         choices = [choice for choice in (specs, alternatives) if choice]
         if len(choices) > 1:
             # Manually added files take precedence over the network.
@@ -98,7 +95,7 @@ class Fetcher:
             limits=self.limits, deadline_s=started + self.limits.total_s, credentials=self.credentials
         )
         failures, temporary, retries = [], False, 0
-        present = mismatch(file, spec) if file.exists() else None
+        present = file_mismatch(file, spec) if file.exists() else None
         if present:
             failures.append(f"{file}: {present}; the file was not changed and not used")
         with Partial(self.folder, spec.name) as partial:
@@ -155,22 +152,19 @@ def _download_verified(download: Download) -> int:
     """Download and verify a file; returns the number of retries."""
     partial = download.partial
     retries = _download(download)
-    wrong = mismatch(partial.file, download.spec)
+    wrong = file_mismatch(partial.file, download.spec)
     if wrong and partial.resumed_from is not None:
         log.warning("%s, after resuming: %s; restarting from the first byte", public_url(download.url), wrong)
         partial.discard()
         retries += 1 + _download(download)
-        wrong = mismatch(partial.file, download.spec)
+        wrong = file_mismatch(partial.file, download.spec)
     if wrong:
         raise _rejected(partial, wrong)
     return retries
 
 
 def _download(download: Download) -> int:
-    """Complete the partial file; returns the number of retries.
-
-    Temporary failures are retried with growing pauses; tries that received enough bytes do not count.
-    """
+    """Complete the partial file; returns the number of retries. Tries that progressed do not count."""
     if download.url.startswith("file:"):
         download.copy()
         return 0

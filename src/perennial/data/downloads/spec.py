@@ -84,10 +84,7 @@ def public_url(url: str) -> str:
 
 
 def recorded_digest(file: Path, url: str) -> str | None:
-    """Return the sha256 that the first download from a URL had; None before the first.
-
-    `file` is tracked by Git: the digest of a first, trusted download pins all later ones.
-    """
+    """The sha256 that the first download from a URL had, which pins all later ones; None before it."""
     return _recorded_digests(file).get(url)
 
 
@@ -147,10 +144,10 @@ def is_verified(file: Path, spec: FileSpec) -> bool:
         exists = file.exists()
     except OSError as error:
         raise PerennialError(f"{file.absolute()}: {error.strerror}") from error
-    return exists and mismatch(file, spec) is None
+    return exists and file_mismatch(file, spec) is None
 
 
-def mismatch(file: Path, spec: FileSpec) -> str | None:
+def file_mismatch(file: Path, spec: FileSpec) -> str | None:
     """Describe how the size, digest and type of a file differ from the expected ones; None for a valid file."""
     try:
         size, digest = file.stat().st_size, _digest(file, spec)

@@ -1,16 +1,12 @@
 """Convert images of common formats to those that records hold.
 
-    8-bit JPEG (also MPO), grey or RGB         kept byte for byte
-    the same with an EXIF orientation          rotated upright, re-encoded with its own quantization tables
+    8-bit JPEG (also MPO), grey or RGB         kept byte for byte, or re-encoded upright
     8-bit PNG, grey or RGB                     kept byte for byte; without its metadata if that is large
     other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG
     animations, other formats, damaged files   BadImage
 
-TensorFlow decodes every image that is kept: what its decoder refuses or decodes differently becomes PNG here.
-It ignores EXIF orientation, so that is applied here. As in TensorFlow, 16-bit samples keep their upper byte,
-and transparency is dropped, unless it is composited on white. The content determines the format of an image,
-never the file name. The decoders see no metadata, so that every file takes time and memory in proportion to
-its bytes and pixels.
+What TensorFlow's decoder refuses or decodes differently becomes PNG. The content determines the format, and no
+decoder sees metadata, so that time and memory are in proportion to bytes and pixels.
 """
 
 import io
@@ -42,7 +38,7 @@ from perennial.data.images import (
     png,
     png_file,
 )
-from perennial.data.images.decode import PILLOW_ERRORS, plain
+from perennial.data.images.decode import PILLOW_ERRORS
 
 REDUCED_QUALITY = 95  # of a JPEG, as libjpeg counts
 WEBP = b"WEBP"
@@ -78,9 +74,9 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
         opened.load()
         white = transparency == "white" and alpha.is_transparent(opened)
         if parsed.window and not white:
-            hidden = alpha.holds_the_picture(opened, np.asarray(plain(opened)))
+            hidden = alpha.holds_the_picture(opened, np.asarray(decode.plain(opened)))
             return image._replace(hidden=hidden)
-        pixels = np.asarray(plain(opened, transparency))
+        pixels = np.asarray(decode.plain(opened, transparency))
         return image._replace(encoded=png.encode(pixels))
     except PILLOW_ERRORS as error:
         return BadImage(filename=filename, reason=_reason(error))
@@ -111,11 +107,7 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
 
 
 def smaller(encoded: bytes, max_side: int) -> bytes:
-    """Reduce a JPEG or PNG file so that its longer side has at most `max_side` pixels; else it is not changed.
-
-    The filter is Lanczos. A JPEG is read at a size of at least twice the result, which libjpeg computes from
-    its coefficients, and saved with quality 95 and chroma of half the resolution. A PNG stays a PNG.
-    """
+    """Reduce a JPEG or PNG file by Lanczos until its longer side has at most `max_side` pixels."""
     head = header.header(encoded)
     if head is None or max(head.width, head.height) <= max_side:
         return encoded
@@ -126,7 +118,7 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
     if head.format == "jpg":
         image.draft(image.mode, (2 * width, 2 * height))
     image.load()
-    reduced = plain(image).resize((width, height), PIL.Image.Resampling.LANCZOS)
+    reduced = decode.plain(image).resize((width, height), PIL.Image.Resampling.LANCZOS)
     if head.format == "png":
         return png.encode(decode.array(reduced))
     stream = io.BytesIO()
@@ -135,10 +127,7 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
 
 
 def without_metadata(encoded: bytes) -> bytes:
-    """Write a JPEG or PNG of a record again with only what decoding its pixels needs.
-
-    It lacks EXIF (place, time, camera), texts, thumbnails, and bytes behind the image.
-    """
+    """Write a JPEG or PNG of a record again without EXIF, texts, thumbnails and bytes behind the image."""
     return jpeg_file.rewritten(encoded) if encoded.startswith(jpeg.START) else png_file.rewritten(encoded)
 
 
@@ -266,7 +255,7 @@ def _converted(
         raise Refused("it is an animation")
     image.load()
     image = orientation.applied(image, turned)
-    pixels = np.asarray(plain(image, transparency))
+    pixels = np.asarray(decode.plain(image, transparency))
     height, width = pixels.shape[:2]
     hidden = transparency == "drop" and alpha.holds_the_picture(image, pixels)
     return Image(

@@ -32,10 +32,7 @@ def holds_the_picture(image: PIL.Image.Image, pixels: NDArray[np.uint8]) -> bool
 
 
 def correct_key(image: PIL.Image.Image, bits: int, key: tuple[int, ...]) -> None:
-    """Scale the transparent colour of a grey or RGB PNG to 8 bits; Pillow leaves it in the file's own range.
-
-    `key`: one or three samples of so many bits.
-    """
+    """Scale the transparent colour of a grey or RGB PNG to 8 bits; Pillow leaves it in the file's range."""
     if not key or image.mode not in {"1", "L", "RGB"}:
         return
     scaled = tuple(value >> bits - 8 if bits > 8 else value * 255 // (2**bits - 1) for value in key)

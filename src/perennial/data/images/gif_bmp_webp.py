@@ -13,10 +13,7 @@ INFO_HEADER = 40  # bytes; the older header of 12 bytes has no compression
 
 
 def single_gif(content: bytes) -> tuple[tuple[int, int], bytes]:
-    """Return the size of a GIF and the file with nothing but its only image and the transparency.
-
-    Source: GIF89a specification (CompuServe), section 7 (blocks).
-    """
+    """The size of a GIF (GIF89a, section 7), and the file with only its image and the transparency."""
     blocks = _Blocks(content)
     try:
         width, height, flags = struct.unpack_from("<HHB", content, 6)

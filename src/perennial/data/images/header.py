@@ -28,10 +28,7 @@ class Header(NamedTuple):
 
 
 def header(encoded: bytes) -> Header | None:
-    """Read the header of a PNG or JPEG file; None if it is neither or its header is incomplete.
-
-    Source: PNG specification (W3C); ITU T.81, annex B.
-    """
+    """Read the header of a PNG or JPEG file; None if it is neither or its header is incomplete."""
     if encoded.startswith(jpeg.START):
         return _jpeg(encoded)
     return _png(encoded[:26])

@@ -23,10 +23,7 @@ TRANSFORM_AT = 11  # in the body of such a segment
 
 
 def rewritten(content: bytes) -> bytes:
-    """The same pixels without EXIF, XMP, comments, thumbnails, unused tables, and bytes after the image's end.
-
-    The scans are copied.
-    """
+    """The same scans without metadata, thumbnails, unused tables, and bytes after the image's end."""
     found = jpeg.read(content)
     if not found.trained_on:
         raise Refused(f"it is a JPEG of a kind that TensorFlow does not decode (frame {found.frame:#x})")
@@ -54,10 +51,7 @@ def rewritten(content: bytes) -> bytes:
 
 
 def _refuse_more(written: bytes) -> None:
-    """Refuse a file with bytes behind the pixels in its only scan, which decoders skip.
-
-    A decoder that lacks data fails, so nearly all files are decoded only down to their coefficients.
-    """
+    """Refuse a file with bytes behind the pixels in its only scan, which decoders skip."""
     shorter = written[: -FEWEST - len(END)] + END
     try:
         decode.check_coefficients(shorter, jpeg.read(shorter))

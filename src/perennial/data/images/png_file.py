@@ -225,10 +225,7 @@ class _Lines:
             raise Refused(f"it is damaged: its lines have {found} bytes, expected {self.bytes}")
 
     def in_window(self, content: bytes, data: Sequence[_Chunk]) -> bool:
-        """Whether distances stay in the window that the stream's header declares.
-
-        Libpng decompresses with that window, line by line; Pillow always with the widest.
-        """
+        """Whether distances stay in the window that the header declares, as libpng, unlike Pillow, requires."""
         first = next(each.start for each in data if each.stop > each.start)
         bits = (content[first] >> 4) + 8
         if bits == WIDEST_WINDOW or self.bytes <= 1 << bits:

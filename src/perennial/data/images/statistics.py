@@ -112,12 +112,7 @@ def _binned(brightness: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Compute difference hashes [N] and mean luma of the cells [N, 8, 9], from luma uint8 [N, height, width].
-
-    Each of the 64 bits is set if one of 8 x 8 cells has a brighter right neighbour, so that similar images
-    differ in few bits; the upper left cell's bit is the most significant.
-    Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is an addition.
-    """
+    """Difference hashes [N] (Krawetz 2013, with a dead zone) and mean luma of cells [N, 8, 9]."""
     height, width = luma.shape[1:]
     # All sums are integers below 2^24, then 2^53, so they are exact whatever order BLAS uses.
     rows = _overlaps(height, HASH_ROWS) @ luma.astype(np.float32)
@@ -129,10 +124,7 @@ def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDA
 
 
 def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:
-    """Return the luma [1, height, width] of an image of any size and mode.
-
-    A large image is reduced first: ten times as fast, but a bit or two of the hash may differ.
-    """
+    """The luma [1, height, width]; a large image is reduced first, which changes a bit or two of its hash."""
     factor = min(image.height // (HASH_ROWS * CELL_PIXELS), image.width // (HASH_COLUMNS * CELL_PIXELS))
     reduced = image.reduce(factor) if factor > 1 else image
     return np.asarray(reduced.convert("L"))[np.newaxis]

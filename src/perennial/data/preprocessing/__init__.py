@@ -106,10 +106,7 @@ class ImageSpec(BaseModel):
 
     @property
     def same_size(self) -> bool:
-        """Whether raw images are batched and distorted on the device: one size, and not too large.
-
-        What is resized is resized image by image if it is no thumbnail, which takes less time.
-        """
+        """Whether raw images are batched and distorted on the device: of one size, and not too large."""
         if self.height is None or self.width is None:
             return False
         return self.height * self.width <= (LARGEST_RESIZED if self._resized else LARGEST_STACKED)
@@ -123,10 +120,7 @@ class ImageSpec(BaseModel):
 
     @property
     def trained_as(self) -> tf.TensorSpec:
-        """Shape and type of an image in a training batch.
-
-        Images of different sizes are distorted when they are decoded, except for colors and values.
-        """
+        """Shape and type of an image in a training batch; colors and values are still to be distorted."""
         if self.same_size or not self.distorts:
             return self.undistorted_as
         height, width, _ = self.model_shape
@@ -145,10 +139,7 @@ class ImageSpec(BaseModel):
     def training(
         self, images: tf.Tensor, keys: tf.Tensor, augmentation: AugmentationConfig | None = None
     ) -> tf.Tensor:
-        """Distort images uint8 [N, height, width, channels]; depends only on them and on keys int32 [N, 2].
-
-        From the augmentation it applies the alternating flip and RandAugment, which come first.
-        """
+        """Distort images uint8 [N, height, width, channels]; depends only on them and on keys int32 [N, 2]."""
         raw = self._raw(images)
         if augmentation is not None and augmentation.alternating_flip:
             raw = tf.where(turned(keys)[:, None, None, None], raw[:, :, ::-1], raw)
@@ -162,10 +153,7 @@ class ImageSpec(BaseModel):
         return self._checked(self.distortion.finished(placed, keys, self.target))
 
     def finished(self, images: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """Distort the colors of images from `photographs.for_training`, and scale their values for the model.
-
-        On a CPU this is compiled, which saves most of the time.
-        """
+        """Distort the colors of images from `photographs.for_training`, and scale them; compiled on a CPU."""
         distortion = self.distortion
         if distortion is None:
             return images
@@ -181,10 +169,7 @@ class ImageSpec(BaseModel):
         return self._checked(self._preprocessing.evaluation(self._raw(images), self.target))
 
     def evaluation_one(self, image: tf.Tensor) -> tf.Tensor:
-        """Prepare an image for evaluation, from uint8 or float32 0..255 [height, width, channels].
-
-        It gives the same bits as `evaluation`, in less time: only pixels that are used become float32.
-        """
+        """Prepare an image with the bits of `evaluation`, in less time: only used pixels become float32."""
         raw = tf.ensure_shape(image, self.raw_shape)[None]
         return self._checked(self._preprocessing.evaluation(raw, self.target))[0]
 

@@ -39,10 +39,7 @@ SHIFT = 16  # shifted: a sixteenth of the side
 
 
 def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """Scale to 0..1.
-
-    Images of another size are first resized, with rounding to whole numbers as image programs do.
-    """
+    """Scale to 0..1; images of another size are first resized and rounded, as image programs do."""
     images = convert_channels(images, target.channels)
     shape = target.height, target.width
     if tuple(images.shape[1:3]) != shape:

@@ -2,22 +2,18 @@
 # of github.com/tensorflow/models (Apache-2.0): the steps and their constants.
 """Preprocessing of ImageNet's networks: Inception (MobileNet, NASNet) and VGG (in TF-Slim also ResNet).
 
-Inception (Szegedy et al. 2014): -1 to 1. The crop is drawn as by tf.image.sample_distorted_bounding_box with
-the whole image as its box, as in TF-Slim: each try draws an aspect ratio, then a height among those with the
-right area, and counts when it covers enough of the box. One in seven fails, in panoramas one in two: thirty do
-for the original's hundred.
-
-VGG (Simonyan and Zisserman 2014): RGB minus its means. The sides of 256 to 512 pixels were chosen for results
-of 224; other results take them in proportion.
+Inception (Szegedy et al. 2014) draws crops as tf.image.sample_distorted_bounding_box does; one try in seven
+fails, in panoramas one in two: thirty do for the original's hundred. VGG (Simonyan and Zisserman 2014) takes
+sides of 256 to 512 pixels for results of 224, other results in proportion.
 """
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from perennial.data.preprocessing import transforms
+from perennial.data.preprocessing import resampling, transforms
 from perennial.data.preprocessing.randomness import Draws
-from perennial.data.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resample
+from perennial.data.preprocessing.resampling import bilinear, either, line, resample
 from perennial.data.preprocessing.transforms import (
     Distortion,
     HsvChanges,
@@ -26,7 +22,7 @@ from perennial.data.preprocessing.transforms import (
     Target,
     Window,
     convert_channels,
-    size,
+    spatial_size,
 )
 
 # Inception
@@ -38,7 +34,7 @@ ASPECTS = (0.75, 1.33)  # width over height
 AREAS = (0.05, 1.0)  # of the image
 LEAST_COVERED = 0.1  # of the box, which is the image
 MARGIN = 16  # evaluation drops a sixteenth on each side, as tf.image.central_crop with 0.875
-METHODS = (bilinear, nearest, bicubic, area)
+METHODS = (bilinear, resampling.nearest, resampling.bicubic, resampling.area)
 ORDERS, FAST_ORDERS = ("bshc", "sbch", "chbs", "hscb"), ("bs", "sb", "sb", "sb")  # of changes: first letters
 
 # VGG
@@ -63,7 +59,7 @@ def inception_placed(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.T
     parts, counts = ((top, height), (left, width)), (target.height, target.width)
     lines = [
         line(whole, part, count, count, centered=target.centered)
-        for whole, part, count in zip(size(images), parts, counts, strict=True)
+        for whole, part, count in zip(spatial_size(images), parts, counts, strict=True)
     ]
     method = bilinear if target.fast else either(METHODS, window.details[:, 0])
     return resample(images, lines, method, window.mirrored)
@@ -103,7 +99,7 @@ def inception_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf
 
 def inception_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Crop the center and resize it."""
-    high, wide = size(images)
+    high, wide = spatial_size(images)
     top, left = high // MARGIN, wide // MARGIN
     middle = images[:, top : high - top, left : wide - left]
     resized = transforms.resize_bilinear(middle, target.height, target.width, centered=target.centered)
@@ -111,10 +107,7 @@ def inception_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
 
 
 def random_sides(draws: Draws, whole: tuple[Length, Length]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draw height and width int32 [N] of a part of the images; the whole image if no try is valid.
-
-    `whole` is their height and width, a number for all or int32 [N].
-    """
+    """Draw height and width int32 [N] of a part of the images (of `whole`); all of it if no try is valid."""
     high, wide = (tf.reshape(tf.cast(length, tf.float32), (-1, 1)) for length in whole)
     first, second = len(DECISIONS), len(DECISIONS) + TRIES
     aspects = draws.uniform(slice(first, second), *ASPECTS)  # [N, TRIES], as all that follows
@@ -177,10 +170,7 @@ def _hsv_changes(draws: Draws, orders: Sequence[str], most: float) -> HsvChanges
 
 
 def vgg_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target) -> Window:
-    """Draw a short side and a crop; the rectangle has the pixels that contribute to the crop.
-
-    Details: where the crop's first pixel lies in the rectangle, and the distance to the next (rows, columns).
-    """
+    """Draw a short side and a crop; the rectangle has the pixels that contribute to the crop."""
     draws, whole = Draws(keys, len(VGG_DRAWS)), (sizes[:, 0], sizes[:, 1])
     full, offsets = _vgg_crop(draws, whole, target)
     begins, lengths, firsts, scales = [], [], [], []
@@ -224,11 +214,11 @@ def vgg_cut(part: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
 def vgg_placed(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
     """Resize to a random short side, and randomly crop and flip."""
     draws = Draws(keys, len(VGG_DRAWS))
-    full, offsets = _vgg_crop(draws, size(images), target)
+    full, offsets = _vgg_crop(draws, spatial_size(images), target)
     lines = [
         line(whole, (0, whole), resized, count, offset, centered=target.centered)
         for whole, resized, count, offset in zip(
-            size(images), full, (target.height, target.width), offsets, strict=True
+            spatial_size(images), full, (target.height, target.width), offsets, strict=True
         )
     ]
     return resample(images, lines, bilinear, draws.coin(VGG_FLIP))
@@ -250,7 +240,7 @@ def vgg_finished(images: tf.Tensor, _: tf.Tensor, target: Target) -> tf.Tensor:
 
 def vgg_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Resize to the smallest short side, crop the center, and subtract the means."""
-    high, wide = _shape(size(images), sides(target)[0])
+    high, wide = _shape(spatial_size(images), sides(target)[0])
     resized = transforms.resize_bilinear(images, high, wide, centered=target.centered)
     cropped = tf.image.resize_with_crop_or_pad(resized, target.height, target.width)
     return _minus_means(convert_channels(cropped, target.channels))

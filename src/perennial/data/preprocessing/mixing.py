@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from perennial.data.preprocessing.randomness import Draws
-from perennial.data.preprocessing.transforms import size
+from perennial.data.preprocessing.transforms import spatial_size
 
 ERASING_STREAM, MIXING_STREAM = 2, 3  # of random numbers, separate from those of the preprocessings
 ERASED, AREA, ASPECT, ERASED_ROW, ERASED_COLUMN = ERASING_DRAWS = range(5)
@@ -42,7 +42,7 @@ class Mixed(NamedTuple):
 def erase(images: tf.Tensor, keys: tf.Tensor, *, probability: float) -> tf.Tensor:
     """Replace a random rectangle by the mean color, in each image with the given probability."""
     draws = Draws(keys, len(ERASING_DRAWS), stream=ERASING_STREAM)
-    height, width = (tf.cast(length, tf.float32) for length in size(images))
+    height, width = (tf.cast(length, tf.float32) for length in spatial_size(images))
     area = draws.uniform(AREA, *AREAS) * height * width
     aspect = tf.exp(draws.uniform(ASPECT, *np.log(ASPECTS).tolist()))
     high, wide = tf.minimum(tf.sqrt(area * aspect), height), tf.minimum(tf.sqrt(area / aspect), width)
@@ -79,7 +79,7 @@ def _patch(images: tf.Tensor, own: tf.Tensor, draws: Draws) -> Rectangle:
     """A rectangle with the share 1 - own of the area, the image's aspect ratio, and a random center."""
     sides = tf.sqrt(1.0 - own)
     spans = []
-    lengths = (tf.cast(length, tf.float32) for length in size(images))
+    lengths = (tf.cast(length, tf.float32) for length in spatial_size(images))
     for draw, length in zip((ROW, COLUMN), lengths, strict=True):
         center = tf.floor(draws.uniform(draw) * length)
         spans.append((center - tf.floor(sides * length) / 2, center + tf.floor(sides * length) / 2))
@@ -91,7 +91,7 @@ def rectangle(
 ) -> Rectangle:
     """The pixels from the first to before the second bound, float32 [N] each, rounded down."""
     masks = []
-    for length, (begin, end) in zip(size(images), (rows, columns), strict=True):
+    for length, (begin, end) in zip(spatial_size(images), (rows, columns), strict=True):
         indices = tf.range(length, dtype=tf.int32)[None]
         masks.append(
             (indices >= tf.cast(tf.floor(begin), tf.int32)[:, None])

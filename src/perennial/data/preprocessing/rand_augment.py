@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from perennial.data.preprocessing import transforms
 from perennial.data.preprocessing.randomness import Draws
-from perennial.data.preprocessing.transforms import size
+from perennial.data.preprocessing.transforms import spatial_size
 
 LARGEST = 10  # magnitude
 STREAM = 1  # of random numbers: apart from those of the preprocessings
@@ -41,7 +41,7 @@ def distorted(images: tf.Tensor, keys: tf.Tensor, *, operations: int, magnitude:
 
 def moved(images: tf.Tensor, chosen: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
     """Rotate, shear or translate about the center, by nearest pixel; `chosen` are indices into GEOMETRIC."""
-    high, wide = (tf.cast(length, tf.float32) for length in size(images))
+    high, wide = (tf.cast(length, tf.float32) for length in spatial_size(images))
     angle, shear_x, shear_y, move_x, move_y = (
         tf.where(chosen == index, signs * greatest, 0.0)[:, None, None]
         for index, greatest in enumerate(GREATEST)
@@ -124,7 +124,7 @@ def brightness(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
 
 def sharpness(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
     """Decrease or increase the sharpness; the outermost pixels stay unchanged, as in Pillow."""
-    height, width = size(images)
+    height, width = spatial_size(images)
     around = tf.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], mode="SYMMETRIC")
     summed = 4.0 * images  # the kernel is 5 in the middle of ones
     for row in range(3):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from perennial.data.preprocessing.transforms import Length, flip_columns, floats, maximum, size
+from perennial.data.preprocessing.transforms import Length, flip_columns, floats, maximum, spatial_size
 
 
 class Line(NamedTuple):
@@ -50,10 +50,7 @@ def line(
     *,
     centered: bool = True,
 ) -> Line:
-    """`count` pixels from `offset` on of what a part (begin, length) of an axis is with `resized` pixels.
-
-    Part, resized and offset are numbers or int32 [N]; `whole` is the length of the axis.
-    """
+    """`count` pixels from `offset` on of what a part (begin, length) of an axis is with `resized` pixels."""
     begin, length, resized, offset = (
         tf.reshape(tf.cast(value, tf.int32), (-1, 1)) for value in (*part, resized, offset)
     )
@@ -83,10 +80,7 @@ def nearest(part: Line) -> Taps:
 
 
 def bicubic(part: Line) -> Taps:
-    """Bicubic interpolation: four pixels, by Keys (1981) with a = -0.5; ignores pixels outside the part.
-
-    TensorFlow 1 has a = -0.75, and takes pixels at the edge again.
-    """
+    """Bicubic by Keys (1981), a = -0.5, without pixels outside; TensorFlow 1 repeats edges, a = -0.75."""
     center, a = part.centers, -0.5 if part.centered else -0.75
     taps = tf.floor(center)[..., None] + tf.range(-1.0, 3.0)
     x = tf.abs(taps - center[..., None])
@@ -130,7 +124,7 @@ def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
 
 def resize(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
     """Resize images to float32, bilinear with antialiasing; images of the right size keep their values."""
-    high, wide = size(images)
+    high, wide = spatial_size(images)
     known = not tf.is_tensor(high) and not tf.is_tensor(wide)
     if known and (high, wide) == (height, width):
         return floats(images)

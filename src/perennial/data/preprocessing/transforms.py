@@ -64,7 +64,7 @@ class Preprocessing:
     resizes: Literal["always", "other sizes", "never"]  # "other sizes": images of another size than the target
 
 
-def size(images: tf.Tensor) -> tuple[Length, Length]:
+def spatial_size(images: tf.Tensor) -> tuple[Length, Length]:
     """Height and width of images [N, height, width, channels]."""
     shape = tf.shape(images)
     height, width = (shape[axis] if images.shape[axis] is None else images.shape[axis] for axis in (1, 2))
@@ -109,7 +109,7 @@ def pad(images: tf.Tensor, border: int, height: int, width: int) -> tf.Tensor:
         missing = maximum(2 * border, least - length)
         return missing // 2, missing - missing // 2
 
-    high, wide = size(images)
+    high, wide = spatial_size(images)
     return tf.pad(images, [(0, 0), edges(high, height), edges(wide, width), (0, 0)])
 
 

@@ -62,10 +62,7 @@ class Records:
 
 
 def write_index(folder: Path, shards: Mapping[str, Spans], beside: Mapping[str, bytes] | None = None) -> None:
-    """Write `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data.
-
-    `beside`: the content of other files in the folder.
-    """
+    """Write `<shard>.npy` for each shard: uint64 [records, 2], offset and bytes; `beside`: other files."""
     with outputs.new_folder(folder, "validate") as new:
         for shard, spans in shards.items():
             np.save(new / f"{shard}.npy", spans)

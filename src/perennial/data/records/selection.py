@@ -1,8 +1,7 @@
 """Selection of the examples to convert: all except excluded images.
 
-Images are excluded before anything else is decided, so that splits, shards and order are those of a source
-that never held it: the other images of a folder keep their split, which their names decide, and examples
-without names move up, as if the record were cut out of its file.
+They are excluded before anything else is decided, so that splits, shards and order are those of a source that
+never held them.
 """
 
 import hashlib
@@ -21,8 +20,7 @@ from perennial.base.errors import DataError
 from perennial.base.parallel import parallel_map
 from perennial.base.project.exclusions import FILE, Exclusions
 from perennial.data.datasets.dataset import Examples, Source
-from perennial.data.images import Image, Refused
-from perennial.data.images.accept import accepted, is_kept, limited, size
+from perennial.data.images import Image, Refused, accept
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 8 << 20  # image bytes that a process digests at once
@@ -48,10 +46,7 @@ class Block:
 def kept(
     compute: ComputeConfig, source: Source, excluded: Exclusions, *, small: bool = False
 ) -> dict[Split, NDArray[np.int64]]:
-    """Find the indices of each split's examples that are not excluded.
-
-    An image is excluded if the SHA-256 of its file, or of the file that a record holds of it, is listed.
-    """
+    """The indices of examples neither whose source file nor whose file in a record is excluded."""
     chosen = {split: np.ones(len(each.labels), np.bool_) for split, each in source.splits.items()}
     if excluded.digests:
         search = Search(splits=source.splits, digests=frozenset(map(bytes.fromhex, excluded.digests)))
@@ -101,13 +96,13 @@ def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
 
 def _encoded(content: bytes, max_side: int | None) -> Iterator[bytes]:
     """What a record may hold of a file that it does not hold byte for byte."""
-    large = max_side is not None and max(size(content) or (0, 0)) > max_side
-    if is_kept(content) and not large:
+    large = max_side is not None and max(accept.size(content) or (0, 0)) > max_side
+    if accept.is_kept(content) and not large:
         return
-    for image in (accepted(content, "", each) for each in get_args(Transparency)):
+    for image in (accept.accepted(content, "", each) for each in get_args(Transparency)):
         if isinstance(image, Image):
             yield image.encoded
-            reduced = limited(image, max_side) if max_side is not None else image
+            reduced = accept.limited(image, max_side) if max_side is not None else image
             if isinstance(reduced, Image):
                 yield reduced.encoded
 

@@ -146,13 +146,7 @@ def _even(examples: Examples, count: int, shards: int | Literal["auto"]) -> list
 
 
 def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedShard]:
-    """Plan shards with TF-Slim's file names, splits and counts, for programs that expect them.
-
-    Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers,visualwakewords}.py and
-    build_imagenet_data.py. Slim takes the files of flowers and ImageNet in directory order, which differs
-    between machines; here they are sorted first. Digits are written as MNIST. Your own images are written as
-    flowers, whose program slim tells to copy for them, with `fraction` of them for validation.
-    """
+    """Plan shards with TF-Slim's file names, splits and counts, for programs that expect them."""
     if any(examples.kinds is not None for examples in source.splits.values()):
         raise DataError("dataset.layout: slim takes no labelled images of traffic; set it to perennial")
     if dataset in SLIM_WHOLE:
@@ -230,11 +224,7 @@ def record_bytes(examples: Examples) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """The records of a part of a shard.
-
-    The content of files that records hold byte for byte is left out: reading it again takes less time than
-    sending it to another process.
-    """
+    """The records of a part of a shard, without the files in them: to read those again takes less time."""
 
     records: bytes
     left_out: list[tuple[int, int]] = field(default_factory=list)  # position in `records`, index of the example

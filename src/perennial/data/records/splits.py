@@ -36,10 +36,7 @@ def half(salt: str, names: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def even(examples: int, shards: int) -> list[range]:
-    """Divide examples evenly into shards: contiguous, none empty, sizes differ by at most one.
-
-    There are at most as many shards as examples.
-    """
+    """Divide examples into at most so many shards: contiguous, none empty, of sizes that differ by one."""
     shards = max(min(shards, examples), 1)
     bounds = [examples * shard // shards for shard in range(shards + 1)]
     return [range(start, stop) for start, stop in pairwise(bounds)]

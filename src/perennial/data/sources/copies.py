@@ -20,11 +20,7 @@ COPY = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})")  # version of the object, SH
 
 
 class Copies:
-    """A folder of copies, each named by the version of its object and by the digest of its content.
-
-    A copy gets its name only when it is complete, so a killed process leaves no partial copies. Each copy is
-    verified against its name before reuse, because a power cut can empty a file that was not synced.
-    """
+    """Copies named by version and digest, verified before reuse: a power cut can empty a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

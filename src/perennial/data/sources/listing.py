@@ -32,10 +32,7 @@ class Listed:
 
 
 class Listing:
-    """The objects of a source, in a temporary database, so that memory use does not grow with their number.
-
-    The database is an unnamed file, which SQLite removes.
-    """
+    """The objects of a source, in an unnamed temporary database, so that memory does not grow."""
 
     def __init__(self, url: str, *, portable: bool = True) -> None:
         self.url, self.portable = url, portable

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.base.config import Config
-from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.errors import listed as listed_names
+from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.processes import locks
 from perennial.base.project.pins import LABELS, SourcePin, labels_sha256
 from perennial.base.storage import Changed, Missing, is_bucket
@@ -36,26 +35,23 @@ def pin(config: Config) -> SourcePin:
     """Record the content of `dataset.url` and the labels in pins/source.json, written only if it changes."""
     found = SourcePin(labels_sha256=labels_sha256())
     if config.dataset.url is not None:
-        with listed(config) as (listing, _):
+        with listed_source(config) as (listing, _):
             found = pin_of(listing)
     found.write()
     return found
 
 
 def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
-    """Put the objects of `dataset.url` into the raw folder: exactly those that pins/source.json pins.
-
-    Equal bytes give equal raw files, whatever their ETags. Objects that the last run fetched are reused.
-    """
+    """Put the objects of `dataset.url` into the raw folder: exactly those that pins/source.json pins."""
     url, dataset = config.dataset.url or "", datasets.of(config.dataset)
     pinned = SourcePin.read()
-    with listed(config, limits) as (listing, origin):
+    with listed_source(config, limits) as (listing, origin):
         _require_pinned(listing, pinned)
         if dataset.collect is None or dataset.assemble is None:
             raise ConfigError(f"dataset.url cannot be used with {config.dataset.name}, which has mirrors")
         if _is_local(url):
             dataset.collect(Path(url), raw)
-            with listed(config, limits) as (after, _):
+            with listed_source(config, limits) as (after, _):
                 _require_pinned(after, pinned)
             return
         folder = copies_folder(config)
@@ -85,7 +81,7 @@ def _origin(config: Config, limits: TransferLimits) -> Origin:
 
 
 @contextmanager
-def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
+def listed_source(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
     """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin."""
     url = config.dataset.url or ""
     origin, listing = _origin(config, limits), Listing(url, portable=not _is_local(url))
@@ -97,7 +93,7 @@ def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Li
             elif not leftover(entry.key) and not entry.key.endswith("/"):
                 left.append(entry.key)
         if left:
-            shown = listed_names(map(repr, left), SHOWN)
+            shown = listed(map(repr, left), SHOWN)
             log.warning(
                 "%s: left out %d objects of no split that are no list of classes: %s", url, len(left), shown
             )

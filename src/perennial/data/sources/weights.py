@@ -1,9 +1,7 @@
 """Initial weights of a training: pinned by digest, copied into an output, and read from there.
 
-`model.weights` and `train.warm_start.path` can name files that git and DVC do not track, or that a
-training replaces. pins/weights.json in git records their content when a run started. The initialize stage
-copies exactly that content, DVC stores the copy, and the training reads it: the original path does not matter.
-Published weights, `model.weights: imagenet`, are pinned by file name.
+`model.weights` and `train.warm_start.path` can name files that git and DVC do not track. pins/weights.json
+records their content when a run started; the initialize stage copies exactly that, and DVC stores the copy.
 """
 
 import hashlib
@@ -51,10 +49,7 @@ def options(config: Config) -> dict[str, str | None]:
 
 
 def pin(config: Config) -> WeightsPin:
-    """Write the digests of the weights that the options name to pins/weights.json, only if they change.
-
-    A path that no longer exists keeps its pin, because DVC's cache may have the initialize stage.
-    """
+    """Write the digests of weights to pins/weights.json; a path that is gone keeps its pin."""
     old = WeightsPin.read()
     found: dict[str, PinnedWeights | None] = {}
     for option, path in options(config).items():
@@ -133,10 +128,7 @@ def is_pinned(config: Config) -> bool:
 
 @contextmanager
 def linked(config: Config) -> Iterator[Mapping[str, Path]]:
-    """Return the weights that the options name, without pins and copies, in the form of `located`.
-
-    They are links, which last as long as the block. Published weights must have been fetched.
-    """
+    """Links to the weights that the options name, without pins and copies, in the form of `located`."""
     with tempfile.TemporaryDirectory() as folder:
         found = {}
         for option, path in options(config).items():

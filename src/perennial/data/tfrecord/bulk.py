@@ -40,10 +40,7 @@ class LayoutFinder:
     def find(
         self, block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
     ) -> Iterator[tuple[Layout, NDArray[np.int64]]]:
-        """Yield layouts, each with the ascending indices of its records; a record has one layout or none.
-
-        The data of record i are `lengths[i]` bytes from `starts[i]` of the block.
-        """
+        """Yield layouts, each with the ascending indices of its records: `lengths[i]` bytes at `starts[i]`."""
         every = np.frombuffer(block, np.uint8)
         sizes, counts = np.unique(lengths, return_counts=True)
         for size in sizes[counts >= self._minimum].tolist():

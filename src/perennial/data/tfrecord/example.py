@@ -57,10 +57,7 @@ def serialize(image: Image, label: int) -> bytes:
 
 
 def around(image: Image, label: int) -> tuple[bytes, bytes]:
-    """Return the data of a record before and after the encoded image, of which only the length matters.
-
-    Source: "Encoding" in the documentation of Protocol Buffers; a map is encoded entry by entry.
-    """
+    """The data of a record before and after the encoded image, of which only the length matters."""
     entries = {
         "image/class/label": _entry("image/class/label", "int64_list", label),
         "image/format": _entry("image/format", "bytes_list", image.format.encode()),
@@ -141,11 +138,7 @@ def parse(data: bytes) -> tuple[Fields, bytes]:
 
 
 def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] | None:
-    """Find the start and stop of the encoded image in the data of a record; None if they are ambiguous.
-
-    Other bytes between them change the image but no field, because parsing a length-delimited value does not
-    depend on its content. `fields` and `encoded` are the result of `parse`.
-    """
+    """The start and stop of the image in the data of a record that was parsed; None if ambiguous."""
     start = data.find(encoded)
     stop = start + len(encoded)
     # The same bytes may occur earlier in the record: replace them and check that the image changes.

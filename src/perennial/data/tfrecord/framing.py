@@ -76,10 +76,7 @@ def fill_checksums(records: NDArray[np.uint8]) -> None:
 
 
 def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tuple[Spans, FramingFault | None]:
-    """Find the spans of the records in a file from their headers, and the fault, if any, that ends the scan.
-
-    Records after a damaged length or a truncation cannot be found. The data checksums are not verified.
-    """
+    """Find the spans of records by their headers, and the fault, if any, that ends the scan."""
     spans, offset = array("Q"), 0
     block, start, header = b"", 0, b""
     while offset < size:

@@ -82,11 +82,7 @@ class Drift(NamedTuple):
 
 
 def labels(counts: Mapping[str, int], before: Mapping[str, int]) -> Drift:
-    """Label drift: the largest change of one class's share.
-
-    Classes are matched by name; one that was added or removed has the share 0 on the other side. Ties go to the
-    first name. Source: the L-infinity distance of TensorFlow Data Validation.
-    """
+    """Label drift: the largest change of one class's share, matched by name (L-infinity distance)."""
     names = sorted({*counts, *before})
     now, then = ([each.get(name, 0) for name in names] for each in (counts, before))
     distance, place = largest_difference(now, then)
@@ -94,20 +90,14 @@ def labels(counts: Mapping[str, int], before: Mapping[str, int]) -> Drift:
 
 
 def brightness(counts: Sequence[int], before: Sequence[int]) -> Drift:
-    """Brightness drift: the Kolmogorov-Smirnov distance of two histograms, and the bin of the difference.
-
-    Single bins hardly change when a broad histogram moves by one bin; the cumulative distributions do.
-    """
+    """Brightness drift: the Kolmogorov-Smirnov distance of two histograms, and the bin of the difference."""
     return Drift(*largest_difference(counts, before, cumulative=True))
 
 
 def largest_difference(
     counts: Sequence[int], before: Sequence[int], *, cumulative: bool = False
 ) -> tuple[float, int]:
-    """The largest difference of two histograms' shares, 0..1, and the first bin that has it.
-
-    Empty histograms have shares of 0. Raises ValueError for different numbers of bins.
-    """
+    """The largest difference of two histograms' shares, 0..1, and the first bin that has it."""
     total, total_before = sum(counts) or 1, sum(before) or 1
     # Integers until the last division: as floats, 0.6 - 0.5 is not 0.1.
     differences = [now * total_before - then * total for now, then in zip(counts, before, strict=True)]

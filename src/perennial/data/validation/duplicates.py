@@ -115,10 +115,7 @@ class _Budget:
 
 
 def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterator[NDArray[np.uint32]]:
-    """Yield couples [2, K] of nodes in different splits, within the distance.
-
-    `band` is their first equal one.
-    """
+    """Yield couples [2, K] of nodes of different splits, within the distance, first equal in this band."""
     masks = [np.uint64(sum(1 << bit for bit in range(first, 64, distance + 1))) for first in range(band + 1)]
     order = np.argsort(nodes.hashes & masks[band], kind="stable").astype(np.uint32)
     hashes = nodes.hashes[order]

@@ -13,8 +13,7 @@ import jinja2
 import PIL.Image
 
 from perennial.base.errors import printable
-from perennial.data.images import BRIGHTNESS_BINS, Image
-from perennial.data.images.decode import decoded
+from perennial.data.images import BRIGHTNESS_BINS, Image, decode
 from perennial.data.images.header import header
 from perennial.data.images.statistics import VALUES
 from perennial.data.validation import validation_report as content
@@ -70,10 +69,7 @@ def render(
     samples: Mapping[str, Sequence[Image]],
     flagged: Sequence[tuple[Mapping[str, Any], Sequence[Image | None]]],
 ) -> str:
-    """Render the page: the content of validation.json, sample images by class, and problems with their images.
-
-    Equal arguments give equal text.
-    """
+    """Render the page: the content of validation.json, samples by class, and problems with images."""
     found, codes = report["statistics"], content.by_code(report)
     splits, classes = content.by_split(found["splits"]), found["classes"]
     problems = sorted(report["problems"], key=lambda problem: problem["severity"] != "error")
@@ -110,10 +106,7 @@ def _charts(
 
 
 def bars(counts: Sequence[int], names: Sequence[str], most: int = BARS) -> list[Bar]:
-    """The bars of a histogram, the highest 100 percent high.
-
-    If there are more counts than bars, neighbours share a bar, whose height is their mean.
-    """
+    """The bars of a histogram, the highest 100 percent high; neighbours may share one, with their mean."""
     width = min(len(counts), most)
     spans = list(pairwise(len(counts) * number // width for number in range(width + 1)))
     means = [statistics.fmean(counts[start:stop]) for start, stop in spans]
@@ -131,7 +124,7 @@ def bars(counts: Sequence[int], names: Sequence[str], most: int = BARS) -> list[
 def thumbnail(image: Image) -> Thumbnail:
     """Make a thumbnail: a small image unchanged, others at most 128 pixels a side; a placeholder if damaged."""
     try:
-        pixels = decoded(image.encoded)
+        pixels = decode.decoded(image.encoded)
     except ValueError:
         return Thumbnail(None, SHOWN_SMALL, SHOWN_SMALL)
     if not isinstance(pixels, PIL.Image.Image):

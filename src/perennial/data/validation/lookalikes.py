@@ -43,10 +43,7 @@ def candidates(
     beyond: int,
     comparisons: int = COMPARISONS,
 ) -> Candidates:
-    """Find pairs of records in different splits that may be changed copies, by hashes [N] and cells [N, 8, 9].
-
-    Pairs whose hashes differ in `beyond` bits or fewer are left out.
-    """
+    """Find pairs in different splits that may be copies and whose hashes differ in more than `beyond` bits."""
     none, counts = np.empty((0, 2), np.int64), np.bincount(splits)
     if (int(counts.sum()) ** 2 - int((counts.astype(object) ** 2).sum())) // 2 > comparisons:
         return Candidates(none, complete=False)
@@ -67,10 +64,7 @@ def candidates(
 def confirmed(
     pairs: NDArray[np.int64], small: Callable[[int], Luma], *, similar: bool = False
 ) -> NDArray[np.int64]:
-    """Select the pairs [M, 2] whose small versions, [24, 24] by record number, are the same image, changed.
-
-    `similar`: their hashes are similar, so either measure is enough; otherwise both must hold.
-    """
+    """The pairs [M, 2] of changed copies; `similar`: their hashes are, so that either measure is enough."""
     kept = [np.empty((0, 2), np.int64)]
     for part in _chunks(pairs):
         one, other = (np.stack([small(number) for number in side]) for side in part.T.tolist())
@@ -92,10 +86,7 @@ def small_version(encoded: bytes) -> Luma:
 
 
 def unexplained(one: Luma, other: Luma, *, rounds: int) -> NDArray[np.float32]:
-    """The unexplained share of variance [M], 0..1, after fitting one image to the other.
-
-    Brightness, contrast, shift and stretch along both axes are fitted. Either image may be the cropped one.
-    """
+    """The unexplained share of variance [M] after fitting one image to the other, whichever is cropped."""
     return np.minimum(_fitted(one, other, rounds), _fitted(other, one, rounds))
 
 
@@ -140,10 +131,7 @@ def _chunks(pairs: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def _fitted(one: Luma, other: Luma, rounds: int) -> NDArray[np.float32]:
-    """The share of `other`'s variance [M] that `one` leaves once it is fitted.
-
-    Source: B. Lucas and T. Kanade, An Iterative Image Registration Technique, 1981.
-    """
+    """The share of `other`'s variance [M] that `one` leaves once it is fitted (Lucas and Kanade 1981)."""
     rows, columns = one.shape[1:]
     down, right = _centres(rows)[:, np.newaxis], _centres(columns)
     wanted = _centred(other)

@@ -19,10 +19,7 @@ NAME = 16  # width of the left column
 
 
 def show(report: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print a summary of validation.json's content, to stderr unless another console is given.
-
-    It shows the verdict, splits, facts and problem codes; each line is cut at the terminal's width.
-    """
+    """Print a summary of validation.json's content, to stderr unless another console is given."""
     console = console or Console(stderr=True)
     ascii_only = console.options.ascii_only
     codes = content.by_code(report)
@@ -38,10 +35,7 @@ def show(report: Mapping[str, Any], console: Console | None = None) -> None:
 
 
 def bars(per_class: Sequence[int], levels: str) -> str:
-    """Draw one mark per class, its height relative to the largest class; a blank for a class without examples.
-
-    If there are more classes than bars, neighbours share a bar, which shows the smallest of them.
-    """
+    """Draw a mark for each class, relative to the largest; neighbours may share one, of the smallest."""
     width, most = min(len(per_class), BARS), max(per_class, default=0)
     bounds = [len(per_class) * number // max(width, 1) for number in range(width + 1)]
     smallest = [min(per_class[start:stop]) for start, stop in pairwise(bounds)]

@@ -14,14 +14,8 @@ from perennial.data import archives
 from perennial.data.archives import Member, leftover
 from perennial.data.archives.write import ARCHIVES
 from perennial.data.datasets import tfrecord
-from perennial.data.datasets.own import (
-    class_lists,
-    class_texts,
-    document_names,
-    image_assignment,
-    shards,
-    table_rows,
-)
+from perennial.data.datasets.own import class_lists, image_assignment, shards, table_rows
+from perennial.data.datasets.own.names import is_document_name
 from perennial.data.datasets.readers import tfrecords
 from perennial.data.images import BadImage
 
@@ -58,7 +52,7 @@ def of_files(
 
 def is_document(name: str) -> bool:
     """Whether a file of a source is a document; an archive such as readme.zip is not."""
-    return document_names.is_document(name) and not name.lower().endswith(ARCHIVES)
+    return is_document_name(name) and not name.lower().endswith(ARCHIVES)
 
 
 def is_list_of_labels(dataset: str, name: str) -> bool:
@@ -118,10 +112,10 @@ def _of_tfrecords(found: Iterable[Named], scratch: Path) -> Iterator[LabelledIma
         elif (target := shards.raw_name(name)) is not None:
             (link := scratch / target).symlink_to(file.resolve())
             (links if shards.is_shard(target) else lists).append(link)
-    texts: class_texts.Texts = {}
+    texts: class_lists.Texts = {}
     examples = [tfrecords.examples([tfrecords.plain(link, scratch / "plain")], texts) for link in links]
     used = tfrecords.used_labels(examples) if examples else []
-    classes = class_texts.classes(lists, texts, used, whole=False) if examples else ()
+    classes = class_lists.classes(lists, texts, used, whole=False) if examples else ()
     for shard, each in zip(links, examples, strict=True):
         for number, image in enumerate(each.images(range(len(each.labels)))):
             content = b"" if isinstance(image, BadImage) else image.encoded

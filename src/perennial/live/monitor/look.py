@@ -20,7 +20,7 @@ from perennial.base.parallel import child
 from perennial.base.project.pins import ChampionPin, SourcePin, of_revision, old_name
 from perennial.data.sources.listing import Listing
 from perennial.data.sources.origin import Origin
-from perennial.data.sources.pin import copies_folder, listed, pin_of
+from perennial.data.sources.pin import copies_folder, listed_source, pin_of
 from perennial.data.validation import drift
 from perennial.live.monitor import newest
 from perennial.live.monitor.newest import Newest
@@ -57,7 +57,7 @@ def look(config: Config, now: datetime | None = None) -> Seen:
         return seen
     before = _trained_on(opened, version)
     try:
-        with listed(config) as (listing, origin):
+        with listed_source(config) as (listing, origin):
             current = pin_of(listing)
             source = SourceSeen(
                 state="unchanged" if current == before else "changed", now=current, trained_on=before

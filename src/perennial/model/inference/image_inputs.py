@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from perennial.base.choices import Transparency
 from perennial.base.errors import ConfigError, DataError
-from perennial.data.datasets.own.document_names import is_document
+from perennial.data.datasets.own.names import is_document_name
 from perennial.data.images import MOST_PIXELS, BadImage, Refused, accept, check_size, decode, png
 from perennial.data.images.decode import PILLOW_ERRORS
 from perennial.data.images.header import header
@@ -206,7 +206,7 @@ def _groups(argument: str) -> Iterator[Sequence[ImageSource] | _Folder]:
     for folder, folders, names in os.walk(path, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield _Folder(
-            folder, sorted(name for name in names if not name.startswith(".") and not is_document(name))
+            folder, sorted(name for name in names if not name.startswith(".") and not is_document_name(name))
         )
     yield [ImageSource(str(error.filename), partial(_fail, _unreadable(error))) for error in unreadable]
 

@@ -17,7 +17,7 @@ from perennial.base.errors import PerennialError
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import STAGES
 from perennial.data import datasets
-from perennial.data.sources.pin import listed
+from perennial.data.sources.pin import listed_source
 from perennial.reproduce.rebuild.path_history import PathHistory
 from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, Difference, from_top
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
@@ -112,7 +112,7 @@ def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
         archived = dict(_members(tar))
         values = config.load(workspace.folder / "params.yaml")
         if values.dataset.url is not None:
-            with listed(values) as (listing, _):
+            with listed_source(values) as (listing, _):
                 there = {
                     each.name: (each.size, each.etag.strip('"')) for page in listing.pages() for each in page
                 }

@@ -1,4 +1,4 @@
-"""Lists of classes in the forms of other programs, and text as editors and spreadsheets write it.
+"""The classes of records, by lists in the forms of other programs or by the texts in `image/class/text`.
 
 labels.txt, classes.txt, ...      a name in each line, with or without its id: `0:cat`, `0 cat`, `cat`
 label.labels.txt                  TensorFlow Datasets: a name in each line
@@ -17,21 +17,19 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from perennial.base.errors import DataError
+from perennial.base.errors import DataError, listed
 from perennial.data.archives.safety import CONTROL
 
 log = logging.getLogger(__name__)
 BACKGROUND = "background"
-NO_CLASS = (
-    BACKGROUND,
-    "__background__",
-    "_background_",
-    "???",
-    "dummy",
-)  # first lines of lists of labels from 1
+NO_CLASS = (BACKGROUND, "__background__", "_background_", "???", "dummy")  # first lines of lists from 1
 ABOVE = "--"  # between the folders and the name of a list in the raw folder
 MOST_BYTES = 1 << 24  # of a list; 100,000 names of 160 bytes
 TFDS = ".labels.txt"  # of TensorFlow Datasets
+MOST_TEXTS = 100_000  # beyond it, texts of records are descriptions of images
+SHOWN = 3
+Texts = dict[tuple[int, str], str]  # by label and text: the place of the first such record
+LIST = "correct the records, or write the classes to labels.txt, as in 0:cat"
 _WORDS = "(?:labels?|class|classes|category|categories)"
 _FILE = re.compile(
     rf"(?:.*[._-])?{_WORDS}(?:[._-]?(?:names?|list|maps?|index|indices|ids?|labels?|to[._-]?idx))*"
@@ -61,7 +59,7 @@ def class_name(text: str) -> str:
     return _ESCAPED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def in_order(labels: Iterable[str]) -> tuple[str, ...]:
+def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Sort labels by name, or by value if all are numbers."""
     found = sorted(labels)
     if all(label.isascii() and label.isdecimal() for label in found):
@@ -69,7 +67,7 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def text_of(content: bytes, where: object) -> str:
+def decoded_text(content: bytes, where: object) -> str:
     """Decode UTF-8 with or without a byte order mark, or UTF-16 with one."""
     marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
@@ -87,7 +85,7 @@ def text_of(content: bytes, where: object) -> str:
 
 def lines_of(content: bytes, where: object) -> list[str]:
     """Return the lines that are not empty, without blanks around them; any line end of any system."""
-    lines = re.split(r"\r\n|\n|\r", text_of(content, where))
+    lines = re.split(r"\r\n|\n|\r", decoded_text(content, where))
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -141,9 +139,9 @@ def names_of(content: bytes, file: Path, used: Sequence[int], *, whole: bool = T
 def _parsed(content: bytes, file: Path) -> tuple[str, ...] | dict[int, str]:
     """Parse a list of classes: the names in order, or by their ids."""
     if file.suffix.lower() == ".pbtxt":
-        return _of_label_map(text_of(content, file), file)
+        return _of_label_map(decoded_text(content, file), file)
     if file.suffix.lower() == ".json":
-        return _of_json(text_of(content, file), file)
+        return _of_json(decoded_text(content, file), file)
     lines = lines_of(content, file)
     if file.name.lower().endswith(TFDS):  # always without ids, from 0
         return tuple(lines)
@@ -230,3 +228,59 @@ def _by_id(names: Mapping[int, str], file: Path, used: Sequence[int]) -> tuple[s
     if 0 not in names:
         log.info("%s: its ids start at 1, so class 0 is %r, without examples", file, BACKGROUND)
     return tuple(found[number] for number in range(len(found)))
+
+
+def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
+    """The classes of records; `whole`: these are all of the data, and may settle how a list is meant."""
+    if not lists:
+        return _of_texts(texts, used)
+    found = read_all(lists, used, whole=whole)
+    _require_texts(found, texts, " and ".join(file.name for file in lists))
+    return found
+
+
+def _of_texts(texts: Texts, used: Sequence[int]) -> tuple[str, ...]:
+    """Return the classes that texts name, by label; where no record has a text, the labels themselves."""
+    labels: dict[str, tuple[int, str]] = {}
+    names: dict[int, tuple[str, str]] = {}
+    for (label, text), place in texts.items():
+        one = names.setdefault(label, (text, place))
+        if _plain(one[0]) != _plain(text):
+            raise DataError(f"{place}: label {label} is {text!r}, but {one[0]!r} in {one[1]}; {LIST}")
+        two = labels.setdefault(_plain(text), (label, place))
+        if two[0] != label:
+            raise DataError(f"{place}: {text!r} is label {label}, but label {two[0]} in {two[1]}; {LIST}")
+    found = [class_name(names[label][0]) if label in names else str(label) for label in range(max(used) + 1)]
+    if names and 0 not in names and 0 not in used:
+        found[0] = BACKGROUND
+    what = "image/class/text names the classes" if names else "no list of classes, so labels name themselves"
+    log.info("%s: %s", what, _first(found))
+    return tuple(found)
+
+
+def _require_texts(classes: Sequence[str], texts: Texts, where: str) -> None:
+    """Check that texts are the names of their labels, unless none of them is the name of any class."""
+    log.info("the classes are those of %s: %s", where, _first(classes))
+    names = [_plain(name) for name in classes]
+    known = set(names)
+    if not any(_plain(text) in known for _, text in texts):
+        if texts:
+            _, text = next(iter(texts))
+            log.info("image/class/text has other words than %s, such as %r, and is not used", where, text)
+        return
+    wrong = [
+        f"{place}: label {label} is {text!r}, but {classes[label]!r} in {where}"
+        for (label, text), place in texts.items()
+        if _plain(text) != names[label]
+    ]
+    if wrong:
+        raise DataError(f"{listed(wrong, SHOWN)}; correct the list or the records")
+
+
+def _plain(name: str) -> str:
+    """A name without what programs change in it: case, blanks and the signs that stand for blanks."""
+    return re.sub(r"[\s_-]+", " ", name).strip().casefold()
+
+
+def _first(classes: Sequence[str]) -> str:
+    return listed((f"{label}:{name}" for label, name in enumerate(classes)), SHOWN)

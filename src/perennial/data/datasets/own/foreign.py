@@ -15,7 +15,7 @@ from typing import Any
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.archives.safety import IS_LFS, LFS
-from perennial.data.datasets.own.document_names import TABLE, is_document
+from perennial.data.datasets.own.names import TABLE, is_document_name
 
 Files = Mapping[str, Member]
 Read = Callable[[Member], bytes]
@@ -123,7 +123,7 @@ def described(files: Files, read: Read) -> str | None:
     if len(TFDS.intersection(PurePosixPath(name).name for name in names)) == len(TFDS):
         return "the folder is of TensorFlow Datasets; set dataset.name to tfrecord"
     held = {name: what for name in names if (what := container(name))}
-    if held and len(held) >= sum(not is_document(name) for name in names if name not in held):
+    if held and len(held) >= sum(not is_document_name(name) for name in names if name not in held):
         return _counted(held, list(held), "is", "are")
     if tagged := [name for name in names if name.endswith(".cls")]:
         return f"{len(tagged)} files such as {tagged[0]!r} give classes, as of WebDataset; {FOLDERS}"

@@ -1,13 +1,7 @@
 """Which images of a folder or archive belong to which split and class: decided here for every command.
 
-    <class>/<image>                          or
-    <split>/<class>/<image>                  or
-    images and the table of labels that dataset.table names, see `label_table`
-
-Without dataset.table, class folders decide. Where there are none, one table with the columns `file` and `label`
-does. Single folders around all are allowed. Documents beside the images are left out by name. Leftovers of
-desktops and tools are ignored; other files and hidden ones are errors. The content of a file in a class folder,
-never its name, determines whether it is an image.
+The tables that dataset.table names decide; else class folders; else one table with the columns `file` and
+`label`. Documents and leftovers are left out by name. The content of another file says whether it is an image.
 """
 
 from collections import Counter
@@ -22,10 +16,9 @@ from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
 from perennial.data.datasets.own import foreign, label_table, side_tables, split_folders, table_columns
-from perennial.data.datasets.own.class_lists import class_name, in_order, is_class_list, names_of
-from perennial.data.datasets.own.document_names import hints, is_document
+from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of, sorted_labels
 from perennial.data.datasets.own.label_table import Labelled, Labels
-from perennial.data.datasets.own.names import CONTAINER, require_classes, some
+from perennial.data.datasets.own.names import CONTAINER, hints, is_document_name, require_classes, some
 from perennial.data.datasets.own.side_tables import SideTables
 from perennial.data.datasets.own.split_folders import Item, Layout, Tree
 from perennial.data.datasets.own.table_rows import Read
@@ -93,7 +86,7 @@ def contents(members: Iterable[Member], where: Path) -> Contents:
     if lost := [name for name in whole if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
     tree, documents = split_folders.without_documents(whole)
-    images = {name: each for name, each in tree.items() if not each.folder and not is_document(name)}
+    images = {name: each for name, each in tree.items() if not each.folder and not is_document_name(name)}
     return Contents(tree, documents, images)
 
 
@@ -117,15 +110,15 @@ def of_folder(folder: Path, table: TableConfig | None = None) -> tuple[Layout, R
 
 def _of_classes(there: Contents, where: Path, classes: tuple[str, ...]) -> Layout:
     found = split_folders.of_folders(there.tree, where)
-    if found.classes != in_order(classes):
-        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(in_order(classes))}")
+    if found.classes != (expected := sorted_labels(classes)):
+        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(expected)}")
     return found._replace(left_out=[*found.left_out, *there.documents])
 
 
 def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where: Path) -> DataError:
     """Say why nothing gives the labels, and what would."""
     files = [name for name, member in tree.items() if not member.folder]
-    texts = [name for name in files if is_document(name)]
+    texts = [name for name in files if is_document_name(name)]
     if asked := beside.asked():
         return DataError(f"{where}: no class folders, and {asked}")
     if other := foreign.described(tree, read):
@@ -155,7 +148,7 @@ def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> L
     for name, each in labels.images.items():
         rows.setdefault(each.split or "train", {})[name] = each
     _require_splits(labels, where)
-    classes = in_order({each.label or "" for each in rows["train"].values()})
+    classes = sorted_labels({each.label or "" for each in rows["train"].values()})
     number = {name: label for label, name in enumerate(classes)}
     for split, part in rows.items():
         if extra := {each.label or "" for each in part.values()} - number.keys():

@@ -1,10 +1,10 @@
-"""What the names of folders say: classes, splits, or neither."""
+"""What the names of folders and files say: classes, splits, documents, or nothing."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
@@ -20,6 +20,14 @@ ANY_IMAGES = re.compile(rf"{_IMAGES}[^a-z]*", re.IGNORECASE)  # `with_mask` is a
 BOOLEANS = {"true", "false", "yes", "no"}
 SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
+DOCUMENTS = {
+    ".csv", ".htm", ".html", ".ipynb", ".json", ".jsonl", ".log", ".lst", ".m", ".mat", ".md", ".pdf", ".pkl",
+    ".py", ".rst", ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
+}  # fmt: skip
+DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
+TABLE = "write a table such as labels.csv with the columns file and label"
+# A name that ends with a number: what is before it may be a class.
+NUMBERED = re.compile(r"(.*[^\W\d_].*?)[\W_]*\d+\)?")
 
 
 def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, int] | None = None) -> None:
@@ -85,3 +93,20 @@ def require_no_splits(classes: Sequence[str], where: Path) -> None:
             "for each class, or write a table such as labels.csv with the columns file and label; if these are "
             "classes, rename them"
         )
+
+
+def is_document_name(name: str) -> bool:
+    """Whether a name is that of a document, such as a licence, beside the class folders."""
+    stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
+    return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in DOCUMENTS)
+
+
+def hints(images: Iterable[str]) -> list[str]:
+    """Return what the names of images say, if they begin with classes."""
+    stems = [PurePosixPath(name).stem for name in images]
+    found = [match[1] for stem in stems if (match := NUMBERED.fullmatch(stem))]
+    names = sorted(set(found))
+    if len(found) < len(stems) or not 2 <= len(names) <= len(stems) / 2:
+        return []
+    text = f"the names of the images begin like {len(names)} classes, {names[0]!r} to {names[-1]!r}"
+    return [f"{text}; move the images into a folder for each class, or {TABLE}"]

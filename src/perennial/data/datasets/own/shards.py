@@ -32,11 +32,7 @@ _NUMBERED = re.compile(r"(?:.*[^0-9])?[0-9]{2,}")  # a name in the folder of a s
 
 
 def split_of(name: str) -> Split | None:
-    """Return the split that a file name ends with; None if it is not a TFRecord file of a split.
-
-    Extensions, shard numbers and versions are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the
-    test split.
-    """
+    """The split that a file name ends with, before endings, shard numbers and versions; else None."""
     if not is_shard(name):
         return None
     words = _words(name)
@@ -57,11 +53,7 @@ def is_shard(name: str) -> bool:
 
 
 def raw_name(name: str) -> str | None:
-    """Return the name in the raw folder of a file that belongs to the data, given below their folder.
-
-    A shard in the folder of a split gets the split as the last word of its name, and a list of classes the
-    folders above it before its name. None: the file is left out.
-    """
+    """The name in the raw folder, with split or folders in it, of a file of the data; None: it is left out."""
     *above, file = name.split("/")
     if (what := foreign.container(file)) and any(ending in file.lower() for ending in _OTHERS):
         raise DataError(f"{name!r} is no file of TFRecords, but {what}")
@@ -90,7 +82,7 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[^\W\d_][^\W_]*", ENDING.sub("", lower))
 
 
-def by_split(raw: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
+def of_splits(raw: Sequence[Path], folder: Path) -> dict[Split, list[Path]]:
     """Return the shards of each split among raw files, in the order given."""
     shards: dict[Split, list[Path]] = {}
     for file in raw:

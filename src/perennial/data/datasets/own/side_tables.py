@@ -1,8 +1,7 @@
 """Tables that dataset.table does not name: what they hold is never used, and said where it could matter.
 
-Beside class folders, a table that speaks of the same classes must agree with the folders, and one with splits
-must be used or moved away. Predictions, which have a column of probabilities, may differ. Without such folders,
-a table with the columns `file` and `label` needs no naming, and any other is asked for.
+Beside class folders, one that speaks of the same classes must agree, and one with splits must be used or moved
+away; predictions may differ. Without such folders, the columns `file` and `label` need no naming.
 """
 
 from collections import Counter
@@ -200,11 +199,7 @@ def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -
 
 
 def _differing(pairs: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]] | None:
-    """The rows whose value is not the class of the folder; None if the column speaks of something else.
-
-    It speaks of the classes if all its values are names of them and no numbers, or by agreement beyond chance,
-    where it may have another name for each.
-    """
+    """The rows whose value is not the class of the folder; None if the column speaks of something else."""
     folders, values = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
     meant: dict[str, str] = {}
     for (folder, value), _ in Counter((folder, value) for folder, value, _ in pairs).most_common():

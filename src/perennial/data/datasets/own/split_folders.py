@@ -1,10 +1,6 @@
-"""Class folders: which splits and classes the folders around images mean.
+"""Class folders, `<class>/<image>` or `<split>/<class>/<image>`: which splits and classes they mean.
 
-    <class>/<image>                          or
-    <split>/<class>/<image>
-
-Images in folders at any depth below a class folder belong to its class. Single folders around all of it are
-allowed, and documents beside the images are left out.
+Images at any depth below a class folder are of its class. Single folders around all of it are allowed.
 """
 
 import re
@@ -13,13 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from perennial.base.choices import SPLIT_WORDS, SPLITS, Split, split_named
+from perennial.base.choices import SPLITS, Split, split_named
 from perennial.base.errors import DataError
 from perennial.data.archives import Member
-from perennial.data.datasets.own.class_lists import class_name, in_order
-from perennial.data.datasets.own.document_names import TABLE, is_document
+from perennial.data.datasets.own.class_lists import class_name, sorted_labels
 from perennial.data.datasets.own.names import (
     ANY_IMAGES,
+    SPLIT_NAMES,
+    TABLE,
+    is_document_name,
     meant_split,
     require_classes,
     require_no_splits,
@@ -28,7 +26,6 @@ from perennial.data.datasets.own.names import (
 from perennial.data.datasets.own.shards import is_shard
 
 SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
-SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 EXPECTED_SPLITS = "expected train/<class>/<image>"
 # Folders that divide the images of a class by time or number, such as `2024-05`, `05 May` or `part 1`.
 _DIVIDES = re.compile(
@@ -75,7 +72,7 @@ def of_folders(tree: Tree, where: Path) -> Layout:
             left += [above + name for name in _require_no_loose_images(part, f"{where}, {split}")]
             parts[split] = above, part
     parts = parts or {"train": ("", tree)}
-    classes = in_order(_folders(parts["train"][1]))
+    classes = sorted_labels(_folders(parts["train"][1]))
     require_classes(classes, where)
     if not folders:
         require_no_splits(classes, where)
@@ -101,7 +98,7 @@ def _without_folders_around(tree: Tree) -> Tree:
     """Return the content of the single folders around all others and around all images."""
     while len(folders := _folders(tree)) == 1:
         (folder,) = folders
-        loose = [name for name in _loose(tree) if not is_document(name)]
+        loose = [name for name in _loose(tree) if not is_document_name(name)]
         inside = _inside(tree, folder)
         below = _folders(inside)
         # A single folder of a split may hold class folders, or be the folder around folders of splits.
@@ -127,7 +124,7 @@ def _images_and_documents(tree: Tree) -> tuple[Tree, Tree]:
     """Return the tree without folders that hold only documents, if others hold more, and these documents."""
     files = {name: each for name, each in tree.items() if not each.folder and "/" in name}
     with_files = {name.partition("/")[0] for name in files}
-    with_images = {name.partition("/")[0] for name in files if not is_document(name)}
+    with_images = {name.partition("/")[0] for name in files if not is_document_name(name)}
     without = with_files - with_images
     if not without or not with_images:
         return tree, {}
@@ -217,7 +214,7 @@ def _check_nested(tree: Tree, where: str) -> None:
 def _require_no_loose_images(tree: Tree, where: object) -> list[str]:
     """Check that files outside the class folders are documents; return these."""
     loose = _loose(tree)
-    if wrong := [name for name in loose if not is_document(name)]:
+    if wrong := [name for name in loose if not is_document_name(name)]:
         records = "; for TFRecords, set dataset.name to tfrecord" if any(map(is_shard, wrong)) else ""
         sheets = [name for name in wrong if name.lower().endswith(SHEETS)]
         records += f"; save {sheets[0]!r} as CSV if it holds the labels" if sheets else ""

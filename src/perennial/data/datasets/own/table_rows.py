@@ -19,7 +19,7 @@ from typing import Any
 from perennial.base.errors import DataError
 from perennial.data.archives import Member
 from perennial.data.datasets.own import foreign
-from perennial.data.datasets.own.class_lists import text_of
+from perennial.data.datasets.own.class_lists import decoded_text
 
 TABLES = (".csv", ".tsv")
 LISTS = (".txt", ".json", ".jsonl", ".lst")  # which may also hold anything else
@@ -48,7 +48,7 @@ def read(name: str, member: Member, content: Read) -> Rows:
     """Read the rows of a table that are not empty."""
     if member.size > MOST_BYTES:
         raise DataError(f"{name} has more than {MOST_BYTES} bytes")
-    text, lower = text_of(content(member), name), name.lower()
+    text, lower = decoded_text(content(member), name), name.lower()
     if lower.endswith(foreign.MANIFESTS):
         foreign.require_table(name, text)
     if lower.endswith(".jsonl"):

@@ -128,11 +128,7 @@ class _UnknownPickleError(Exception):
 
 
 def read_pickle(content: bytes, where: str) -> dict[str, object]:
-    """Read the dictionary in a pickle by simulating its opcodes: nothing is imported or called.
-
-    Numbers, lists and tuples keep their types; strings become PickledText, arrays PickledArray. Only opcodes
-    of such a dictionary are supported. Source: pickletools; numpy, `ndarray.__reduce__` and `dtype.__reduce__`.
-    """
+    """Read the dictionary in a pickle by simulating its opcodes: nothing is imported or called."""
     machine = _PickleMachine()
     try:
         for opcode, argument, position in pickletools.genops(io.BytesIO(content)):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.data.archives import Member
-from perennial.data.datasets.readers import annotated
+from perennial.data.datasets.readers import tar_images
 from perennial.data.images import Annotations
 
 CHUNK_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class Objects:
     def __call__(self, index: int) -> Annotations:
         """Return the boxes and areas of an image, without objects whose box is outside the image."""
         (width, height), found = self.sizes[index].tolist(), self.of(index).tolist()
-        made = [(annotated.box((x, y, x + w, y + h), width, height), area) for area, x, y, w, h in found]
+        made = [(tar_images.box((x, y, x + w, y + h), width, height), area) for area, x, y, w, h in found]
         kept = [(box, area) for box, area in made if box is not None]
         return Annotations(boxes=tuple(box for box, _ in kept), areas=tuple(area for _, area in kept))
 

@@ -43,10 +43,7 @@ class PixelTable:
 
 @dataclass(frozen=True)
 class FixedSizeImages:
-    """Encode images by index as PNG; indices continue from one table to the next.
-
-    A row holds the pixels in `shape`: [height, width] or, plane by plane, [3, height, width].
-    """
+    """Encode rows as PNG, by index over all tables; `shape`: [height, width] or [3, height, width]."""
 
     tables: Sequence[PixelTable]
     shape: tuple[int, ...]
@@ -97,11 +94,7 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
 
 
 def idx_header(file: Path, *, dimensions: int) -> tuple[tuple[int, ...], int]:
-    """Read an IDX header: the shape of the unsigned bytes and the offset of the first one.
-
-    The big-endian header (two zero bytes, a type code, the number of dimensions, each dimension as uint32)
-    precedes the values. Source: http://yann.lecun.com/exdb/mnist.
-    """
+    """Read a big-endian IDX header: the shape of the unsigned bytes and the offset of the first one."""
     magic, size = UNSIGNED_BYTE << 8 | dimensions, 4 + 4 * dimensions
     try:
         with file.open("rb") as stream:

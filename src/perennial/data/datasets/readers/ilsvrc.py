@@ -22,8 +22,7 @@ from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.dataset import Examples
-from perennial.data.datasets.readers import annotated
-from perennial.data.datasets.readers.annotated import file_name
+from perennial.data.datasets.readers import tar_images
 from perennial.data.images import Annotations, Box, Refused
 
 VALIDATION_NAME = re.compile(r"ILSVRC2012_val_([0-9]{8})\.JPEG")
@@ -39,7 +38,7 @@ class Synset(NamedTuple):
 
 def development_kit(tar: Path) -> tuple[list[Synset], NDArray[np.int64]]:
     """Read the synsets, sorted by name, and the synset index of each validation image."""
-    members = {file_name(member): member for member in archives.contents(tar)}
+    members = {member.file_name: member for member in archives.contents(tar)}
     found = {}
     for name in ("meta.mat", "ILSVRC2012_validation_ground_truth.txt"):
         if name not in members:
@@ -106,7 +105,7 @@ def validation(
     """Read the validation images, with labels from the development kit; labels start at `first_label`."""
     members = [member for member in archives.contents(tar) if not member.folder]
     for number, member in enumerate(members, 1):
-        found = VALIDATION_NAME.fullmatch(file_name(member))
+        found = VALIDATION_NAME.fullmatch(member.file_name)
         if not found or int(found[1]) != number:
             raise DataError(f"{tar}: found {member.name!r}, expected ILSVRC2012_val_{number:08d}.JPEG")
     if len(members) != len(truth):
@@ -133,10 +132,7 @@ class _Annotate:
 
 
 def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
-    """Read the boxes in an XML file as in slim: corners in order, clipped to the image, none without area.
-
-    Objects with the name of another synset are omitted. Most dogs have a name that is not a synset.
-    """
+    """Read the boxes of an XML file as in slim: clipped, none without area, none of another synset."""
     try:
         text = content.decode()  # decode first: an encoding named in the file could hide a document type
         # A document type could define entities that expand without limit.
@@ -154,7 +150,7 @@ def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
         raise Refused(f"its bounding boxes cannot be read: {error}") from error
     if found and not (width > 0 and height > 0):
         raise Refused("its bounding boxes lack the image size")
-    made = (annotated.box(ends, width, height) for ends in found)
+    made = (tar_images.box(ends, width, height) for ends in found)
     return [box for box in made if box is not None]
 
 
@@ -166,14 +162,14 @@ def _examples(
     first_label: int,
     boxes: Path | None,
 ) -> Examples:
-    order = annotated.order(members)
+    order = tar_images.order([member.file_name for member in members])
     ordered, chosen = [members[index] for index in order], labels[order]
-    files = _xml_files(boxes)
-    names = [file_name(member).removesuffix(".JPEG") for member in ordered]
-    spans = np.array([files.get(name, (0, 0)) for name in names], np.int64).reshape(-1, 2)
+    files, names = _xml_files(boxes), tuple(member.file_name for member in ordered)
+    xml = [files.get(name.removesuffix(".JPEG"), (0, 0)) for name in names]
+    spans = np.array(xml, np.int64).reshape(-1, 2)
     wnids = frozenset(synset.wnid for synset in synsets)
     annotate = _Annotate(boxes, spans, tuple(synsets), wnids, chosen - first_label)
-    return annotated.examples(tar, ordered, chosen, annotate)
+    return tar_images.examples(tar, ordered, names, chosen, annotate=annotate)
 
 
 def _xml_files(tar: Path | None) -> Mapping[str, tuple[int, int]]:
@@ -181,4 +177,4 @@ def _xml_files(tar: Path | None) -> Mapping[str, tuple[int, int]]:
     if tar is None:
         return {}
     members = (member for member in archives.contents(tar) if member.name.endswith(".xml"))
-    return {file_name(member).removesuffix(".xml"): (member.offset, member.size) for member in members}
+    return {member.file_name.removesuffix(".xml"): (member.offset, member.size) for member in members}

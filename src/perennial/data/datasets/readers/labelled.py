@@ -29,8 +29,7 @@ from perennial.base.project import pins
 from perennial.data import archives
 from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Source
 from perennial.data.datasets.own import label_table
-from perennial.data.datasets.own.class_lists import class_name
-from perennial.data.datasets.own.class_lists import text_of as text_file
+from perennial.data.datasets.own.class_lists import class_name, decoded_text
 from perennial.data.datasets.own.names import require_classes
 from perennial.data.datasets.own.split_folders import Item
 from perennial.data.datasets.readers import class_folders
@@ -81,14 +80,11 @@ NEEDED = COLUMNS[:3]
 
 def read(table: Path) -> dict[str, Label]:
     """The rows of a table, as `parse` gives them; none without a table."""
-    return parse(text_file(table.read_bytes(), table), table) if table.exists() else {}
+    return parse(decoded_text(table.read_bytes(), table), table) if table.exists() else {}
 
 
 def parse(text: str, where: object = TABLE) -> dict[str, Label]:
-    """The rows of a table, by SHA-256; further columns are left out.
-
-    After a merge of branches, an image may have two rows: it counts as drawn at random if one of them says so.
-    """
+    """The rows of a table, by SHA-256; of two rows of an image, which a merge may make, a random one counts."""
     head, *lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
     names = _cells(head, where, 1)
     if unclear := [name for name in NEEDED if names.count(name) != 1]:
@@ -169,15 +165,12 @@ def pack(raw: Path) -> int:
 
 
 def join(source: Source, tar: Path) -> Source:
-    """Add the labelled images of a packed table to the training images of a source, and say what they are for.
-
-    Classes that the source lacks come after its own, so that those keep their numbers.
-    """
+    """Add labelled images to the training images; new classes come last, so that others keep numbers."""
     members = archives.contents(tar)
     table = next((each for each in members if each.name == TABLE.name), None)
     if table is None:
         raise DataError(f"{tar} holds no {TABLE.name}; `dvc repro download` writes it")
-    labels = parse(text_file(archives.content(tar, table), TABLE), TABLE)
+    labels = parse(decoded_text(archives.content(tar, table), TABLE), TABLE)
     used = {name: replace(each, class_=class_name(each.class_)) for name, each in labels.items() if each.class_}
     there = {Path(each.name).stem: each for each in members if each is not table and not each.folder}
     if lost := used.keys() - there.keys():

@@ -15,7 +15,7 @@ from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.archives.safety import IS_LFS, LFS
 from perennial.data.datasets.dataset import Examples
-from perennial.data.datasets.own.class_texts import MOST_TEXTS, Texts
+from perennial.data.datasets.own.class_lists import MOST_TEXTS, Texts
 from perennial.data.images import BadImage, Image, accept
 from perennial.data.images.header import header
 from perennial.data.tfrecord import example, framing
