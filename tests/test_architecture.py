@@ -235,10 +235,15 @@ def test_a_stage_depends_on_the_code_that_it_imports(stage: str) -> None:
     assert (uncovered, unused) == (set(), set())
 
 
+def parameters(stage: str) -> dict[str, list[str]]:
+    """The parameters of a stage in dvc.yaml: keys by file."""
+    listed = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["params"]
+    return {file: keys for each in listed for file, keys in each.items()}
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
-    pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]
-    declared = {param.split(".")[0] for param in pipeline.get("params", []) if isinstance(param, str)}
+    declared = {param.split(".")[0] for param in parameters(stage)["params.yaml"]}
     source = ast.unparse(tree(SOURCE / "perennial" / "stages" / f"{stage}.py"))
     sections = YAML(typ="safe").load(ROOT / "params.yaml")
     # Where work is done, when it is saved and what is logged of it changes no result.
@@ -250,8 +255,7 @@ def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
 
 
 def test_train_lists_all_its_parameters_but_the_paths_of_initial_weights() -> None:
-    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["train"]["params"]
-    listed = {param for param in params if isinstance(param, str) and param != "preprocessing"}
+    listed = set(parameters("train")["params.yaml"]) - {"preprocessing"}
     expected = {f"model.{name}" for name in ModelConfig.model_fields}
     expected |= {f"train.{name}" for name in TrainConfig.model_fields} - {"train.warm_start"}
     expected |= {f"train.warm_start.{name}" for name in WarmStartConfig.model_fields}
@@ -259,15 +263,13 @@ def test_train_lists_all_its_parameters_but_the_paths_of_initial_weights() -> No
 
 
 def test_gate_lists_all_its_parameters_but_those_of_a_person_s_approval() -> None:
-    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["gate"]["params"]
-    listed = {param for param in params if isinstance(param, str) and param.startswith("gate")}
+    listed = {param for param in parameters("gate")["params.yaml"] if param.startswith("gate")}
     expected = {f"gate.{name}" for name in GateConfig.model_fields}
     assert listed == expected - {"gate.approval", "gate.approval_hours"}
 
 
 def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:
-    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["train"]["params"]
-    (declared,) = (param[name] for param in params if isinstance(param, dict) for name in param if "$" in name)
+    (declared,) = (keys for file, keys in parameters("train").items() if "$" in file)
     source = tree(SOURCE / "perennial" / "stages" / "train.py")
     (reader,) = (
         node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_image_spec"
