@@ -14,7 +14,10 @@ from support.checkout import Beside, Checkout, Server, copy_project, free_port, 
 
 EPOCHS = 2  # enough to see every stage work
 # Of a server, which take a tenth of a core by default: schedules are looked at often, and all else seldom.
+# Events are written within a second, instead of five.
 SERVICES = {
+    "PREFECT_SERVER_EVENTS_PROACTIVE_GRANULARITY": "PT1S",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "0.2",
     "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "3",
     "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "5",  # of each schedule, instead of 100
     **{
@@ -91,6 +94,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": str(not made),
         "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": str(not made),
         "PREFECT_SERVER_UI_ENABLED": "false",
+        "PYTHONTZPATH": "",  # it lists all time zones for each schedule: the system's files, or one of tzdata
         **SERVICES,
         # SQLite lets one connection write at a time; on a busy machine the others wait longer than by default.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "300",

@@ -24,7 +24,7 @@ class Source:
     """A server of the data set's file, which calls `edit` before it answers."""
 
     def __init__(self) -> None:
-        self.requests = 0
+        self.requests, self.status = 0, 200
         self.edit: Callable[[], None] = lambda: None
         source = self
 
@@ -32,7 +32,7 @@ class Source:
             def do_GET(self) -> None:
                 source.requests += 1
                 source.edit()
-                self.send_response(200)
+                self.send_response(source.status)
                 self.send_header("Content-Length", str(DIGITS.stat().st_size))
                 self.end_headers()
                 self.wfile.write(DIGITS.read_bytes())
@@ -71,7 +71,7 @@ def downloading(make_checkout: Callable[[str], Checkout], source: Source) -> Che
 @pytest.fixture
 def project(downloading: Checkout, source: Source) -> Checkout:
     """That checkout without any results."""
-    source.requests, source.edit = 0, lambda: None
+    source.requests, source.status, source.edit = 0, 200, lambda: None
     downloading.must("git", "checkout", "-qfB", "mine", "start")
     downloading.must("rm", "-rf", "dvc.lock", ".work", "data", ".dvc/cache")
     return downloading
@@ -277,16 +277,12 @@ def test_values_of_one_command_are_not_those_of_the_project(project: Checkout, s
 
 
 def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, source: Source) -> None:
-    def fail() -> None:
-        project.set("dataset", digests="record")
-        raise ConnectionError
-
-    source.edit = fail
+    source.status, source.edit = 404, lambda: project.set("dataset", digests="record")
     command = ("perennial", "download")
     run = {"PERENNIAL_RUN": "night-1", "PERENNIAL_HOME": str(project.home)}
-    assert project.run(*command, **run).returncode == 1
+    assert project.run(*command, **run).returncode == 3
     again = project.run(*command, **run)
-    source.edit = lambda: None
+    source.status, source.edit = 200, lambda: None
     assert again.returncode == 75
     assert "dataset.digests ('pinned', now 'record') changed since this run started download" in again.stdout
     assert json.loads((project.folder / ".work" / "failure.json").read_bytes())["changed"] is True

@@ -108,7 +108,7 @@ def deployed(
         return Asked(done.returncode, run, home / "runs" / run["id"])
 
     # The worker's own code is this checkout's: what runs must come from the clone all the same.
-    environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="5")
+    environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="2")
     with Beside(worker, project.folder, environment) as started:
         with server.schedule("nightly", seconds=10):
             wait_until(lambda: server.runs("PENDING", "RUNNING"))

@@ -1,7 +1,4 @@
-"""Several processes that train together, and what becomes of the others when one is lost.
-
-One kill of one of two here; FAULTS=all adds the rest.
-"""
+"""Several processes that train together, and what becomes of the others when one is lost."""
 
 import os
 import re
@@ -48,6 +45,7 @@ def resumed(folder):
     return record(folder)
 
 
+@pytest.mark.slow  # tests/base/runtime/test_workers.py compares workers that `train` starts
 def test_pods_of_a_job_make_what_workers_by_hand_make(source, unbroken, tmp_path):
     folder = workers.copy(source, tmp_path / "pods", LONG)
     started = [workers.start(folder, index, pod=pod) for index, pod in enumerate(workers.pods(2))]
@@ -59,7 +57,7 @@ def test_a_pod_without_its_peers_gives_its_gpu_back(source, tmp_path):
     folder = workers.copy(source, tmp_path / "alone")
     first, second = workers.pods(2)
     address = second["PERENNIAL_CLUSTER_HOSTS"].format(index=1)
-    waiting = workers.start(folder, pod=first | {"PERENNIAL_CLUSTER_WAIT_S": "3"})
+    waiting = workers.start(folder, pod=first | {"PERENNIAL_CLUSTER_WAIT_S": "1"})
     assert workers.ends([waiting]) == [75]
     assert re.search(
         rf"worker 0 of 2 waited \d+ s for worker 1 at {address} \(Connection refused\)", workers.said(folder)

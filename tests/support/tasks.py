@@ -59,11 +59,11 @@ def wait(folder: Path, task: int) -> int:
     return task
 
 
-def write_pipeline(folder: Path, code: str, **more: Sequence[str]) -> Path:
-    """Make a DVC project of a folder with the stage `train`, a Python program; `more` are its outs, deps..."""
+def write_pipeline(folder: Path, code: str, *, stage: str = "train", **more: Sequence[str]) -> Path:
+    """Make a DVC project of a folder with one stage, a Python program; `more` are its outs, deps..."""
     (folder / ".dvc").mkdir()
     (folder / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     (folder / "stage.py").write_text(code)
     (folder / "params.yaml").write_text("paths: {work: .work}\n")
-    (folder / "dvc.yaml").write_text(json.dumps({"stages": {"train": {"cmd": "python stage.py", **more}}}))
+    (folder / "dvc.yaml").write_text(json.dumps({"stages": {stage: {"cmd": "python stage.py", **more}}}))
     return folder

@@ -1,4 +1,4 @@
-"""A real server behind a proxy that passes no WebSockets, or answers 500: runs at work stay what they are."""
+"""Flows with a real server: how often a stage is tried, and what a proxy without WebSockets or answers does."""
 
 import os
 import subprocess
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.checkout import Server, wait_until
+from support.checkout import BIN, Server, wait_until
 from support.s3 import Proxy
+from support.tasks import write_pipeline
 
 from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import connect
@@ -16,7 +17,7 @@ from perennial.orchestration.client.prefect_server import connect
 pytestmark = pytest.mark.timing
 
 ROOT = Path(__file__).parents[2]
-FLOW = """
+ARTIFACT = """
 from prefect import flow, task
 from perennial.orchestration.server import events  # as all flows import it
 from perennial.orchestration.server.artifacts import write_text
@@ -31,6 +32,30 @@ def train():
 
 train()
 """
+STAGE = """
+import os, sys
+from prefect import flow
+from tasks.stages import gate
+
+@flow
+def train():
+    gate.with_options(retry_delay_seconds=0)()
+
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    state = train(return_state=True)
+    print(os.path.basename(folder), state.type.value)
+"""
+BUG = "{}['x']"
+KILLED = "import os; os.kill(os.getpid(), 9)"
+NETWORK = """
+import json, pathlib
+failure = {"code": 1, "message": "no route", "kind": "network"}
+pathlib.Path(".work").mkdir(exist_ok=True)
+pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
+raise SystemExit(1)
+"""
+STAGES = {"bug": BUG, "killed": KILLED, "network": NETWORK}
 
 
 @pytest.fixture
@@ -49,7 +74,7 @@ def run(address: str, **variables: str) -> subprocess.CompletedProcess[str]:
         "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0",
         **variables,
     }
-    command = [sys.executable, "-c", FLOW]
+    command = [sys.executable, "-c", ARTIFACT]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -90,3 +115,25 @@ def test_a_run_waits_for_one_event_of_a_server_that_does_not_answer(proxy: Proxy
     proxy.only, proxy.faults, proxy.rate = "POST /api/events", ["silent"], 1.0
     done = run(f"{proxy.url}/api", PERENNIAL_TIMEOUT_FACTOR="0.1")
     assert (done.returncode, len(proxy.failed)) == (0, 2)  # one event, tried twice
+
+
+def test_a_bug_is_tried_once_and_what_may_pass_three_times(server: Server, tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in STAGES}
+    for name, folder in folders.items():
+        folder.mkdir()
+        code = f"with open('tries', 'a') as file:\n    file.write('x')\n{STAGES[name]}\n"
+        write_pipeline(folder, code, stage="gate")
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+        "PREFECT_API_URL": server.url,
+    }
+    command = [sys.executable, "-c", STAGE, *map(str, folders.values())]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.endswith("FAILED")] == [
+        f"{name} FAILED" for name in STAGES
+    ]
+    tries = {name: len((folder / "tries").read_text()) for name, folder in folders.items()}
+    assert tries == {"bug": 1, "killed": 3, "network": 3}
