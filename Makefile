@@ -96,11 +96,11 @@ lint: install-dev docs infra audit
 infra: install-dev .work/infra/installed
 	@$(RUN) PATH="$$PWD/.work/infra/bin:$$PWD/.venv/bin:$$PATH" .venv/bin/python -m pytest -rs tests/test_infra.py tests/test_infra_pools.py
 
-# Known holes of the packages in the lock, by the database of PyPI.
+# Known vulnerabilities of the packages in the lock, by the database of PyPI.
 audit: .work/infra/installed
 	@if .work/infra/bin/python -c 'import urllib.request as u; u.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=20)' 2>/dev/null; \
 	then .work/infra/bin/pip-audit --progress-spinner off --strict --disable-pip --require-hashes -r requirements/base.txt; \
-	else echo "audit: skipped; pypi.org, whose database lists known holes of packages, cannot be reached"; fi
+	else echo "audit: skipped; pypi.org, whose database lists vulnerabilities, cannot be reached"; fi
 
 # What an image holds, with versions and hashes, in CycloneDX' format.
 sbom: .work/infra/installed
