@@ -145,7 +145,7 @@ def port(worker):
     return int(worker.addresses[worker.index].rpartition(":")[2])
 
 
-@pytest.mark.parametrize("late_s", [[0, 0.5], [0, 0, 0, 3]], ids=["two", "many"])
+@pytest.mark.parametrize("late_s", [[0, 0.3], [0, 0, 0, 1.5]], ids=["two", "many"])
 def test_workers_meet_whichever_comes_last(late_s):
     # While one is late each asks the others more often than a listener keeps callers waiting.
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in late_s)
@@ -167,7 +167,7 @@ def test_workers_meet_whichever_comes_last(late_s):
 
 def test_a_worker_that_does_not_answer_is_named_after_the_time_limit(pair):
     with pytest.raises(Interrupted, match=f"worker 1 at {pair[0].addresses[1]} .*refused"):
-        cluster.rendezvous(pair[0], timeout_s=0.5)
+        cluster.rendezvous(pair[0], timeout_s=0.2)
 
 
 def test_how_long_to_wait_can_be_set(pair, monkeypatch):
@@ -195,7 +195,7 @@ def test_a_port_that_is_taken_is_named(pair):
 
 def test_a_port_that_is_still_taken_is_waited_for(pair):
     other = socket.create_server(("127.0.0.1", port(pair[0])))
-    threading.Timer(0.5, other.close).start()
+    threading.Timer(0.2, other.close).start()
     with pytest.raises(Interrupted, match="worker 1"):
         cluster.rendezvous(pair[0], timeout_s=0)
 

@@ -10,6 +10,7 @@ from perennial.base.errors import Failure
 from perennial.base.storage.provider_hints import remedy
 
 
+@pytest.mark.fast_rows("PUT")
 @pytest.mark.parametrize("method", ["PUT", "GET"])
 def test_a_bucket_that_grants_no_right_is_a_refusal(tmp_path, monkeypatch, bucket, proxy, method):
     monkeypatch.chdir(tmp_path)

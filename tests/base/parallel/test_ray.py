@@ -185,6 +185,7 @@ def weights(folder):
     return documents.read_json(folder / "metrics" / "training.json")["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(source, tmp_path):
     ours = workers.copy(source, tmp_path / "ours", TOGETHER)
     by_hand = workers.copy(source, tmp_path / "by hand")

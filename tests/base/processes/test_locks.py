@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,14 +26,26 @@ with locks.stage(Path(sys.argv[1]), "convert"):
 WORK = Path(".work")
 
 
+@pytest.fixture(scope="module")
+def initialized(tmp_path_factory):
+    """A folder after `dvc init`."""
+    folder = tmp_path_factory.mktemp("dvc")
+    dvc("init", "-q", "--no-scm", cwd=folder, check=True)
+    return folder
+
+
 @pytest.fixture(params=["plain", "dvc"])
-def checkout(request, tmp_path, monkeypatch):
+def checkout(request, tmp_path, monkeypatch, initialized):
     """An empty folder to work in, with or without DVC."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_STAGE", raising=False)
     if request.param == "dvc":
-        subprocess.run([forks.python(), "-m", "dvc", "init", "-q", "--no-scm"], check=True)
-    return tmp_path
+        shutil.copytree(initialized / ".dvc", ".dvc")
+
+
+def dvc(*arguments, check=False, **options):
+    command = [forks.python(), "-m", "dvc", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 
 
 with_dvc = pytest.mark.parametrize("checkout", ["dvc"], indirect=True)
@@ -104,12 +117,10 @@ def test_a_stage_that_dvc_did_not_start_keeps_dvc_out(checkout):
     Path("dvc.yaml").write_text("stages:\n  make:\n    cmd: echo new > made\n    outs: [made]\n")
     Path("made").write_text("old")
     with hold() as holder:
-        done = subprocess.run(
-            [forks.python(), "-m", "dvc", "repro"], capture_output=True, text=True, check=False
-        )
+        done = dvc("repro")
         assert (done.returncode != 0, "lock" in done.stderr, Path("made").read_text()) == (True, True, "old")
         holder.communicate()
-    subprocess.run([forks.python(), "-m", "dvc", "repro", "-q"], check=True)
+    dvc("repro", "-q", check=True)
     assert Path("made").read_text() == "new\n"
 
 
@@ -134,4 +145,4 @@ def test_a_dvc_that_was_killed_is_no_obstacle(checkout):
 def test_a_stage_that_dvc_started_leaves_dvcs_lock_alone(checkout, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train")
     with locks.stage(WORK, "train", timeout_s=0):
-        subprocess.run([forks.python(), "-m", "dvc", "status", "-q"], check=True)
+        dvc("status", "-q", check=True)

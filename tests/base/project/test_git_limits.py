@@ -22,7 +22,7 @@ SILENT = '#!/bin/sh\necho "I wait" >&2\nsleep 1000 & sleep 1000\n'
 @pytest.fixture
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     """An empty repository, whose limits are short."""
-    monkeypatch.setenv(FACTOR, "0.01")
+    monkeypatch.setenv(FACTOR, "0.005")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     found = Repository(tmp_path)
     found.run("init", "-q")
@@ -54,9 +54,10 @@ def ends(git: Repository, remote: str) -> str:
     return str(error.value)
 
 
+@pytest.mark.fast_rows("https", "ssh")
 @pytest.mark.parametrize("scheme", ["http", "https", "git", "ssh"])
 def test_a_server_that_accepts_and_says_nothing(scheme: str, git: Repository, silent_port: int) -> None:
-    assert "did not end within 1.2 s" in ends(git, f"{scheme}://127.0.0.1:{silent_port}/x.git")
+    assert "did not end within 0.6 s" in ends(git, f"{scheme}://127.0.0.1:{silent_port}/x.git")
 
 
 def test_an_ssh_that_is_silent(git: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ class Closed(Answering):
 def test_a_credential_helper_that_waits(git: Repository, tmp_path: Path) -> None:
     git.run("config", "credential.helper", str(program(tmp_path, "helper", SILENT)))
     with served(Closed) as url:
-        assert "1.2 s and was stopped: I wait; look at" in ends(git, f"{url}/x.git")
+        assert "0.6 s and was stopped: I wait; look at" in ends(git, f"{url}/x.git")
 
 
 def test_a_password_that_nobody_can_type(

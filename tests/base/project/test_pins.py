@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from perennial.base.errors import ConfigError, DataError
-from perennial.base.project import exclusions
-from perennial.base.project.pins import FILES, ChampionPin, Pin, SourcePin, WeightsPin, of_revision
+from perennial.base.errors import DataError
+from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 
 PIN = ChampionPin(commit="a" * 40, version="v0.0.3")
 
@@ -38,22 +37,6 @@ def test_an_invalid_pin_is_refused(content: str) -> None:
     PIN.FILE.write_text(content)
     with pytest.raises(DataError, match=r"champion\.json"):
         ChampionPin.read()
-
-
-@pytest.mark.parametrize("kind", [ChampionPin, SourcePin, WeightsPin, exclusions.Exclusions])
-def test_a_file_where_older_revisions_have_it_is_not_overlooked(
-    kind: type[Pin] | type[exclusions.Exclusions],
-) -> None:
-    file = kind.FILE if issubclass(kind, Pin) else exclusions.FILE
-    Path(file.name).write_text("{}")
-    with pytest.raises(ConfigError, match=rf"git mv {file.name} {file}"):
-        kind.read()
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_older_revisions_have_them_at_the_root(file: Path) -> None:
-    assert of_revision({Path(file.name): "old"}.get, file) == "old"
-    assert of_revision({Path(file.name): "old", file: "new"}.get, file) == "new"
 
 
 @pytest.mark.parametrize("kind", [ChampionPin, SourcePin, WeightsPin])

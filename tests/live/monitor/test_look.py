@@ -111,15 +111,12 @@ def test_a_model_that_is_missing_is_a_problem_and_the_rest_is_seen(unscored: Any
     assert (seen.new.score, seen.new.drift.label) == (None, "cat")
 
 
-@pytest.mark.parametrize("folder", ["pins", "."])  # now, and in older revisions
-def test_what_a_recorded_run_tried_is_known(unscored: Any, folder: str) -> None:
+def test_what_a_recorded_run_tried_is_known(unscored: Any) -> None:
     assert look(unscored.set()).tried is None
     unscored.put("cat/new.png", NEW[0])
     champion = unscored.run("git", "rev-parse", "HEAD").strip()
     files.write_json(unscored.folder / "pins/champion.json", {"commit": champion, "version": "v0.0.1"})
     pin(unscored.set())
-    for name in ("champion.json", "source.json"):
-        (unscored.folder / "pins" / name).replace(unscored.folder / folder / name)
     unscored.run("git", "checkout", "-qb", "run/night-1")
     unscored.run("git", "add", "-A")
     unscored.run("git", "commit", "-qm", "Rejected")

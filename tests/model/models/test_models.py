@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from perennial.base.choices import Model
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
 from perennial.data.preprocessing import PREPROCESSING
@@ -25,7 +24,7 @@ def decayed(model: keras.Model, name: str) -> list[str]:
 
 
 def test_the_configuration_knows_every_model() -> None:
-    assert set(Model.__args__) == set(MODELS)
+    assert set(NETWORKS) == set(MODELS)
 
 
 def test_every_model_came_with_a_preprocessing_that_exists() -> None:

@@ -38,17 +38,10 @@ def value(file: str, key: str) -> LockedStage:
     return replace(TRAIN, params={**TRAIN.params, (file, key): "other"})
 
 
-OLD = {**TRAIN.deps, "weights.json": "c3"}
-del OLD["pins/weights.json"]
 CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
     "nothing": (TRAIN, []),
     "code": (dep("src/code"), [("code", "src/code")]),
     "weights": (dep("pins/weights.json"), [("weights", "pins/weights.json")]),
-    "the name that pins had": (replace(TRAIN, deps=OLD), []),
-    "weights under the name that pins had": (
-        replace(TRAIN, deps={**OLD, "weights.json": "other"}),
-        [("weights", "pins/weights.json")],
-    ),
     "code of a stage": (value("code.yaml", "stages.train"), [("code", "code of train")]),
     "code of a stage of one of several pipelines": (
         value("../../code.yaml", "stages.train"),

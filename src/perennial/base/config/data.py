@@ -23,7 +23,7 @@ from perennial.base.config.fields import (
     option,
     or_component,
 )
-from perennial.base.config.networks import network_name
+from perennial.base.config.networks import NAMES, network_name
 from perennial.base.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
 from perennial.base.config.table import Table
 
@@ -155,8 +155,8 @@ class ModelConfig(Section):
     """The network."""
 
     name: Annotated[
-        choices.Model | str,
-        or_component(choices.Model),
+        str,
+        or_component(NAMES),
         BeforeValidator(network_name),
         kind("a name that `perennial models` lists"),
     ] = option("mnist_cnn", "network; `perennial models` lists all; or components.MODULE:NAME, one of your own")

@@ -5,7 +5,7 @@ and the narrower and wider MobileNets V1 and V2, README.md and nets/mobilenet*.m
 github.com/tensorflow/models.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perennial.base.config.fields import is_component
 
@@ -97,6 +97,7 @@ NETWORKS: dict[str, Network] = {
     "deit_small_16": Network(21_670_282, "inception", least_size=16),
     "deit_base_16": Network(85_807_882, "inception", least_size=16),
 }
+NAMES: Any = Literal[tuple(NETWORKS)]  # for a field of params.yaml
 SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
 
 

@@ -5,9 +5,9 @@ of KerasHub (keras_hub/src/models/*/*_presets.py), without digests, at https://h
 """
 
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from perennial.base import choices
+from perennial.base.config.networks import NETWORKS
 
 BY_NAME = "imagenet"  # as model.weights
 BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"
@@ -91,7 +91,7 @@ FILES = {
     ),
 }  # fmt: skip
 PUBLISHED = {*FILES, *MOBILENET_V1, *MOBILENET_V2, *PRESETS}
-PRETRAINED = tuple(name for name in get_args(choices.Model) if name in PUBLISHED)
+PRETRAINED = tuple(name for name in NETWORKS if name in PUBLISHED)
 
 
 class PublishedWeights(NamedTuple):

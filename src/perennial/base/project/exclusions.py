@@ -35,7 +35,7 @@ class Exclusions(documents.JsonFile):
     @classmethod
     def read(cls) -> Self:
         """Read the project's file; without one, nothing is excluded."""
-        if not pins.exists(FILE):
+        if not FILE.exists():
             return cls()
         return documents.read_checked(
             FILE, cls, f"`git checkout {FILE}` restores it, `perennial forget` adds to it"

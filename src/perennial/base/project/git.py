@@ -5,15 +5,17 @@ Commits and tags are made as objects that no reference names yet, so that one at
 this repository, makes all of them visible at once. A run that is killed earlier leaves nothing behind.
 """
 
+import logging
 import os
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perennial.base import limits, retries
+from perennial.base import files, limits, retries
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import GIT_VARIABLES
 from perennial.base.processes import programs
@@ -36,6 +38,12 @@ LIMITS_S = {
 }
 REMOTE = {"clone", "fetch", "ls-remote", "push", "submodule"}  # commands that talk to a server
 ADVICE = ("hint:", "warning:", "Please make sure you have the correct access", "and the repository exists.")
+
+
+IGNORED_FILE = ".gitignore"
+NOT_IGNORED = 1  # exit code of `git check-ignore`
+IGNORE_ALL = b"# Copies of images, which may show people: not for git.\n*\n"
+log = logging.getLogger(__name__)
 
 
 class GitError(PerennialError):
@@ -338,3 +346,20 @@ def message(done: programs.Finished) -> str:
     lines = [line for line in done.errors.splitlines() if line.strip() and not line.startswith(ADVICE)]
     first = next((n for n, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), len(lines))
     return redacted(" ".join(lines[max(0, first - LINES) :][: 2 * LINES])) or f"exit code {done.code}"
+
+
+def keep_out_of_git(folder: Path, *, ours: bool) -> None:
+    """Let git ignore all that is in a folder; `ours`: no other program's files are in it."""
+    if ours and not (folder / IGNORED_FILE).exists():
+        files.write_bytes(folder / IGNORED_FILE, IGNORE_ALL)
+    tree = (folder.absolute(), *folder.absolute().parents)
+    if not any((each / ".git").exists() for each in tree) or shutil.which("git") is None:
+        return
+    repository = Repository(folder)
+    if repository.call("check-ignore", "--quiet", "--no-index", "image").code == NOT_IGNORED:
+        raise ConfigError(
+            f"git does not ignore {folder}, so `git add` would publish the images in it; nothing was written; "
+            f"name an empty folder, or add this one to a {IGNORED_FILE}"
+        )
+    if repository.ask("ls-files", "--error-unmatch", "--", "."):
+        log.warning("git tracks files in %s; `git rm -r --cached %s` ends that and keeps them", folder, folder)

@@ -4,14 +4,12 @@ DVC hashes dependencies again after a stage's command, so an input that may chan
 dependency; its pin is. The flow writes pins before the stages, which verify what they fetch against them.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
 from pydantic import model_validator
 
 from perennial.base import documents, files
-from perennial.base.errors import ConfigError
 
 FOLDER = Path("pins")
 LABELS = Path("labels", "labels.csv")  # labels of images of traffic, in git; the images are beside it
@@ -26,7 +24,7 @@ class Pin(documents.JsonFile):
     @classmethod
     def read(cls) -> Self:
         """Read the pin; a missing file pins nothing."""
-        if not exists(cls.FILE):
+        if not cls.FILE.exists():
             return cls()
         return documents.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
 
@@ -94,27 +92,3 @@ def labels_sha256() -> str | None:
 
 
 FILES = (ChampionPin.FILE, SourcePin.FILE, WeightsPin.FILE)
-
-
-def old_name(file: Path) -> Path:
-    """Where revisions before 0.1.0 have a file of `pins/`: at the root of the project."""
-    return Path(file.name)
-
-
-def exists(file: Path) -> bool:
-    """Whether a file of `pins/` exists."""
-    if not file.exists() and (old := old_name(file)).exists():
-        raise ConfigError(f"{old} belongs into {file.parent}/ now; move it: git mv {old} {file}")
-    return file.exists()
-
-
-def of_revision(read: Callable[[Path], T | None], file: Path) -> T | None:
-    """Read a file of `pins/` of any revision with `read`, which returns None if there is no such file."""
-    found = read(file)
-    return read(old_name(file)) if found is None else found
-
-
-def current_name(path: str) -> str:
-    """What a path in dvc.lock is called now: revisions before 0.1.0 name pins without their folder."""
-    known = {old_name(file).as_posix(): file.as_posix() for file in (*FILES, FOLDER / "exclusions.json")}
-    return known.get(path, path)

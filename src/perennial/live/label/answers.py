@@ -12,7 +12,7 @@ from pathlib import Path
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.exclusions import Exclusions
-from perennial.base.project.ignored import keep_out_of_git
+from perennial.base.project.git import keep_out_of_git
 from perennial.base.storage import Missing, Store
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label

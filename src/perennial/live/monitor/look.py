@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config, advice
 from perennial.base.errors import PerennialError
 from perennial.base.parallel import child
-from perennial.base.project.pins import ChampionPin, SourcePin, of_revision, old_name
+from perennial.base.project.pins import ChampionPin, SourcePin
 from perennial.data.sources.listing import Listing
 from perennial.data.sources.origin import Origin
 from perennial.data.sources.pin import copies_folder, listed_source, pin_of
@@ -35,7 +34,6 @@ LOG = "monitor.log"  # of that program, in paths.work
 DAY_S = 86_400
 MEASURED = TypeAdapter(New)
 PINNED_BY_RUN = (SourcePin.FILE, ChampionPin.FILE)
-NAMES = (PINNED_BY_RUN, tuple(map(old_name, PINNED_BY_RUN)))  # now, and in older revisions
 
 
 def look(config: Config, now: datetime | None = None) -> Seen:
@@ -81,7 +79,7 @@ def _champion(version: Version, now: datetime) -> ChampionSeen:
 def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:
     """The source pin of the champion's commit, or else of the checkout's."""
     revision = version.commit if version else "HEAD"
-    text = of_revision(partial(opened.repository.read, revision), SourcePin.FILE)
+    text = opened.repository.read(revision, SourcePin.FILE)
     if text is None:
         return SourcePin()
     name = str(SourcePin.FILE)
@@ -99,14 +97,13 @@ def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> 
         git.run("hash-object", "--stdin", stdin=files.json_bytes(pin.content()).decode())
         for pin in (source, champion)
     ]
-    wanted = [f"{run}:./{file}\n" for run in runs for names in NAMES for file in names]
+    wanted = [f"{run}:./{file}\n" for run in runs for file in PINNED_BY_RUN]
     if not wanted:
         return None
     # A blob's name is the digest of its content; missing files have none.
     found = git.run("cat-file", "--batch-check=%(objectname)", stdin="".join(wanted)).splitlines()
-    pairs = list(zip(found[::2], found[1::2], strict=True))
-    both = zip(pairs[::2], pairs[1::2], strict=True)
-    tried = [run for run, each in zip(runs, both, strict=True) if tuple(expected) in each]
+    pairs = zip(found[::2], found[1::2], strict=True)
+    tried = [run for run, pair in zip(runs, pairs, strict=True) if pair == tuple(expected)]
     return tried[-1].removeprefix(f"{above}run/") if tried else None
 
 

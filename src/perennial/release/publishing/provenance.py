@@ -29,7 +29,6 @@ MATERIALS = (
     Path("dvc.yaml"),
     PARAMS,
     *PINNED,
-    *map(pins.old_name, PINNED),
     Path("digests.json"),
 )
 SHARED = (  # by the pipelines of a project
@@ -56,7 +55,7 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
     ]
     if commit is not None:
         materials.insert(0, {"name": "git", "digest": {"gitCommit": commit}})
-    source = documents.json_object(pins.of_revision(read_file, pins.SourcePin.FILE) or b"")
+    source = documents.json_object(read_file(pins.SourcePin.FILE) or b"")
     if source.get("url"):
         digest = {"sha256": source.get("listing_sha256")}
         counts = {"objects": source.get("objects"), "bytes": source.get("bytes")}

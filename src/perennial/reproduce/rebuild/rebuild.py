@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 from perennial.base.config import Config
@@ -14,7 +13,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError, PerennialError, listed, printable
 from perennial.base.project.git import Repository
-from perennial.base.project.pins import ChampionPin, SourcePin, of_revision
+from perennial.base.project.pins import ChampionPin, SourcePin
 from perennial.release.audit import sides
 from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.audit.needs import Need, in_pipeline, needs
@@ -300,7 +299,7 @@ class _Building:
 
     def _opponent(self) -> str | None:
         try:
-            text = of_revision(partial(self._git.read, self._commit), ChampionPin.FILE)
+            text = self._git.read(self._commit, ChampionPin.FILE)
             return ChampionPin.model_validate_json(text).commit if text else None
         except ValueError:
             return None

@@ -12,7 +12,7 @@ from perennial.base.devices import processor
 from perennial.base.dvc.dvc_lock import LockedStage, maker_of
 from perennial.base.errors import PerennialError
 from perennial.base.project import code_digests, own_components
-from perennial.base.project.pins import ChampionPin, WeightsPin, current_name
+from perennial.base.project.pins import ChampionPin, WeightsPin
 from perennial.base.project.source_code import DISTRIBUTION
 from perennial.release.registry import run_records
 from perennial.release.registry.versions import Version
@@ -52,17 +52,12 @@ def differing_inputs(
     if recorded.command != rebuilt.command:
         yield Difference("code", stage, "cmd in dvc.yaml", recorded.command, rebuilt.command)
     makers = dict.fromkeys(made, "")
-    before, after = (
-        {current_name(path): digest for path, digest in each.deps.items()} for each in (recorded, rebuilt)
-    )
+    before, after = recorded.deps, rebuilt.deps
     for path in sorted(before.keys() | after.keys()):
         a, b = before.get(path), after.get(path)
         if a != b and maker_of(path, makers) is None:
             yield Difference(_kind_of_file(path), stage, path, a, b)
-    then, here = (
-        {(current_name(file), key): value for (file, key), value in each.params.items()}
-        for each in (recorded, rebuilt)
-    )
+    then, here = recorded.params, rebuilt.params
     for file, key in sorted(then.keys() | here.keys()):
         was, now = then.get((file, key)), here.get((file, key))
         if was != now and maker_of(file, makers) is None:
