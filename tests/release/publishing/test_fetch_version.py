@@ -201,6 +201,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_fetch_and_remove_the_same_versions_do_not_disturb_each_other(config, tmp_path):
     for model in "abc":
         write_export(config, model)

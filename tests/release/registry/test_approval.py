@@ -191,7 +191,7 @@ def test_a_run_that_moves_no_branch_names_none_when_it_is_approved(tmp_path: Pat
     assert approved["message"] == "classifier v0.0.1 is champion, approved by Ada"
 
 
-@pytest.mark.fast_rows("refs/heads/main-approve", "refs/tags/classifier@-the next run")
+@pytest.mark.fast_rows("refs/tags/classifier@-the next run")
 @pytest.mark.parametrize("again", ["approve", "the next run"])
 @pytest.mark.parametrize("step", ["refs/heads/main", "refs/tags/classifier@", "refs/tags/classifier#"])
 def test_an_approval_that_was_pushed_halfway_is_completed(step: str, again: str, project: Project) -> None:

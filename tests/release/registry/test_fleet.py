@@ -12,9 +12,18 @@ from support.pipelines import Project
 from perennial.base.files import make_folder
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
+    """Three pipelines whose first runs are reproduced, which no test changes."""
+    return pipelines.fleet(tmp_path_factory.mktemp("fleet") / "base", "ants", "birds")
+
+
 @pytest.fixture
-def fleet(tmp_path: Path) -> dict[str, Project]:
-    return pipelines.fleet(tmp_path / "base", "ants", "birds")
+def fleet(made: dict[str, Project], tmp_path: Path) -> dict[str, Project]:
+    """A copy of them with a remote of its own."""
+    top = made[""].copied(tmp_path / "base")
+    below = {name: project.folder.relative_to(made[""].folder) for name, project in made.items()}
+    return {name: Project(top.folder / place, top.home) for name, place in below.items()}
 
 
 def on_main(project: Project) -> list[str]:
@@ -80,6 +89,7 @@ def test_what_other_pipelines_pushed_meanwhile_is_kept(fleet, tmp_path):
     assert last.git("status", "--porcelain") == ""  # files of the others are here, too
 
 
+@pytest.mark.slow
 def test_runs_that_end_at_once_all_reach_the_branch(fleet):
     with ThreadPoolExecutor() as threads:
         clones = apart(fleet).values()
@@ -162,6 +172,7 @@ def test_only_the_own_outputs_are_pushed(fleet, tmp_path):
     assert b"0.8 first ants\n" not in texts
 
 
+@pytest.mark.slow
 def test_gc_in_one_pipeline_keeps_the_objects_of_all(fleet):
     for project in fleet.values():
         project.perennial("record", "night")

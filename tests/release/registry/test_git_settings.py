@@ -100,7 +100,7 @@ def recorded(world: World, **variables: str) -> None:
     assert version["champion"] is True
 
 
-@pytest.mark.fast_rows("how it commits and pushes", "how it stores")
+@pytest.mark.fast_rows("how it commits and pushes")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: World) -> None:
     for option, value in SETTINGS[name].items():
@@ -108,7 +108,7 @@ def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: Wor
     recorded(world)
 
 
-@pytest.mark.fast_rows("sparse", "failing_hooks")
+@pytest.mark.fast_rows("sparse")
 @pytest.mark.parametrize("arrange", ARRANGED)
 def test_a_run_is_recorded_in_any_checkout(arrange: Callable[[World], None], world: World) -> None:
     arrange(world)
@@ -197,6 +197,7 @@ def test_a_remote_of_another_name_is_named_with_the_setting(world: World) -> Non
     assert "record.remote=upstream`; nothing was changed" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_push_that_must_be_signed_is_kept_with_the_setting_to_change(world: World) -> None:
     world.project.git("config", "--global", "push.gpgSign", "true")
     kept = record(world.project, "night-1")
@@ -220,7 +221,7 @@ def test_settings_that_git_cannot_read_are_named(world: World) -> None:
     assert "bad config line 1" in refused.stderr, refused.stderr
 
 
-@pytest.mark.fast_rows("versions", "record")
+@pytest.mark.fast_rows("record")
 @pytest.mark.parametrize("command", ["versions", "status", "record", "promote", "audit"])
 def test_without_git_one_line_says_so(command: str, world: World, tmp_path: Path) -> None:
     more = {"record": ["night-1"]}.get(command, [])
@@ -234,6 +235,7 @@ def test_without_git_one_line_says_so(command: str, world: World, tmp_path: Path
     assert done.stderr.count("\n") == 1, done
 
 
+@pytest.mark.slow
 def test_a_hook_of_the_server_has_the_last_word_in_its_own_language(world: World) -> None:
     hook(world.remote, "update", "echo 'Abgelehnt: ä'; exit 1")
     kept = record(world.project, "night-1", LC_ALL="C.UTF-8", LANGUAGE="de")

@@ -252,6 +252,7 @@ def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
     assert project.perennial("audit", "--all", "--deep")["ok"]
 
 
+@pytest.mark.slow
 def test_what_dvc_cannot_push_is_copied(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """DVC gives up on a bad line; here it may not write at all, and perennial's own client may."""
     for name, value in s3.CREDENTIALS.items():
@@ -282,6 +283,7 @@ def test_without_a_remote_the_repository_is_the_registry(project: Project) -> No
     assert len(project.tags()) == 2
 
 
+@pytest.mark.slow
 def test_a_checked_out_branch_of_the_remote_stays_and_tags_are_pushed(tmp_path: Path) -> None:
     project = make(tmp_path / "local", bare=False)
     before = remote_refs(project)["heads/main"]
@@ -376,6 +378,7 @@ def test_promote_pushes_only_after_a_yes(project: Project) -> None:
     assert project.perennial("promote", "--push")["outcome"] == "unchanged"
 
 
+@pytest.mark.fast_rows("y-True")
 @pytest.mark.parametrize(("answer", "pushed"), [("y", True), ("n", False)])
 def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project) -> None:
     before = remote_refs(project)

@@ -12,7 +12,7 @@ import pytest
 from support.checkout import wait_until
 from support.pipelines import Project, recorded
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
 KILLS = int(os.environ.get("KILLS", "1"))
 

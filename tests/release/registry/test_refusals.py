@@ -199,17 +199,7 @@ REFUSALS: dict[str, tuple[Arrange, str]] = {
 }
 
 
-@pytest.mark.fast_rows(
-    "rules of the host",
-    "protected run branches",
-    "an archived repository",
-    "a limit of the size",
-    "a branch named run",
-    "a lock that a dead process left",
-    "a shallow clone",
-    "no access, HTTP 403",
-    "a lost connection",
-)
+@pytest.mark.fast_rows("rules of the host", "a branch named run", "no access, HTTP 403", "a lost connection")
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(name: str, world: World) -> None:
     arrange, words = REFUSALS[name]
@@ -259,7 +249,7 @@ def test_without_atomic_pushes_the_references_follow_each_other_tags_last(world:
 STEPS = ("refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0.1", "refs/tags/classifier#")
 
 
-@pytest.mark.fast_rows("refs/heads/main", "refs/tags/classifier@v0.0.1")
+@pytest.mark.fast_rows("refs/tags/classifier@v0.0.1")
 @pytest.mark.parametrize("step", STEPS)
 def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, world: World) -> None:
     world.configure(*NO_ATOMIC)
@@ -347,6 +337,7 @@ def test_a_name_that_another_program_s_tag_has_is_not_chosen(world: World) -> No
     assert done["version"] == "v0.0.2"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 def test_commits_that_wait_are_signed_once_git_is_configured_to(world: World) -> None:
     project = world.project

@@ -132,7 +132,7 @@ HISTORIES: tuple[History, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.fast_rows("lost", "moved", "replaced", "renamed")
+@pytest.mark.fast_rows("lost", "moved")
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)
 def test_all_clones_agree_with_a_fresh_one(history: History, both: tuple[World, Project]) -> None:
     world, other = both
@@ -205,6 +205,7 @@ def test_a_promotion_moves_the_branch_that_the_local_one_follows(both: tuple[Wor
     assert "refs/heads/main" not in world.refs()
 
 
+@pytest.mark.slow
 def test_a_promotion_does_not_make_a_branch_again_that_is_gone(both: tuple[World, Project]) -> None:
     world, other = both
     renamed(world, other)

@@ -45,6 +45,18 @@ class Garbage:
     problem: str | None = None
 
 
+class CachedOutput(documents.JsonFile):
+    """An output in DVC's run cache."""
+
+    md5: str | None = None
+
+
+class CachedRun(documents.JsonFile):
+    """An entry of DVC's run cache, as far as it matters here."""
+
+    outs: tuple[CachedOutput, ...] = ()
+
+
 class Incomplete(PerennialError):
     """The needs of some revision are unknown, so nothing may be removed."""
 
@@ -144,13 +156,15 @@ def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[s
     try:
         for digest, size in garbage.unneeded.items():
             try:
-                _set_aside(folder, digest)
+                _place(folder, digest).rename(aside / digest)
             except FileNotFoundError:
                 continue  # by another gc
             except OSError as error:
                 refused[digest] = f"{error.filename}: {error.strerror}"
             else:
                 moved[digest] = size
+                with suppress(OSError):
+                    _place(folder, digest).parent.rmdir()
         for digest in moved.keys() & needed_now(places):
             _return(folder, digest)
             del moved[digest]
@@ -163,15 +177,12 @@ def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[s
     return moved, _problem(refused)
 
 
-def _set_aside(folder: Path, digest: str) -> None:
-    source = folder / "files" / "md5" / digest[:2] / digest[2:]
-    source.rename(folder / ASIDE / digest)
-    with suppress(OSError):
-        source.parent.rmdir()
+def _place(folder: Path, digest: str) -> Path:
+    return folder / "files" / "md5" / digest[:2] / digest[2:]
 
 
 def _return(folder: Path, digest: str) -> None:
-    target = folder / "files" / "md5" / digest[:2] / digest[2:]
+    target = _place(folder, digest)
     target.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         (folder / ASIDE / digest).rename(target)
@@ -183,7 +194,7 @@ def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
     for digest in digests:
         others = [other.folder for other in places.sides if other.folder is not None and other.is_whole(digest)]
         if others:
-            side.put(digest, others[0] / "files" / "md5" / digest[:2] / digest[2:])
+            side.put(digest, _place(others[0], digest))
         else:
             lost.append(digest)
     if lost:
@@ -221,9 +232,11 @@ def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
     """The objects in DVC's run cache, from which stages may be restored."""
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
-        with suppress(OSError, ValueError, AttributeError, TypeError):
-            outs = documents.yaml_object(file.read_bytes()).get("outs") or []
-            found |= {digest for out in outs if DIGEST.fullmatch(digest := str(out.get("md5")))}
+        try:
+            run = CachedRun.model_validate(documents.yaml_object(file.read_bytes()))
+        except (OSError, ValueError):  # removed meanwhile, or damaged: DVC restores nothing from it
+            continue
+        found |= {out.md5 for out in run.outs if out.md5 and DIGEST.fullmatch(out.md5)}
     lists = [digest for digest in found if digest.endswith(FOLDER)]
     for listed in filter(None, map(read, lists)):
         found |= set(members(listed, "an output in DVC's run cache").values())

@@ -305,7 +305,8 @@ def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | Non
         if not pushed.done:
             what = "not everything was pushed" if pushed.updated else "nothing was changed"
             raise PerennialError(
-                f"{what}: {pushed}; {pushed.remedy or 'look at the remote'}, then answer again"
+                f"{what}: {pushed}; {pushed.remedy or 'look at the remote'}, then answer again",
+                kind=pushed.kind,
             )
         tags = {name: value for name, value in references.items() if name.startswith(remote_tags.TAGS)}
         remote_tags.update(git, tags, pushed=True)

@@ -4,6 +4,7 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock, dvc_remotes
@@ -17,6 +18,7 @@ from perennial.release.registry.push import push as push_to
 from perennial.release.registry.versions import Version
 
 log = logging.getLogger(__name__)
+Verdict = Literal["promote", "reject", "compare again"]  # the last: the champion has changed since
 
 
 def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
@@ -70,22 +72,22 @@ def require_available(config: Config, *, fetch: bool = False) -> str | None:
     return champion.name
 
 
-def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[bool | None, str]:
-    """Whether the model may be promoted, and if not, why; None if it was compared with another champion."""
+def judge(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[Verdict, str]:
+    """Judge whether the model of this checkout may become champion; the text says why not."""
     if not decision.promote:
-        return False, f"rejected: {'; '.join(decision.reasons)}"
+        return "reject", f"rejected: {'; '.join(decision.reasons)}"
     champion, rolled_back = opened.registry.champion, opened.registry.rolled_back
     if back := _same_output(opened, rolled_back, config.paths.model):
         undo = f"`perennial rollback {back.name}` makes it champion again"
-        return False, f"this is the model of {back.name}, which was rolled back; {undo}"
+        return "reject", f"this is the model of {back.name}, which was rolled back; {undo}"
     if champion is None or not _same_output(opened, (champion,), config.paths.model):
         now, pinned = champion and champion.name, ChampionPin.read().version
         if now != pinned:
             why = f"compared with {pinned or 'no champion'}, but the champion is {now or 'none'} now"
-            return None, f"{why}; the gate must run again"
+            return "compare again", f"{why}; the gate must run again"
     elif is_champion(config, opened):
-        return False, f"this is the model of the champion {champion.name}"
-    return True, ""
+        return "reject", f"this is the model of the champion {champion.name}"
+    return "promote", ""
 
 
 def is_champion(config: Config, opened: OpenRegistry) -> bool:
@@ -130,7 +132,7 @@ def _push_all(opened: OpenRegistry, tags: Mapping[str, str]) -> None:
         reason = f"another champion was assigned meanwhile ({pushed})" if pushed.lost else str(pushed)
         remedy = None if pushed.lost else pushed.remedy
         what_next = f"{remedy or 'look at `perennial versions`'}, then run this again"
-        raise PerennialError(f"nothing was changed: {reason}; {what_next}")
+        raise PerennialError(f"nothing was changed: {reason}; {what_next}", kind=pushed.kind)
 
 
 def _same_output(opened: OpenRegistry, known: Sequence[Version], path: Path) -> Version | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from perennial.base import retries
-from perennial.base.errors import printable, redacted
+from perennial.base.errors import Failure, printable, redacted
 from perennial.base.processes import programs
 from perennial.base.project.git import GitTimedOut, Repository
 
@@ -74,6 +74,11 @@ class Push:
     def remedy(self) -> str | None:
         """What a person can do about it; None if it may pass by itself."""
         return next((text for words, text in REMEDIES if re.search(words, str(self), re.IGNORECASE)), None)
+
+    @property
+    def kind(self) -> Failure:
+        """The kind of failure; no retry helps where a person must change something."""
+        return Failure.REFUSED if self.remedy and not self.lost else Failure.OUTSIDE
 
     def __str__(self) -> str:
         """The reasons, in the words of git and the server."""

@@ -18,6 +18,7 @@ from perennial.release.registry import (
     access,
     approval,
     checkout_state,
+    current_champion,
     remote_tags,
     run_branches,
     run_records,
@@ -26,9 +27,9 @@ from perennial.release.registry import (
     versions,
 )
 from perennial.release.registry.access import OpenRegistry, open_registry
+from perennial.release.registry.approval import ApprovalRequest
 from perennial.release.registry.checkout_state import read_decision, recorded_files, require_reproduced
-from perennial.release.registry.current_champion import is_champion, may_promote
-from perennial.release.registry.run_branches import Recorded
+from perennial.release.registry.run_branches import Outcome, Recorded
 from perennial.release.registry.versions import Version
 
 RACES = 5  # tries to push while runs of other pipelines move the branch
@@ -49,12 +50,12 @@ def record(config: Config, run: str) -> Recorded:
     decision = read_decision(config)
     for _ in range(RACES):
         opened = approval.completed(config, open_registry(config))
-        promote, why = may_promote(config, opened, decision)
-        if promote is None:
+        verdict, why = current_champion.judge(config, opened, decision)
+        if verdict == "compare again":
             done = Recorded(run=run, outcome="refused", message=why)
-        else:
-            done = _record(config, opened, run, decision, rejected=None if promote else why)
-        if promote is None or done.outcome != "refused":
+            break
+        done = _record(config, opened, run, decision, rejected=why if verdict == "reject" else None)
+        if done.outcome != "refused":
             break
         # The branch moved; perhaps another pipeline's run did that, and the champion is the same.
     run_records.add(config, run, recorded=done.outcome)
@@ -74,25 +75,30 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
             f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
         )
     here = opened if opened.remote is None else replace(opened, registry=access.here(opened).registry)
-    if is_champion(config, here) and (known := here.registry.champion):
-        return _push_champion(config, opened, run, known)
-    forced = by_hand is not None and by_hand.forced
-    allowed, why = (True, "") if forced else may_promote(config, opened, decision)
-    if allowed is None:
-        raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
-    if not allowed:
-        raise QualityError(
-            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it anyway, on record"
-        )
+    if (champion := here.registry.champion) and current_champion.is_champion(config, here):
+        return _push_champion(config, opened, run, champion)
+    if by_hand is None or not by_hand.forced:
+        _require_promotable(config, opened, decision)
     if config.gate.approval and by_hand is None:
         raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
     done = _record(config, opened, run, decision, by_hand)
     if done.outcome == "refused":
         unpushed_commits.drop(opened.repository, run)  # the checkout has everything
     if done.outcome in {"refused", "kept"}:
-        raise PerennialError(done.message)
+        raise PerennialError(done.message, kind=done.failure)
     note = "" if push else access.kept_here(config, "perennial promote")
     return replace(done, message=done.message + note)
+
+
+def _require_promotable(config: Config, opened: OpenRegistry, decision: results.Decision) -> None:
+    """Check that the model passed the gate, and against the current champion."""
+    verdict, why = current_champion.judge(config, opened, decision)
+    if verdict == "compare again":
+        raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
+    if verdict == "reject":
+        raise QualityError(
+            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it anyway, on record"
+        )
 
 
 def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Version) -> Recorded:
@@ -114,8 +120,41 @@ def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Ver
     )
     done = run_branches.push_run(opened, made, tags, commit)
     if not done.pushed:
-        raise PerennialError(done.message)
+        raise PerennialError(done.message, kind=done.failure)
     return done
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """A run whose checkout may be recorded, and the commit that has its files."""
+
+    config: Config
+    opened: OpenRegistry
+    name: str
+    decision: results.Decision
+    facts: Mapping[str, Any]  # for the tag of a version
+    commit: str
+    committed_before: bool  # by an earlier run
+    asked_before: ApprovalRequest | None  # about this commit, by an earlier run
+    branch: str | None  # that a promotion moves
+    note: str  # on the branch, for a message
+
+    def result(self, outcome: Outcome, message: str, version: str | None = None) -> Recorded:
+        """The result for this commit."""
+        return Recorded(run=self.name, outcome=outcome, message=message, version=version, commit=self.commit)
+
+    def add(self, **facts: object) -> None:
+        """Add facts to the record of the run, with what it made."""
+        run_records.add(self.config, self.name, **run_records.made(self.config), **facts)
+
+    def with_record(self, note: str = "") -> str:
+        """Commit the record of the run after the run's own commit, so that equal runs have equal trees."""
+        file = run_records.record_file(self.config, self.name)
+        if run_records.read(file) is None or not file.resolve().is_relative_to(Path.cwd()):
+            return self.commit
+        git = self.opened.repository
+        tree = git.tree_with(self.commit, [file])
+        return git.commit(tree, self.commit, f"Record of run {self.name}{note}")
 
 
 def _record(
@@ -128,7 +167,27 @@ def _record(
     rejected: str | None = None,
 ) -> Recorded:
     """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
-    waits = config.gate.approval and not rejected and by_hand is None
+    made = _committed(config, opened, run, decision, by_hand, rejected=rejected is not None)
+    version = opened.registry.at(made.commit)
+    if rejected is not None:
+        return _unchanged(made, version) if made.committed_before else _reject(made, rejected)
+    if version is not None:
+        return _complete(made, version) if version in opened.registry.unassigned else _unchanged(made, version)
+    if not config.gate.approval or by_hand is not None:
+        return _promote(made)
+    return _asked(made, made.asked_before) if made.asked_before else _ask(made)
+
+
+def _committed(
+    config: Config,
+    opened: OpenRegistry,
+    run: str,
+    decision: results.Decision,
+    by_hand: ByHand | None,
+    *,
+    rejected: bool,
+) -> _Run:
+    """Check that dvc.lock describes this checkout, and commit it, unless a run did that before."""
     written = recorded_files(config)
     compared = checkout_state.contents(written)
     require_reproduced(opened.repository, written)
@@ -137,69 +196,87 @@ def _record(
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
         unpushed_commits.push_all(opened, run)
-    scored = scores.facts(config, decision, opened.registry, run)
-    facts = {**_facts(decision, run, by_hand), **scored}
+    facts = {**_facts(decision, run, by_hand), **scores.facts(config, decision, opened.registry, run)}
     branch, parent, note = (None, "HEAD", "") if rejected else run_branches.target(config, opened)
     tree = opened.repository.tree_with(parent, written)
     checkout_state.require_contents(compared)
-    asked = approval.listing(config, opened)
-    commit = _recorded_before(opened, tree, parent, [each.commit for each in asked])
-    if commit is None:
-        message = _commit_message(run, decision, facts, run_records.reason(config, run))
-        commit = opened.repository.commit(tree, parent, message)
-    elif rejected or (known := opened.registry.at(commit)):
-        if rejected or known not in opened.registry.unassigned:
-            return _unchanged(opened, run, commit)
-        return _complete(config, opened, run, known)
-    elif waits and (before := approval.of_commit(asked, commit)):
-        message = f"recorded already, in run {before.run}, which {approval.described(before)}"
-        own = before.run == run and before.state == "waiting"  # it was killed after it was recorded
-        return Recorded(run=run, outcome="waiting" if own else "unchanged", message=message, commit=commit)
-    if waits:
-        return _wait(config, opened, run, approval.request(config, decision, facts, commit, branch))
-    recorded = "not promoted" if rejected else "promoted"
-    run_records.add(config, run, **run_records.made(config), recorded=recorded, comparison=scored["comparison"])
-    last = _with_record(config, opened, run, commit)
-    if rejected:
-        made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
-        return run_branches.push_run(opened, made, {}, last)
-    version, tags = versions.promotion(opened.repository, opened.registry, commit, facts)
-    message = f"{opened.registry.artifact} {version} is champion{note}"
-    made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
-    return run_branches.push_run(opened, made, tags, last)
-
-
-def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) -> Recorded:
-    """Make a version champion whose push stopped before that, on a remote without atomic pushes."""
-    subject = f"{opened.registry.artifact} {version.name}: champion"
-    tags = versions.assignment(opened.repository, opened.registry, version.commit, subject, version.facts)
-    run_records.add(config, run, **run_records.made(config), recorded="promoted")
-    message = f"{opened.registry.artifact} {version.name} is champion; an earlier push had stopped before that"
-    made = Recorded(run=run, outcome="promoted", message=message, version=version.name, commit=version.commit)
-    return run_branches.push_run(opened, made, tags, _with_record(config, opened, run, version.commit))
-
-
-def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
-    """Record a run whose model waits for approval, on a separate branch."""
-    commit = str(asked["commit"])
-    if run_records.read(run_records.record_file(config, run)) is None:
-        run_records.start(config, run)
-    run_records.add(
-        config,
-        run,
-        **run_records.made(config),
-        recorded="waiting",
-        approval=asked,
-        comparison=asked["facts"]["comparison"],
+    requests = approval.listing(config, opened)
+    before = _recorded_before(opened, tree, parent, [each.commit for each in requests])
+    commit = before or opened.repository.commit(
+        tree, parent, _commit_message(run, decision, facts, run_records.reason(config, run))
     )
-    last = _with_record(config, opened, run, commit, approval.WAITS)
-    if last == commit:
+    return _Run(
+        config=config,
+        opened=opened,
+        name=run,
+        decision=decision,
+        facts=facts,
+        commit=commit,
+        committed_before=before is not None,
+        asked_before=approval.of_commit(requests, commit),
+        branch=branch,
+        note=note,
+    )
+
+
+def _unchanged(made: _Run, version: Version | None) -> Recorded:
+    """The outcome if a commit with this content exists already, perhaps from a run that was killed."""
+    if version is None:
+        return made.result("unchanged", f"recorded already, in commit {made.commit[:10]}")
+    if run_branches.holds(made.opened, made.commit):
+        run_branches.follow(made.opened, made.commit)
+    return made.result("unchanged", f"recorded already, as {version.name}", version.name)
+
+
+def _reject(made: _Run, why: str) -> Recorded:
+    """Record a run whose model is not promoted, on a separate branch."""
+    made.add(recorded="not promoted", comparison=made.facts["comparison"])
+    return run_branches.push_run(made.opened, made.result("not promoted", why), {}, made.with_record())
+
+
+def _promote(made: _Run) -> Recorded:
+    """Register the model of a run as the next version, and as champion."""
+    made.add(recorded="promoted", comparison=made.facts["comparison"])
+    last, registry = made.with_record(), made.opened.registry
+    version, tags = versions.promotion(made.opened.repository, registry, made.commit, made.facts)
+    done = made.result("promoted", f"{registry.artifact} {version} is champion{made.note}", version)
+    return run_branches.push_run(made.opened, replace(done, branch=made.branch), tags, last)
+
+
+def _complete(made: _Run, version: Version) -> Recorded:
+    """Make a version champion whose push stopped before that, on a remote without atomic pushes."""
+    registry = made.opened.registry
+    champion = f"{registry.artifact} {version.name}"
+    tags = versions.assignment(
+        made.opened.repository, registry, version.commit, f"{champion}: champion", version.facts
+    )
+    made.add(recorded="promoted")
+    message = f"{champion} is champion; an earlier push had stopped before that"
+    done = made.result("promoted", message, version.name)
+    return run_branches.push_run(made.opened, done, tags, made.with_record())
+
+
+def _asked(made: _Run, before: ApprovalRequest) -> Recorded:
+    """The outcome if approval was asked for before, perhaps by this run before it was killed."""
+    own = before.run == made.name and before.state == "waiting"
+    message = f"recorded already, in run {before.run}, which {approval.described(before)}"
+    return made.result("waiting" if own else "unchanged", message)
+
+
+def _ask(made: _Run) -> Recorded:
+    """Record a run whose model waits for approval, on a separate branch."""
+    config = made.config
+    asked = approval.request(config, made.decision, made.facts, made.commit, made.branch)
+    if run_records.read(run_records.record_file(config, made.name)) is None:
+        run_records.start(config, made.name)
+    made.add(recorded="waiting", approval=asked, comparison=made.facts["comparison"])
+    last = made.with_record(approval.WAITS)
+    if last == made.commit:
         raise ConfigError(
             "gate.approval needs the record of the run in git: paths.runs must lie in the project"
         )
     message = f"passes the gate and waits for a person's approval until {asked['until'][:16]} UTC"
-    made = Recorded(run=run, outcome="waiting", message=message, commit=commit)
-    return run_branches.push_run(opened, made, {}, last)
+    return run_branches.push_run(made.opened, made.result("waiting", message), {}, last)
 
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
@@ -211,15 +288,6 @@ def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None
             f"commit {started} was checked out when this run started, and {head} is now; nothing was recorded; "
             "start the run again"
         )
-
-
-def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, note: str = "") -> str:
-    """Commit the record of the run after the run's own commit, so that equal runs have equal trees."""
-    file = run_records.record_file(config, run)
-    if run_records.read(file) is None or not file.resolve().is_relative_to(Path.cwd()):
-        return commit
-    tree = opened.repository.tree_with(commit, [file])
-    return opened.repository.commit(tree, commit, f"Record of run {run}{note}")
 
 
 def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequence[str]) -> str | None:
@@ -248,16 +316,6 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
         if its_tree == tree and (here in {commit, *parents} or (champion and commit == champion.commit)):
             return commit
     return None
-
-
-def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
-    """The result if a commit with this content exists already, perhaps from a run that was killed."""
-    known = opened.registry.at(commit)
-    if known and run_branches.holds(opened, commit):
-        run_branches.follow(opened, commit)
-    what = f"recorded already, as {known.name}" if known else f"recorded already, in commit {commit[:10]}"
-    name = known.name if known else None
-    return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
 
 
 def _facts(decision: results.Decision, run: str, by_hand: ByHand | None) -> dict[str, object]:

@@ -14,9 +14,8 @@ def read_tracked(commit: str, file: str) -> str:
     """Read the text of a tracked file of the project at a commit."""
     git = Repository(Path())
     try:
-        return git.run(
-            "show", f"{commit}:./{file}"
-        )  # "./": the project may be in a subfolder of its repository
+        # "./": the project may be in a subfolder of its repository.
+        return git.run("show", f"{commit}:./{file}")
     except GitError as error:
         if git.commit_of(commit) is None:
             raise DataError(

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from perennial.base.config import Config
+from perennial.base.errors import Failure
 from perennial.base.layout import Project
 from perennial.base.project.git import CHECKOUT, GitError, Repository
 from perennial.release.audit import dvc_remote
@@ -37,6 +38,14 @@ class Recorded:
     branch: str | None = None
     pushed: bool = False
     reasons: Sequence[str] = ()  # of the gate
+
+    failure: ClassVar[Failure] = Failure.OUTSIDE  # that kept it from the remote
+
+
+class PushRefused(Recorded):
+    """A run that the remote refuses until a person changes something: a retry would not help."""
+
+    failure = Failure.REFUSED
 
 
 def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
@@ -82,9 +91,9 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         try:
             return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
         except GitError as error:  # a branch may block the name of another
-            return _kept(opened, made, last, f"nothing was recorded: {error}", PASSING)
+            return _kept(opened, made, last, f"nothing was recorded: {error}")
     if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
-        return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}", PASSING)
+        return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}")
     pushed = push(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
     if made.branch and pushed.refused and not pushed.lost:
         # The server may let runs push everything but this branch.
@@ -105,14 +114,16 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         return Recorded(run=made.run, outcome="refused", message=message)
     what = "not everything" if pushed.updated else "nothing"
     problem = f"{what} was pushed to {opened.remote}: {pushed}"
-    return _kept(opened, made, last, problem, pushed.remedy or PASSING)
+    return _kept(opened, made, last, problem, pushed.remedy)
 
 
-def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str) -> Recorded:
+def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str | None = None) -> Recorded:
     """The result if a run's commit could not be pushed."""
     where = unpushed_commits.keep(opened, made.run, made.commit or last, last)
-    message = f"{problem}; the commit is kept on {where}; {remedy}; the next run on this machine completes it"
-    return Recorded(run=made.run, outcome="kept", message=message, commit=made.commit)
+    what_next = f"{remedy or PASSING}; the next run on this machine completes it"
+    message = f"{problem}; the commit is kept on {where}; {what_next}"
+    result = PushRefused if remedy else Recorded
+    return result(run=made.run, outcome="kept", message=message, commit=made.commit)
 
 
 def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:

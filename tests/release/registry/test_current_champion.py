@@ -1,0 +1,134 @@
+"""Whether a model may become champion, by dvc.lock, the registry and the pin alone."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perennial.base.config import Config
+from perennial.base.errors import DataError, Failure
+from perennial.base.project.pins import ChampionPin
+from perennial.model.evaluation.results import CandidateRecord, Decision
+from perennial.release.registry.access import OpenRegistry
+from perennial.release.registry.current_champion import is_champion, judge, rolled_back
+from perennial.release.registry.push import Push
+from perennial.release.registry.versions import Registry, Version
+
+PASSED = Decision(promote=True, reasons=["good"], candidate=CandidateRecord(data="d", model="m"))
+
+
+def lock(model: str, export: str) -> str:
+    """A dvc.lock whose stages made these two."""
+    outs = "".join(
+        f"    - {{path: {path}, md5: {digest}}}\n"
+        for path, digest in (("models/weights", model), ("models/export", export))
+    )
+    return f"stages:\n  train:\n    cmd: t\n    outs:\n{outs}"
+
+
+LOCKS = {"one": lock("m1", "e1"), "two": lock("m2", "e2"), "three": lock("m3", "e3")}
+ONE, TWO, THREE = (
+    Version(name=f"v0.0.{number}", commit=commit, date=number, facts={})
+    for number, commit in enumerate(LOCKS, 1)
+)
+
+
+def registry(*champions: Version) -> Registry:
+    """A registry in which these became champion in this order."""
+    return Registry(
+        artifact="classifier", versions=(ONE, TWO, THREE), champions=champions, only_here=(), last_number=3,
+        champion=champions[-1] if champions else None, last_version=(0, 0, 3), last_date=3,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def checked(load) -> Config:
+    return load(**{"paths.model": "models/weights", "paths.export": "models/export"})
+
+
+def opened(checkout: str, *champions: Version, pinned: Version | None = None) -> OpenRegistry:
+    """The registry of a checkout with this dvc.lock, whose model was compared with the pinned version."""
+    Path("dvc.lock").write_text(checkout)
+    ChampionPin(commit=pinned and pinned.commit, version=pinned and pinned.name).write()
+    git = SimpleNamespace(read=lambda commit, file: LOCKS.get(commit))
+    return OpenRegistry(repository=git, registry=registry(*champions), remote=None, unreachable=None)  # type: ignore[arg-type]
+
+
+NEW = lock("m9", "e9")
+
+
+@pytest.mark.parametrize(
+    ("checkout", "champions", "pinned", "verdict", "words"),
+    [
+        (NEW, (), None, "promote", ""),
+        (NEW, (ONE,), ONE, "promote", ""),
+        (NEW, (ONE, TWO), TWO, "promote", ""),
+        (NEW, (), ONE, "compare again", "compared with v0.0.1, but the champion is none now"),
+        (NEW, (ONE,), None, "compare again", "compared with no champion, but the champion is v0.0.1 now"),
+        (NEW, (ONE, TWO), ONE, "compare again", "compared with v0.0.1, but the champion is v0.0.2 now"),
+        (lock("m1", "e1"), (ONE,), None, "reject", "this is the model of the champion v0.0.1"),
+        (lock("m1", "e9"), (ONE,), None, "promote", ""),
+        (lock("m9", "e1"), (ONE,), ONE, "promote", ""),
+        (lock("m2", "e2"), (ONE, TWO, ONE), ONE, "reject", "the model of v0.0.2, which was rolled back"),
+        (lock("m2", "e9"), (ONE, TWO, ONE), ONE, "reject", "`perennial rollback v0.0.2` makes it champion"),
+        (lock("m2", "e2"), (ONE, TWO, ONE, TWO), ONE, "reject", "this is the model of the champion v0.0.2"),
+        (lock("m2", "e2"), (TWO, THREE), THREE, "promote", ""),
+        ("stages: {}\n", (ONE,), ONE, "promote", ""),
+    ],
+)  # fmt: skip
+def test_a_model_is_judged_against_the_champion_that_it_was_compared_with(
+    checkout, champions, pinned, verdict, words, checked
+) -> None:
+    found, why = judge(checked, opened(checkout, *champions, pinned=pinned), PASSED)
+    assert found == verdict
+    assert words in why
+    assert bool(why) == (verdict != "promote")
+
+
+def test_what_the_gate_rejects_is_rejected_for_its_reasons(checked: Config) -> None:
+    wrong = PASSED.model_copy(update={"promote": False, "reasons": ["too slow", "too large"]})
+    assert judge(checked, opened(NEW, ONE), wrong) == ("reject", "rejected: too slow; too large")
+
+
+def test_a_champion_is_known_by_its_export(checked: Config) -> None:
+    for checkout, expected in ((lock("m9", "e1"), True), (lock("m1", "e9"), False)):
+        assert is_champion(checked, opened(checkout, ONE)) == expected
+    assert not is_champion(checked, opened(NEW))
+    assert not is_champion(checked, opened(lock("m1", "e1"), ONE, TWO))
+
+
+def test_only_versions_above_the_champion_are_rolled_back(checked: Config) -> None:
+    assert rolled_back(checked, opened(lock("m9", "e2"), ONE, TWO, ONE)) == TWO
+    assert rolled_back(checked, opened(lock("m9", "e1"), ONE, TWO)) is None
+    assert rolled_back(checked, opened(lock("m9", "e3"), ONE, THREE, TWO)) == THREE
+    assert rolled_back(checked, opened(lock("m9", "e3"), ONE, THREE, TWO, THREE)) is None
+
+
+def test_a_rollback_goes_to_the_highest_champion_below() -> None:
+    assert registry(ONE, TWO, THREE).previous() == TWO
+    assert registry(TWO, ONE, THREE).previous() == TWO
+    for none in ((), (ONE,), (TWO, ONE)):
+        with pytest.raises(DataError, match="no earlier champion"):
+            registry(*none).previous()
+
+
+def test_a_half_push_is_a_run_s_version_above_all_champions() -> None:
+    made = [replace(each, facts={"run": "night"}) for each in (ONE, TWO, THREE)]
+    half = replace(registry(ONE, TWO), versions=(*made[:2], made[2]))
+    assert half.unassigned == (made[2],)
+    assert replace(half, versions=(*made[:2], THREE)).unassigned == ()  # a person's tag
+    assert replace(half, versions=tuple(made), champions=()).unassigned == tuple(made)
+
+
+@pytest.mark.parametrize(
+    ("push", "kind"),
+    [
+        (Push(failure="Authentication failed"), Failure.REFUSED),
+        (Push(refused={"refs/heads/main": "[remote rejected] (pre-receive hook declined)"}), Failure.REFUSED),
+        (Push(failure="the connection timed out"), Failure.OUTSIDE),
+        (Push(refused={"refs/heads/main": "denied"}, lost=True), Failure.OUTSIDE),
+    ],
+)
+def test_only_what_a_person_must_mend_is_a_refusal(push: Push, kind: Failure) -> None:
+    assert push.kind == kind
