@@ -1,10 +1,14 @@
 """The manifest: read as it was written, refused when damaged."""
 
+import hashlib
+
 import pytest
+from pydantic import ValidationError
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
+from perennial.data.records.manifest import Manifest, Shard, SplitManifest
 
 
 def change(folder, edit):
@@ -13,23 +17,52 @@ def change(folder, edit):
     files.write_json(folder / manifest.FILE, value)
 
 
-def test_a_manifest_comes_back_as_it_was(folder):
+def with_train(edit):
+    return lambda value: edit(value["splits"]["train"])
+
+
+def with_shard(**values):
+    return with_train(lambda train: train["shards"][0].update(values))
+
+
+def test_a_manifest_comes_back_as_it_was_in_equal_bytes(folder):
     loaded = manifest.load(folder)
     manifest.write(folder / "copy", loaded)
     assert manifest.load(folder / "copy") == loaded
-
-
-def test_equal_manifests_are_equal_bytes(folder):
-    manifest.write(folder / "copy", manifest.load(folder))
     assert (folder / "copy" / manifest.FILE).read_bytes() == (folder / manifest.FILE).read_bytes()
 
 
-def test_the_digest_of_a_split_changes_with_that_split_alone(folder):
-    before = manifest.load(folder)
-    change(folder, lambda value: value["splits"]["train"]["shards"][0].update(sha256="0"))
-    after = manifest.load(folder)
-    assert before.split_digest("test") == after.split_digest("test") != after.split_digest("train")
-    assert before.split_digest("train") != after.split_digest("train")
+def shard(sha256, examples):
+    return Shard(file=f"{sha256}.tfrecord", examples=examples, bytes=10, sha256=sha256)
+
+
+def of_splits(**splits):
+    return Manifest(dataset="pets", classes=["cat"], source={}, splits=splits)
+
+
+def split(examples, *shards):
+    return SplitManifest(examples=examples, per_class=[examples], shards=list(shards))
+
+
+def test_the_digest_of_a_split_is_that_of_its_shards_with_examples_in_their_order():
+    parts = [shard("aa", 1), shard("bb", 0), shard("cc", 2)]
+    data = of_splits(train=split(3, *parts), test=split(3, *reversed(parts)))
+    assert data.split_digest("train") == hashlib.sha256(b"aa\ncc").hexdigest()
+    assert data.split_digest("test") == hashlib.sha256(b"cc\naa").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("splits", "validates"),
+    [
+        ({}, True),
+        ({"train": split(0)}, True),
+        ({"validation": split(0)}, False),
+        ({"validation": split(1)}, True),
+        ({"validation": split(0, shard("aa", 0))}, True),
+    ],
+)
+def test_only_a_validation_split_of_nothing_does_not_validate(splits, validates):
+    assert of_splits(**splits).validates is validates
 
 
 def test_a_missing_manifest_is_reported_with_its_remedy(tmp_path):
@@ -37,19 +70,40 @@ def test_a_missing_manifest_is_reported_with_its_remedy(tmp_path):
         manifest.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("edit", "key"),
-    [
-        (lambda value: value.pop("classes"), "classes field required"),
-        (lambda value: value.update(more=1), "more extra inputs are not permitted"),
-        (lambda value: value["splits"]["train"].update(examples="20"), r"splits\.train\.examples"),
-        (lambda value: value["splits"].update(extra=value["splits"]["train"]), r"splits\.extra"),
-        (lambda value: value["splits"]["test"]["shards"][0].pop("sha256"), r"splits\.test\.shards\.0\.sha256"),
-    ],
-)
-def test_a_damaged_manifest_is_reported_with_its_key(folder, edit, key):
+def test_a_manifest_that_cannot_be_read_is_reported_with_the_reason(tmp_path):
+    (tmp_path / manifest.FILE).mkdir()
+    with pytest.raises(DataError, match=r"manifest\.json cannot be read: Is a directory"):
+        manifest.load(tmp_path)
+
+
+DAMAGE = {
+    "no classes": (lambda value: value.pop("classes"), "classes field required"),
+    "another key": (lambda value: value.update(more=1), "more extra inputs are not permitted"),
+    "a key of a split": (with_train(lambda train: train.update(more=1)), r"splits\.train\.more extra inputs"),
+    "a key of a shard": (with_shard(more=1), r"splits\.train\.shards\.0\.more extra inputs"),
+    "a text": (with_train(lambda train: train.update(examples="20")), r"splits\.train\.examples"),
+    "another split": (
+        lambda value: value["splits"].update(extra=value["splits"]["train"]),
+        r"splits\.extra",
+    ),
+    "no digest": (
+        with_train(lambda train: train["shards"][0].pop("sha256")),
+        r"splits\.train\.shards\.0\.sha256",
+    ),
+    "fewer than none": (with_train(lambda train: train.update(examples=-1)), r"splits\.train\.examples"),
+    "a shard of fewer": (with_shard(examples=-1), r"splits\.train\.shards\.0\.examples"),
+    "a shard of fewer bytes": (with_shard(bytes=-1), r"splits\.train\.shards\.0\.bytes"),
+    **{
+        f"the name {name[:9]!r}": (with_shard(file=name), r"splits\.train\.shards\.0\.file")
+        for name in ("", "a/b", "a\\b", "a\0b", "a" * 201)
+    },
+}
+
+
+@pytest.mark.parametrize(("edit", "key"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_manifest_is_reported_with_its_key_and_remedy(folder, edit, key):
     change(folder, edit)
-    with pytest.raises(DataError, match=rf"manifest\.json is damaged: {key}"):
+    with pytest.raises(DataError, match=rf"manifest\.json is damaged: {key}.*`dvc checkout {folder}` restores"):
         manifest.load(folder)
 
 
@@ -61,10 +115,18 @@ def test_a_cut_manifest_is_a_data_error(folder, kept):
         manifest.load(folder)
 
 
-def test_the_digest_changes_with_any_shard(folder):
-    before = manifest.digest(folder)
-    change(folder, lambda value: value["splits"]["train"]["shards"][0].update(sha256="0" * 64))
-    assert manifest.digest(folder) != before
+def test_counts_of_zero_and_a_name_of_200_characters_are_valid():
+    assert shard("a" * 191, 0).file == f"{'a' * 191}.tfrecord"
+
+
+@pytest.mark.parametrize("part", [shard("aa", 1), split(1), of_splits()])
+def test_no_part_changes_once_it_is_read(part):
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(part, next(iter(type(part).model_fields)), "other")
+
+
+def test_the_digest_is_that_of_the_file(folder):
+    assert manifest.digest(folder) == hashlib.sha256((folder / manifest.FILE).read_bytes()).hexdigest()
 
 
 def test_labels_are_lines_of_number_and_name():

@@ -72,7 +72,8 @@ def pack(folder: Path, target: Path) -> None:
     portable = _are_portable(folder, found)
     with files.new_file(target, durable=False) as stream:
         if not portable:
-            stream.write(_local_header())
+            # After this header, `walk` accepts any name that Linux allows.
+            stream.write(tarfile.TarInfo.create_pax_global_header({"comment": LOCAL_NAMES.decode()}))
         for member in found:
             if member.folder:
                 _write_member(stream, f"{member.name}/", 0, io.BytesIO())
@@ -89,11 +90,6 @@ def _are_portable(folder: Path, found: Iterable[Member]) -> bool:
     except DataError:
         return False
     return True
-
-
-def _local_header() -> bytes:
-    """Return the global pax header after which `walk` accepts any name that Linux allows."""
-    return tarfile.TarInfo.create_pax_global_header({"comment": LOCAL_NAMES.decode()})
 
 
 def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:

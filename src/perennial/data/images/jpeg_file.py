@@ -24,9 +24,7 @@ TRANSFORM_AT = 11  # in the body of such a segment
 
 def rewritten(content: bytes) -> bytes:
     """The same scans without metadata, thumbnails, unused tables, and bytes after the image's end."""
-    found = jpeg.read(content)
-    if not found.trained_on:
-        raise Refused(f"it is a JPEG of a kind that TensorFlow does not decode (frame {found.frame:#x})")
+    found = decode.photograph(content)
     said: dict[int, bytes] = {}  # by the markers of JFIF and Adobe; the last before the first scan counts
     pieces, tables = list[bytes](), _Tables()
     for segment in jpeg.segments(content):

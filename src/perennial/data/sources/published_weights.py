@@ -52,8 +52,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
         try:
             fetcher.fetch_all([spec])
         except (DataError, PerennialError) as error:
-            pinned = f" {_unpin(found, config)}" if recorded else ""
-            raise type(error)(f"{error}{_by_hand(spec, address, folder)}{pinned}") from error
+            raise type(error)(f"{error}{_remedies(found, spec, address, config)}") from error
     _require_keras_weights(file, WEIGHTS if found.preset else LAYERS)
     if recorded is None:
         record_digest(config.paths.digests, found.url, files.sha256(file))
@@ -77,18 +76,16 @@ def _keras_cache(name: str) -> list[str]:
     return [f"{folder.as_uri()}/"] if (folder / name).is_file() else []
 
 
-def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
-    """Return advice for working offline; if there is a digest, the download error has the first part."""
-    where = f"put {spec.name} from {public_url(address)} into {folder.absolute()} and run this again"
-    first = "" if spec.digest else f" If you are offline, {where}."
-    return first + ALTERNATIVES
-
-
-def _unpin(found: PublishedWeights, config: Config) -> str:
-    """Say how to accept another file than the first one."""
+def _remedies(found: PublishedWeights, spec: FileSpec, address: str, config: Config) -> str:
+    """Advice for working offline, and how to accept another file than the first one."""
+    folder = (config.paths.work / DOWNLOADS / found.preset).absolute()
+    where = f"put {spec.name} from {public_url(address)} into {folder} and run this again"
+    offline = "" if spec.digest else f" If you are offline, {where}."  # with a digest, the error says it
+    if recorded_digest(config.paths.digests, found.url) is None:
+        return offline + ALTERNATIVES
     return (
-        f"The digest is that of the first download; to accept another file, remove the entry {found.url} "
-        f"from {config.paths.digests}."
+        f"{offline}{ALTERNATIVES} The digest is that of the first download; to accept another file, remove the "
+        f"entry {found.url} from {config.paths.digests}."
     )
 
 

@@ -162,7 +162,10 @@ def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:
             f"{where} holds no TFRecords: no file is named like mnist_train.tfrecord or train/part-00000; "
             f"its files are {listed(map(repr, names), SHOWN) or 'none'}"
         )
-    _log_left_out(where, left)
+    if left:
+        shown = listed(map(repr, left), SHOWN)
+        what = "files of no split that are no list of classes"
+        log.warning("%s: left out %d %s: %s", where, len(left), what, shown)
     return {inside[name]: raw for name, raw in kept.items()}
 
 
@@ -176,11 +179,3 @@ def _below_one_folder(names: Sequence[str]) -> dict[str, str]:
             break
         inside = {name.partition("/")[2]: full for name, full in inside.items()}
     return inside
-
-
-def _log_left_out(where: object, left: Sequence[str]) -> None:
-    """Name the files that are neither TFRecords nor a list of classes, and their number."""
-    if left:
-        shown = listed(map(repr, left), SHOWN)
-        what = "files of no split that are no list of classes"
-        log.warning("%s: left out %d %s: %s", where, len(left), what, shown)

@@ -208,7 +208,7 @@ def _differing(pairs: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, st
     if any(folder in values for folder in folders):
         meant = {folder: folder for folder in folders}
     differing = [pair for pair in pairs if meant.get(pair[0]) != pair[1]]
-    named = len(values) > 1 and all(value in folders and not _is_number(value) for value in values)
+    named = len(values) > 1 and all(value in folders and _fraction(value) is None for value in values)
     observed = 1 - len(differing) / len(pairs)
     chance = sum(count * values[meant.get(each, "")] for each, count in folders.items()) / len(pairs) ** 2
     agreeing = chance < 1 and (observed - chance) / (1 - chance) > AGREEMENT
@@ -240,10 +240,6 @@ def _fraction(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _is_number(text: str) -> bool:
-    return _fraction(text) is not None
 
 
 def _require_splits(table: SideTable, found: Layout, names: Mapping[Member, str], where: Path) -> None:

@@ -65,7 +65,9 @@ class Table:
 def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Table:
     """Find the columns in the rows of a table."""
     width = max(len(row) for _, row in rows)
-    header = [value.strip() for value in rows[0][1]] if table.has_header else _numbered(width)
+    header = [f"column {number}" for number in range(1, width + 1)]
+    if table.has_header:
+        header = [value.strip() for value in rows[0][1]]
 
     def number(column: Column) -> int:
         if isinstance(column, int):
@@ -158,10 +160,6 @@ def add(table: Mapping[str, Any]) -> str:
 def words() -> str:
     """The words that name splits, for a message."""
     return ", ".join(SPLIT_WORDS)
-
-
-def _numbered(width: int) -> list[str]:
-    return [f"column {number}" for number in range(1, width + 1)]
 
 
 def _distinct(header: Sequence[str]) -> list[str]:
