@@ -21,51 +21,19 @@ CLASSES = (
     ("red car", "blue car", "red bus"), ("True", "False"), ("3", "7", "10"), ("猫", "犬"), ("not a cat", "cat"),
 )  # fmt: skip
 FILE_HEADERS = (
-    "file",
-    "filename",
-    "image",
-    "Image ID",
-    "path",
-    "img",
-    "photo",
-    "fichier",
-    "bild",
-    "x",
-    "name",
-    "id",
+    "file", "filename", "image", "Image ID", "path", "img", "photo", "fichier", "bild", "x", "name", "id",
     "key",
-)
+)  # fmt: skip
 LABEL_HEADERS = (
-    "label",
-    "class",
-    "species",
-    "Category",
-    "target",
-    "dx",
-    "gt",
-    "y",
-    "Klasse",
-    "kind",
-    "Finding Labels",
-)
+    "label", "class", "species", "Category", "target", "dx", "gt", "y", "Klasse", "kind", "Finding Labels",
+)  # fmt: skip
 SPLIT_HEADERS = (
-    "split",
-    "set",
-    "dataset",
-    "phase",
-    "Usage",
-    "ml_use",
-    "data_split",
-    "purpose",
-    "fold",
-    "bucket",
-)
+    "split", "set", "dataset", "phase", "Usage", "ml_use", "data_split", "purpose", "fold", "bucket",
+)  # fmt: skip
 SPLITS = (
-    ("train", "val", "test"),
-    ("Training", "Validation", "Test"),
-    ("TRAIN", "VALID", "TEST"),
+    ("train", "val", "test"), ("Training", "Validation", "Test"), ("TRAIN", "VALID", "TEST"),
     ("train", "dev", "test"),
-)
+)  # fmt: skip
 CODES = (("0", "1", "2"), ("a", "b", "c"), ("Training", "PublicTest", "PrivateTest"))
 FLAGS = (("is_valid", 1), ("is_validation_set", 1), ("is_test", 2), ("Is Test", 2))
 UNLABELLED = ("nan", "None", "NA", "#N/A", "?", "", "NULL")
@@ -110,11 +78,8 @@ class Table:
 def world(seed: int) -> World:
     """The world of a seed."""
     draw = random.Random(seed)
-    kind = draw.choices(
-        ("table", "folders", "hard"),
-        (6, 2, 2),
-    )[0]
-    return {"table": _of_table, "folders": _of_folders, "hard": _hard}[kind](draw)
+    (make,) = draw.choices((_of_table, _of_folders, _hard), (6, 2, 2))
+    return make(draw)
 
 
 def _names(draw: random.Random, count: int) -> list[str]:

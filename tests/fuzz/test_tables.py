@@ -3,17 +3,13 @@
 import os
 import shutil
 from collections import Counter
-from pathlib import Path
 
 from fuzz import table_worlds
-from fuzz.table_worlds import World
 
 from perennial.base.config.table import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
-from perennial.data.archives import Member
 from perennial.data.datasets.own import image_assignment
-from perennial.data.datasets.own.split_folders import Layout
 from perennial.project.start import proposals
 from perennial.project.start.proposals import Named
 
@@ -21,7 +17,7 @@ SEEDS = int(os.environ.get("PERENNIAL_FUZZED_TABLES", "60"))
 LEAST = 0.6  # share of the meaningful tables that are read without help
 
 
-def as_found(found: Layout) -> dict[str, tuple[str, str]]:
+def as_found(found):
     return {
         item.member.name: (found.classes[item.label], split)
         for split, part in found.splits.items()
@@ -29,11 +25,11 @@ def as_found(found: Layout) -> dict[str, tuple[str, str]]:
     }
 
 
-def outcome(world: World, folder: Path) -> str:
+def outcome(world, folder):
     """`read`, `refused` or `wrong`."""
     world.write(folder, table_worlds.picture)
 
-    def read(member: Member) -> bytes:
+    def read(member):
         return (folder / member.name).read_bytes()
 
     try:
@@ -47,7 +43,7 @@ def outcome(world: World, folder: Path) -> str:
     return "wrong"
 
 
-def test_no_random_table_is_read_otherwise_than_its_owner_means(tmp_path: Path) -> None:
+def test_no_random_table_is_read_otherwise_than_its_owner_means(tmp_path):
     counts = Counter[tuple[bool, str]]()
     wrong = []
     for seed in range(SEEDS):

@@ -19,11 +19,11 @@ from perennial.data.records import sharding
 CLASSES = ("rose", "tulip")
 
 
-def picture(number: int) -> bytes:
+def picture(number):
     return encoded(np.full((4, 4, 3), (number % 256, number // 256, 7), np.uint8))
 
 
-def label(content: bytes, name: str, reason: str = "random") -> Label:
+def label(content, name, reason="random"):
     return Label(sha256=hashlib.sha256(content).hexdigest(), class_=name, reason=reason)
 
 

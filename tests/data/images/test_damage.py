@@ -23,7 +23,7 @@ SEQUENTIAL = {
 }
 
 
-def small_window(pixels: np.ndarray, bits: int) -> bytes:
+def small_window(pixels, bits):
     """A PNG whose header names a window of 2^bits bytes, while its distances reach 32 KB."""
     chunks = chunks_of(saved(PIL.Image.fromarray(pixels), "PNG", compress_level=9))
     stream = bytearray(b"".join(body for kind, body in chunks if kind == b"IDAT"))
@@ -33,7 +33,7 @@ def small_window(pixels: np.ndarray, bits: int) -> bytes:
     return png_of([chunks[0], (b"IDAT", bytes(stream)), (b"IEND", b"")])
 
 
-def noise(height: int = 200, width: int = 200) -> np.ndarray:
+def noise(height=200, width=200):
     """Pixels that repeat after more bytes than a small window holds."""
     half = np.random.default_rng(0).integers(0, 3, (height // 2, width, 3), np.uint8)
     return np.vstack([half, half])

@@ -16,11 +16,11 @@ SECRET = b"Jane Doe, 52.5200 N 13.4050 E "
 FILES = int(os.environ.get("PERENNIAL_REWRITTEN_IMAGES", "400"))
 
 
-def segment(marker: int, body: bytes) -> bytes:
+def segment(marker, body):
     return bytes((0xFF, marker)) + (2 + len(body)).to_bytes(2) + body
 
 
-def with_segment(content: bytes, added: bytes) -> bytes:
+def with_segment(content, added):
     """A JPEG with a further segment before its frame."""
     at = next(each.start for each in jpeg.segments(content) if each.marker in jpeg.FRAMES)
     return content[:at] + added + content[at:]
@@ -60,7 +60,7 @@ STUFFED = {
 
 
 @pytest.mark.parametrize("place", STUFFED)
-def test_nothing_but_pixels_is_left_of_a_file(place: str) -> None:
+def test_nothing_but_pixels_is_left_of_a_file(place):
     found = accept.accepted(STUFFED[place], "a")
     assert isinstance(found, Image), found
     written = accept.without_metadata(found.encoded)
@@ -70,19 +70,19 @@ def test_nothing_but_pixels_is_left_of_a_file(place: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.parametrize("content", [JPEG, GREY], ids=["colours", "grey"])
-def test_a_file_with_bytes_between_its_pixels_and_its_end_is_not_kept(content: bytes, count: int) -> None:
+def test_a_file_with_bytes_between_its_pixels_and_its_end_is_not_kept(content, count):
     with pytest.raises(Refused, match="bytes follow its pixels"):
         accept.without_metadata(content[:-2] + SECRET * count + content[-2:])
 
 
-def test_what_was_written_again_stays_as_it_is() -> None:
+def test_what_was_written_again_stays_as_it_is():
     for content in (*valid(), *STUFFED.values()):
         if isinstance(found := accept.accepted(content, "a"), Image):
             written = accept.without_metadata(found.encoded)
             assert accept.without_metadata(written) == written
 
 
-def test_no_pixel_of_a_fuzzed_image_changes() -> None:
+def test_no_pixel_of_a_fuzzed_image_changes():
     draw, kept, files = Random(5), 0, valid()
     for _ in range(FILES):
         found = accept.accepted(odd(draw, files), "a")

@@ -1,33 +1,27 @@
 """What images are trained on, against a plain computation of each one with the numbers that were drawn."""
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from perennial.base.config.training import AugmentationConfig
-from perennial.data.preprocessing import ImageSpec, basic, inception_and_vgg, keys
+from perennial.data.preprocessing import basic, inception_and_vgg, keys
 from perennial.data.preprocessing.randomness import Draws, alternating
 from perennial.data.preprocessing.transforms import Target
 
 COUNT = 12
 KEYS = keys(4, 2, tf.range(COUNT))
-Describe = Callable[..., ImageSpec]
-Make = Callable[..., tf.Tensor]
-Array = NDArray[np.float32]
 
 
-def flipped(image: Array, coin: object) -> Array:
+def flipped(image, coin):
     return image[:, ::-1] if coin else image
 
 
-def standardized(image: Array) -> Array:
+def standardized(image):
     return (image - image.mean()) / max(image.std(), 1 / np.sqrt(image.size))
 
 
-def like_the_tutorial(image: Array, draws: Draws, number: int, border: int, size: int) -> Array:
+def like_the_tutorial(image, draws, number, border, size):
     image = np.pad(image.astype(np.float64), [(border, border), (border, border), (0, 0)])
     top = int(draws.integers(basic.TOP, image.shape[0] - size + 1)[number])
     left = int(draws.integers(basic.LEFT, image.shape[1] - size + 1)[number])
@@ -47,8 +41,8 @@ def like_the_tutorial(image: Array, draws: Draws, number: int, border: int, size
     ],
 )
 def test_cifar_images_are_cropped_flipped_brightened_contrasted_and_standardized(
-    name: str, border: int, shape: tuple[int, int, int], size: int, pixels: Describe, images: Make
-) -> None:
+    name, border, shape, size, pixels, images
+):
     raw, draws = images(COUNT, *shape), Draws(KEYS, 5)
     found = pixels(name, shape, image_size=size).training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy()):
@@ -56,14 +50,14 @@ def test_cifar_images_are_cropped_flipped_brightened_contrasted_and_standardized
         assert found[number] == pytest.approx(expected, abs=2e-5)
 
 
-def test_without_an_image_size_the_tutorial_crops_nothing(pixels: Describe, images: Make) -> None:
+def test_without_an_image_size_the_tutorial_crops_nothing(pixels, images):
     raw = images(COUNT, 32, 32, 3)
     found = pixels("cifar10_tutorial", (32, 32, 3)).training(raw, KEYS).numpy()
     expected = like_the_tutorial(raw.numpy()[0], Draws(KEYS, 5), 0, 0, 32)
     assert found[0] == pytest.approx(expected, abs=2e-5)
 
 
-def test_a_crop_that_is_larger_than_the_image_has_black_around_it(pixels: Describe, images: Make) -> None:
+def test_a_crop_that_is_larger_than_the_image_has_black_around_it(pixels, images):
     raw = images(COUNT, 8, 8, 1)
     found = pixels("cifar10_tutorial", (8, 8, 1), image_size=11).training(raw, KEYS).numpy()
     padded = np.pad(raw.numpy(), [(0, 0), (1, 2), (1, 2), (0, 0)])
@@ -71,7 +65,7 @@ def test_a_crop_that_is_larger_than_the_image_has_black_around_it(pixels: Descri
     assert found[3] == pytest.approx(expected, abs=2e-5)
 
 
-def test_standard_images_are_moved_flipped_and_have_a_hole(pixels: Describe, images: Make) -> None:
+def test_standard_images_are_moved_flipped_and_have_a_hole(pixels, images):
     raw, draws = images(COUNT, 32, 40, 3), Draws(KEYS, 5)
     found = pixels("standard", (32, 40, 3)).training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy() / np.float32(127.5) - 1):
@@ -87,7 +81,7 @@ def test_standard_images_are_moved_flipped_and_have_a_hole(pixels: Describe, ima
         assert found[number] == pytest.approx(expected, abs=1e-6)
 
 
-def test_shifted_images_are_moved_and_nothing_else(pixels: Describe, images: Make) -> None:
+def test_shifted_images_are_moved_and_nothing_else(pixels, images):
     raw, draws = images(COUNT, 32, 48, 3), Draws(KEYS, 2)
     found = pixels("shifted", (32, 48, 3)).training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy() / np.float32(127.5) - 1):
@@ -96,7 +90,7 @@ def test_shifted_images_are_moved_and_nothing_else(pixels: Describe, images: Mak
         assert found[number] == pytest.approx(padded[top : top + 32, left : left + 48], abs=1e-6)
 
 
-def test_an_alternating_flip_mirrors_each_image_in_every_second_epoch(pixels: Describe, images: Make) -> None:
+def test_an_alternating_flip_mirrors_each_image_in_every_second_epoch(pixels, images):
     raw, way = images(200, 8, 8, 3), pixels("lenet", (8, 8, 3))
     plain, numbers = way.evaluation(raw).numpy(), tf.range(200, dtype=tf.int64)
     mirrored = []
@@ -112,7 +106,7 @@ def test_an_alternating_flip_mirrors_each_image_in_every_second_epoch(pixels: De
     assert (mirrored[0] == mirrored[2]).all()
 
 
-def resized(image: Array, shape: Sequence[int], resize: str, method: str = "bilinear") -> Array:
+def resized(image, shape, resize, method="bilinear"):
     """As TF-Slim does with TensorFlow 1 (legacy), or as TensorFlow 2 does."""
     if resize == "exact":
         return tf.image.resize(image, shape, method=method).numpy()
@@ -123,7 +117,7 @@ def resized(image: Array, shape: Sequence[int], resize: str, method: str = "bili
 SLIM_NAMES = {"bilinear": "BILINEAR", "nearest": "NEAREST_NEIGHBOR", "bicubic": "BICUBIC", "area": "AREA"}
 
 
-def as_by_vgg(image: Array, draws: Draws, number: int, size: int, resize: str) -> Array:
+def as_by_vgg(image, draws, number, size, resize):
     smallest, largest = round(256 * size / 224), round(512 * size / 224)
     side = smallest + int(draws.integers(inception_and_vgg.VGG_SIDE, largest - smallest + 1)[number])
     shape = [int(length * side / min(image.shape[:2]) + 0.5) for length in image.shape[:2]]
@@ -136,9 +130,7 @@ def as_by_vgg(image: Array, draws: Draws, number: int, size: int, resize: str) -
 @pytest.mark.fast_rows("shape0-32-exact", "shape1-48-legacy")
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize(("shape", "size"), [((60, 40, 3), 32), ((37, 91, 3), 48), ((300, 260, 3), 224)])
-def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(
-    shape: tuple[int, int, int], size: int, resize: str, pixels: Describe, images: Make
-) -> None:
+def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(shape, size, resize, pixels, images):
     raw, draws = images(4, *shape), Draws(KEYS[:4], 4)
     found = pixels("vgg", shape, image_size=size, resize=resize).training(raw, KEYS[:4]).numpy()
     for number, image in enumerate(raw.numpy()):
@@ -148,7 +140,7 @@ def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(
         assert found[number] == pytest.approx(expected, abs=2e-3)  # of 0..255
 
 
-def test_vgg_draws_short_sides_of_256_to_512_for_its_published_size() -> None:
+def test_vgg_draws_short_sides_of_256_to_512_for_its_published_size():
     target = Target(height=224, width=224, channels=3, fast=True, centered=True)
     least, most = inception_and_vgg.sides(target)
     drawn = least + Draws(keys(0, 0, tf.range(20_000)), 1).integers(0, most - least + 1).numpy()
@@ -160,7 +152,7 @@ METHODS = ("bilinear", "nearest", "bicubic", "area")
 ORDERS = {True: ("bs", "sb", "sb", "sb"), False: ("bshc", "sbch", "chbs", "hscb")}
 
 
-def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast: bool, resize: str) -> Array:
+def as_by_inception(image, draws, number, size, *, fast, resize):
     high, wide = image.shape[:2]
     height, width = (int(side[number]) for side in inception_and_vgg.random_sides(draws, (high, wide)))
     top = int(draws.integers(inception_and_vgg.TOP, high - height + 1)[number])
@@ -182,9 +174,7 @@ def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast:
 
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize("fast", [True, False])
-def test_inception_images_are_parts_in_other_colours(
-    fast: bool, resize: str, pixels: Describe, images: Make
-) -> None:
+def test_inception_images_are_parts_in_other_colours(fast, resize, pixels, images):
     raw, draws = images(COUNT, 48, 64, 3), Draws(KEYS, inception_and_vgg.DRAWS)
     way = pixels("inception", (48, 64, 3), image_size=24, fast=fast, resize=resize)
     found = way.training(raw, KEYS).numpy()
@@ -194,12 +184,12 @@ def test_inception_images_are_parts_in_other_colours(
 
 
 @pytest.mark.parametrize("shape", [(375, 500), (32, 32), (120, 30)])
-def test_inception_draws_parts_as_often_as_tensorflow_does(shape: tuple[int, int]) -> None:
+def test_inception_draws_parts_as_often_as_tensorflow_does(shape):
     draws = Draws(keys(5, 1, tf.range(3000)), inception_and_vgg.DRAWS)
     sides = np.stack(inception_and_vgg.random_sides(draws, shape), axis=1)
     box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
 
-    def by_tensorflow(seed: tf.Tensor) -> tf.Tensor:
+    def by_tensorflow(seed):
         _, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             (*shape, 3),
             box,
@@ -221,7 +211,7 @@ def test_inception_draws_parts_as_often_as_tensorflow_does(shape: tuple[int, int
     assert (sides.prod(axis=1) >= 0.1 * np.prod(shape)).all()
 
 
-def test_grayscale_inception_loses_its_colours_last(pixels: Describe, images: Make) -> None:
+def test_grayscale_inception_loses_its_colours_last(pixels, images):
     raw = images(COUNT, 20, 20, 3)
     coloured = pixels("inception", (20, 20, 3)).training(raw, KEYS)
     grey = pixels("inception", (20, 20, 3), grayscale=True).training(raw, KEYS)

@@ -1,18 +1,13 @@
 """What images are judged on, against tf.image."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.data.preprocessing import PREPROCESSING, ImageSpec
-
-Describe = Callable[..., ImageSpec]
-Make = Callable[..., tf.Tensor]
+from perennial.data.preprocessing import PREPROCESSING
 
 
-def by_tf_image(name: str, images: tf.Tensor, size: int, resize: Callable[..., tf.Tensor]) -> tf.Tensor:
+def by_tf_image(name, images, size, resize):
     images = tf.cast(images, tf.float32)
     height, width = images.shape[1:3]
     match name:
@@ -41,9 +36,7 @@ RESIZE = {"exact": tf.image.resize, "legacy": tf.compat.v1.image.resize_bilinear
 @pytest.mark.parametrize("resize", RESIZE)
 @pytest.mark.parametrize("name", PREPROCESSING)
 @pytest.mark.parametrize(("shape", "size"), [((32, 32, 3), 24), ((21, 33, 3), 32), ((28, 28, 1), 28)])
-def test_images_are_judged_as_published(
-    name: str, shape: tuple[int, int, int], size: int, resize: str, pixels: Describe, images: Make
-) -> None:
+def test_images_are_judged_as_published(name, shape, size, resize, pixels, images):
     raw = images(3, *shape)
     found = pixels(name, shape, image_size=size, resize=resize).evaluation(raw).numpy()
     tolerance = 2e-3 if name == "vgg" else 1e-5  # of 0..255
@@ -51,19 +44,19 @@ def test_images_are_judged_as_published(
 
 
 @pytest.mark.parametrize("name", ["rescale", "lenet"])
-def test_some_preprocessings_train_on_what_they_judge(name: str, pixels: Describe, images: Make) -> None:
+def test_some_preprocessings_train_on_what_they_judge(name, pixels, images):
     raw, way = images(2, 12, 12, 1), pixels(name, (12, 12, 1), image_size=8)
     assert (way.training(raw, tf.zeros((2, 2), tf.int32)).numpy() == way.evaluation(raw).numpy()).all()
 
 
-def test_rescale_maps_bytes_to_fractions(pixels: Describe) -> None:
+def test_rescale_maps_bytes_to_fractions(pixels):
     every = tf.reshape(tf.range(256), (1, 16, 16, 1))
     found = pixels("rescale", (16, 16, 1)).evaluation(tf.cast(every, tf.uint8)).numpy()
     assert (found.ravel() == np.arange(256, dtype=np.float32) / np.float32(255)).all()
 
 
 @pytest.mark.parametrize("name", PREPROCESSING)
-def test_floats_are_judged_as_the_bytes_that_they_are(name: str, pixels: Describe, images: Make) -> None:
+def test_floats_are_judged_as_the_bytes_that_they_are(name, pixels, images):
     raw, way = images(2, 20, 24, 3), pixels(name, (20, 24, 3), image_size=16)
     assert (way.evaluation(tf.cast(raw, tf.float32)).numpy() == way.evaluation(raw).numpy()).all()
 
@@ -79,7 +72,7 @@ def test_floats_are_judged_as_the_bytes_that_they_are(name: str, pixels: Describ
         ("plain", -1, 1),
     ],
 )
-def test_values_stay_in_their_range(name: str, low: float, high: float, pixels: Describe) -> None:
+def test_values_stay_in_their_range(name, low, high, pixels):
     raw = tf.constant(np.random.default_rng(0).choice([0, 255], (8, 16, 16, 3)).astype(np.uint8))
     way = pixels(name, (16, 16, 3), fast=False)
     for found in (way.evaluation(raw).numpy(), way.training(raw, tf.reshape(tf.range(16), (8, 2))).numpy()):

@@ -1,6 +1,5 @@
 """The way of an image from the record to the model."""
 
-from collections.abc import Callable
 from typing import get_args
 
 import numpy as np
@@ -12,27 +11,24 @@ from perennial.base.config import PreprocessingConfig
 from perennial.base.errors import ConfigError
 from perennial.data.preprocessing import PREPROCESSING, ImageSpec, fitted, keys
 
-Describe = Callable[..., ImageSpec]
-Make = Callable[..., tf.Tensor]
 
-
-def chosen(**values: object) -> PreprocessingConfig:
+def chosen(**values):
     return PreprocessingConfig(
         **{"name": "auto", "image_size": None, "grayscale": False, "resize": "auto", "fast": True, **values}
     )
 
 
-def test_the_configuration_knows_every_preprocessing() -> None:
+def test_the_configuration_knows_every_preprocessing():
     assert set(get_args(choices.Preprocessing)) == {"auto", *PREPROCESSING}
 
 
-def test_a_description_survives_being_saved(pixels: Describe) -> None:
+def test_a_description_survives_being_saved(pixels):
     way = pixels("vgg", (None, None, 3), image_size=224, grayscale=True)
     assert ImageSpec.model_validate_json(way.model_dump_json()) == way
 
 
 @pytest.mark.parametrize("name", PREPROCESSING)
-def test_an_example_looks_alike_in_every_batch(name: str, pixels: Describe, images: Make) -> None:
+def test_an_example_looks_alike_in_every_batch(name, pixels, images):
     raw, way = images(6, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)
     together = way.training(raw, keys(1, 5, tf.range(6))).numpy()
     order = [4, 0, 3]
@@ -41,7 +37,7 @@ def test_an_example_looks_alike_in_every_batch(name: str, pixels: Describe, imag
 
 
 @pytest.mark.parametrize("name", ["cifarnet", "cifar10_tutorial", "inception", "vgg", "standard", "shifted"])
-def test_seed_epoch_and_ordinal_change_an_example(name: str, pixels: Describe, images: Make) -> None:
+def test_seed_epoch_and_ordinal_change_an_example(name, pixels, images):
     raw, way = images(1, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)
     every = [keys(1, 5, tf.constant([7])), keys(2, 5, tf.constant([7])), keys(1, 6, tf.constant([7]))]
     found = way.training(tf.repeat(raw, 3, axis=0), tf.concat(every, axis=0)).numpy()
@@ -50,7 +46,7 @@ def test_seed_epoch_and_ordinal_change_an_example(name: str, pixels: Describe, i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PREPROCESSING)
-def test_xla_gives_the_same_images_where_it_can(name: str, pixels: Describe, images: Make) -> None:
+def test_xla_gives_the_same_images_where_it_can(name, pixels, images):
     raw, way = images(3, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)
     assert way.compilable == (name != "rescale")
     if name == "rescale":
@@ -67,9 +63,7 @@ def test_xla_gives_the_same_images_where_it_can(name: str, pixels: Describe, ima
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 50, 3), (33, 17, 3)])
 @pytest.mark.parametrize("name", PREPROCESSING)
-def test_odd_sizes_become_what_the_model_takes(
-    name: str, shape: tuple[int, int, int], pixels: Describe, images: Make
-) -> None:
+def test_odd_sizes_become_what_the_model_takes(name, shape, pixels, images):
     raw = images(2, *shape)
     for size, grayscale in ((None, False), (9, True)):
         way = pixels(name, shape, image_size=size, grayscale=grayscale, fast=False)
@@ -78,35 +72,35 @@ def test_odd_sizes_become_what_the_model_takes(
             assert np.isfinite(found).all()
 
 
-def test_the_shape_is_known_before_anything_runs(pixels: Describe) -> None:
+def test_the_shape_is_known_before_anything_runs(pixels):
     way = pixels("inception", (None, None, 3), image_size=16)
     images = tf.TensorSpec((None, None, None, 3), tf.uint8)
     judged = tf.function(way.evaluation, autograph=False).get_concrete_function(images)
     assert judged.structured_outputs.shape.as_list() == [None, 16, 16, 3]
 
 
-def test_grey_records_stay_grey(pixels: Describe) -> None:
+def test_grey_records_stay_grey(pixels):
     assert pixels("rescale", (8, 8, 1), grayscale=True).model_shape == (8, 8, 1)
 
 
-def test_different_sizes_need_an_image_size(pixels: Describe) -> None:
+def test_different_sizes_need_an_image_size(pixels):
     with pytest.raises(ValueError, match="image_size"):
         _ = pixels("rescale", (None, None, 1)).model_shape
 
 
-def test_large_images_are_not_stacked_as_they_are(pixels: Describe) -> None:
+def test_large_images_are_not_stacked_as_they_are(pixels):
     sizes = [(512, 512, 3), (3000, 4000, 3), (None, None, 3)]
     assert [pixels("standard", size).same_size for size in sizes[:2]] == [True, False]
     assert [pixels("cifarnet", size, image_size=224).same_size for size in sizes] == [True, False, False]
 
 
-def test_photographs_of_one_size_are_resized_one_by_one(pixels: Describe) -> None:
+def test_photographs_of_one_size_are_resized_one_by_one(pixels):
     sizes = [(32, 32, 3), (128, 128, 3), (224, 224, 3)]
     assert [pixels("vgg", size, image_size=224).same_size for size in sizes] == [True, True, False]
     assert [pixels("standard", size, image_size=224).same_size for size in sizes] == [True, True, True]
 
 
-def test_auto_is_what_the_architecture_came_with() -> None:
+def test_auto_is_what_the_architecture_came_with():
     images = {"published": "vgg", "tensorflow_1": True, "heights": (8, 8), "widths": (9, 9), "channels": 1}
     assert fitted(chosen(), **images).preprocessing == "vgg"
     assert fitted(chosen(name="lenet"), **images).raw_shape == (8, 9, 1)
@@ -116,20 +110,18 @@ def test_auto_is_what_the_architecture_came_with() -> None:
     ("asked", "tensorflow_1", "expected"),
     [("auto", True, "legacy"), ("auto", False, "exact"), ("legacy", False, "legacy"), ("exact", True, "exact")],
 )
-def test_networks_of_slim_get_images_as_tensorflow_1_resized_them(
-    asked: str, tensorflow_1: bool, expected: str
-) -> None:
+def test_networks_of_slim_get_images_as_tensorflow_1_resized_them(asked, tensorflow_1, expected):
     images = {"published": "vgg", "heights": (8, 8), "widths": (9, 9), "channels": 3}
     assert fitted(chosen(resize=asked), tensorflow_1=tensorflow_1, **images).resize == expected
 
 
-def test_a_model_made_before_keeps_its_pixels(pixels: Describe) -> None:
+def test_a_model_made_before_keeps_its_pixels(pixels):
     described = pixels("inception", (None, None, 3), image_size=224).model_dump(exclude={"resize", "version"})
     before = ImageSpec.model_validate(described)
     assert (before.resize, before.version) == ("exact", 1)
 
 
-def test_images_of_different_sizes_are_refused_without_an_image_size() -> None:
+def test_images_of_different_sizes_are_refused_without_an_image_size():
     images = {"published": "vgg", "tensorflow_1": True, "heights": (8, 8), "widths": (9, 30), "channels": 3}
     with pytest.raises(ConfigError, match="image_size must be set: images are 8 to 8 pixels high and 9 to 30"):
         fitted(chosen(), **images)

@@ -1,7 +1,6 @@
 """Images of different sizes, decoded and distorted one by one, against whole images in a batch."""
 
 import io
-from collections.abc import Callable
 
 import numpy as np
 import PIL.Image
@@ -9,24 +8,22 @@ import pytest
 import tensorflow as tf
 
 from perennial.base.config.training import AugmentationConfig
-from perennial.data.preprocessing import PREPROCESSING, ImageSpec, keys, photographs
+from perennial.data.preprocessing import PREPROCESSING, keys, photographs
 from perennial.data.preprocessing.randomness import alternating
 from perennial.data.preprocessing.transforms import Window
 
-Describe = Callable[..., ImageSpec]
-Make = Callable[..., tf.Tensor]
 NONE = AugmentationConfig()
 DISTORTING = [name for name, each in PREPROCESSING.items() if each.distortion is not None]
 SIZES = [(30, 22), (16, 16), (41, 70), (9, 33), (60, 13)]
 
 
-def encoded(pixels: np.ndarray, kind: str = "png", **options: object) -> bytes:
+def encoded(pixels, kind="png", **options):
     stream = io.BytesIO()
     PIL.Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(stream, kind, **options)
     return stream.getvalue()
 
 
-def shown(content: list[bytes]) -> tf.Tensor:
+def shown(content):
     return tf.constant(content, tf.string)
 
 
@@ -39,9 +36,7 @@ def shown(content: list[bytes]) -> tf.Tensor:
 )
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize(("name", "fast"), [*((name, True) for name in DISTORTING), ("inception", False)])
-def test_photographs_are_distorted_like_images_of_one_size(
-    name: str, fast: bool, resize: str, pixels: Describe, images: Make
-) -> None:
+def test_photographs_are_distorted_like_images_of_one_size(name, fast, resize, pixels, images):
     drawn, options = keys(3, 3, tf.range(8)), {"image_size": 16, "fast": fast, "resize": resize}
     way = pixels(name, (None, None, 3), **options)
     for size in SIZES if resize == "exact" else SIZES[:3]:
@@ -59,7 +54,7 @@ def test_photographs_are_distorted_like_images_of_one_size(
 
 @pytest.mark.fast_rows("inception", "standard")
 @pytest.mark.parametrize("name", DISTORTING)
-def test_colors_and_values_follow_in_the_training_step(name: str, pixels: Describe, images: Make) -> None:
+def test_colors_and_values_follow_in_the_training_step(name, pixels, images):
     drawn, raw = keys(3, 3, tf.range(6)), images(6, 30, 22, 3)
     content = shown([encoded(each) for each in raw.numpy()])
     for channels in (1, 3):
@@ -72,7 +67,7 @@ def test_colors_and_values_follow_in_the_training_step(name: str, pixels: Descri
 
 
 @pytest.mark.parametrize("name", ["rescale", "lenet", "plain"])
-def test_what_is_not_distorted_is_trained_on_as_it_is_judged(name: str, pixels: Describe, images: Make) -> None:
+def test_what_is_not_distorted_is_trained_on_as_it_is_judged(name, pixels, images):
     raw, way = images(3, 30, 22, 3), pixels(name, (None, None, 3), image_size=16)
     content = shown([encoded(each) for each in raw.numpy()])
     found = way.finished(photographs.for_training(content, keys(0, 0, tf.range(3)), way, NONE), None)
@@ -80,7 +75,7 @@ def test_what_is_not_distorted_is_trained_on_as_it_is_judged(name: str, pixels: 
 
 
 @pytest.mark.parametrize("name", PREPROCESSING)
-def test_an_image_is_judged_alike_alone_and_in_a_batch(name: str, pixels: Describe, images: Make) -> None:
+def test_an_image_is_judged_alike_alone_and_in_a_batch(name, pixels, images):
     raw, way = images(3, 31, 23, 3), pixels(name, (None, None, 3), image_size=16, resize="legacy")
     one = tf.function(way.evaluation_one, [tf.TensorSpec((None, None, 3), tf.uint8)], autograph=False)
     many = tf.function(way.evaluation, [tf.TensorSpec((None, None, None, 3), tf.uint8)], autograph=False)
@@ -98,7 +93,7 @@ KINDS = {
 }
 
 
-def converted(pixels: np.ndarray, mode: str, kind: str) -> bytes:
+def converted(pixels, mode, kind):
     stream = io.BytesIO()
     PIL.Image.fromarray(pixels).convert(mode).save(stream, kind)
     return stream.getvalue()
@@ -106,9 +101,7 @@ def converted(pixels: np.ndarray, mode: str, kind: str) -> bytes:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", ["inception", "vgg"])
-def test_a_part_of_any_file_is_that_part_of_the_whole_image(
-    name: str, channels: int, pixels: Describe, images: Make
-) -> None:
+def test_a_part_of_any_file_is_that_part_of_the_whole_image(name, channels, pixels, images):
     raw = images(1, 120, 90, 3).numpy()[0]
     kinds = [kind for kind in KINDS if channels == 3 or kind != "cmyk"]  # TensorFlow makes no grey of CMYK
     content = shown([KINDS[kind](raw) for kind in kinds])
@@ -125,7 +118,7 @@ def test_a_part_of_any_file_is_that_part_of_the_whole_image(
             assert difference.max() <= 0.51, kind
 
 
-def test_equal_bits_come_in_batches_of_any_size_and_order(pixels: Describe, images: Make) -> None:
+def test_equal_bits_come_in_batches_of_any_size_and_order(pixels, images):
     content = [KINDS[kind](images(1, *size, 3).numpy()[0]) for kind in ("jpeg", "palette") for size in SIZES]
     for name in ("inception", "vgg"):
         way, drawn = pixels(name, (None, None, 3), image_size=24, fast=False), keys(3, 3, tf.range(10))
@@ -141,9 +134,7 @@ def test_equal_bits_come_in_batches_of_any_size_and_order(pixels: Describe, imag
 @pytest.mark.fast_rows("True-False")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("fast", [True, False])
-def test_colors_have_equal_bits_in_batches_of_any_size(
-    fast: bool, compiled: bool, pixels: Describe, images: Make
-) -> None:
+def test_colors_have_equal_bits_in_batches_of_any_size(fast, compiled, pixels, images):
     raw, drawn = tf.cast(images(32, 61, 61, 3), tf.float32), keys(3, 3, tf.range(32))
     way = pixels("inception", (None, None, 3), image_size=61, fast=fast)
     assert way.distortion is not None
@@ -156,7 +147,7 @@ def test_colors_have_equal_bits_in_batches_of_any_size(
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "palette"])
-def test_a_flip_that_alternates_comes_before_the_crop(kind: str, pixels: Describe, images: Make) -> None:
+def test_a_flip_that_alternates_comes_before_the_crop(kind, pixels, images):
     raw, numbers = images(1, 48, 64, 3).numpy()[0], tf.range(8, dtype=tf.int64)
     way, content = pixels("inception", (None, None, 3), image_size=24, resize="legacy"), KINDS[kind](raw)
     drawn = alternating(keys(1, 0, numbers), 1, tf.constant(0, tf.int64), numbers)
@@ -172,7 +163,7 @@ def test_a_flip_that_alternates_comes_before_the_crop(kind: str, pixels: Describ
 
 @pytest.mark.fast_rows("inception")
 @pytest.mark.parametrize("name", ["inception", "standard", "rescale"])
-def test_rand_augment_comes_before_the_preprocessing(name: str, pixels: Describe, images: Make) -> None:
+def test_rand_augment_comes_before_the_preprocessing(name, pixels, images):
     raw, drawn = images(6, 48, 64, 3), keys(3, 3, tf.range(6))
     augmentation = AugmentationConfig(operations=2, magnitude=7.0)
     way = pixels(name, (None, None, 3), image_size=24)
@@ -182,7 +173,7 @@ def test_rand_augment_comes_before_the_preprocessing(name: str, pixels: Describe
     assert np.abs(found - expected).max() <= 0.03  # rounded twice
 
 
-def test_the_window_holds_every_pixel_that_counts(pixels: Describe) -> None:
+def test_the_window_holds_every_pixel_that_counts(pixels):
     sizes = tf.constant([(300, 200), (224, 224), (100, 1000), (1, 1), (2000, 3000)])
     for name in ("inception", "vgg"):
         way = pixels(name, (None, None, 3), image_size=224)

@@ -16,7 +16,7 @@ print(Draws(keys(7, 3, tf.constant([5, 2**40])), 4).uniform(3).numpy().tobytes()
 """
 
 
-def words(*values: int) -> tuple[tf.Tensor, tf.Tensor]:
+def words(*values):
     first, second = (tf.constant([value], tf.int64) for value in values)
     return first, second
 
@@ -29,14 +29,12 @@ def words(*values: int) -> tuple[tf.Tensor, tf.Tensor]:
         ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ],
 )
-def test_threefry_gives_the_known_answers_of_its_authors(
-    key: tuple[int, int], counter: tuple[int, int], expected: tuple[int, int]
-) -> None:
+def test_threefry_gives_the_known_answers_of_its_authors(key, counter, expected):
     first, second = threefry(words(*key), words(*counter))
     assert (int(first[0]), int(second[0])) == expected
 
 
-def test_a_draw_is_a_word_of_the_examples_key() -> None:
+def test_a_draw_is_a_word_of_the_examples_key():
     (first, second), (example,) = threefry(words(11, 4), words(9, 0)), keys(11, 4, tf.constant([9])).numpy()
     assert example.tobytes() == np.array([first[0], second[0]], np.uint32).tobytes()
     pair = threefry((first, second), words(1, 0))  # draws 2 and 3
@@ -44,33 +42,33 @@ def test_a_draw_is_a_word_of_the_examples_key() -> None:
     assert [int(drawn.integers(draw, 2**31)[0]) for draw in (2, 3)] == [int(word[0]) >> 1 for word in pair]
 
 
-def test_every_seed_epoch_and_ordinal_has_a_key_of_its_own() -> None:
+def test_every_seed_epoch_and_ordinal_has_a_key_of_its_own():
     ordinals = tf.constant([0, 1, 2, 2**31, 2**32, 2**40], tf.int64)
     every = [keys(seed, epoch, ordinals).numpy() for seed in (0, 1, 2**32 - 1) for epoch in (0, 1, 2**20)]
     assert len({key.tobytes() for key in np.concatenate(every)}) == 9 * 6
 
 
-def test_seed_and_epoch_may_be_tensors() -> None:
+def test_seed_and_epoch_may_be_tensors():
     ordinals = tf.range(5)
     given = tf.function(keys)(tf.constant(3, tf.int64), tf.constant(8), ordinals)
     assert (given.numpy() == keys(3, 8, ordinals).numpy()).all()
 
 
-def test_a_draw_does_not_depend_on_the_other_examples_or_draws() -> None:
+def test_a_draw_does_not_depend_on_the_other_examples_or_draws():
     together = Draws(keys(1, 2, tf.range(100)), 9).uniform(4).numpy()
     alone = [Draws(keys(1, 2, tf.constant([ordinal])), 5).uniform(4).numpy()[0] for ordinal in (99, 0, 37)]
     assert alone == [together[99], together[0], together[37]]
 
 
 @pytest.mark.slow
-def test_another_process_draws_the_same() -> None:
+def test_another_process_draws_the_same():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     here = Draws(keys(7, 3, tf.constant([5, 2**40])), 4).uniform(3).numpy()
     assert done.stdout.strip() == here.tobytes().hex()
 
 
-def test_xla_draws_the_same() -> None:
-    def draw(ordinals: tf.Tensor) -> tf.Tensor:
+def test_xla_draws_the_same():
+    def draw(ordinals):
         return Draws(keys(1, 2, ordinals), 3).uniform(2)
 
     ordinals, compiled = tf.range(50), tf.function(draw, jit_compile=True, autograph=False)
@@ -78,7 +76,7 @@ def test_xla_draws_the_same() -> None:
 
 
 # Of fixed keys, so that they cannot fail by chance; five standard deviations are allowed.
-def test_uniform_draws_are_even() -> None:
+def test_uniform_draws_are_even():
     drawn = Draws(keys(0, 0, tf.range(100_000)), 2)
     for draw in (0, 1):
         values = drawn.uniform(draw).numpy()
@@ -88,7 +86,7 @@ def test_uniform_draws_are_even() -> None:
         assert (values.min() >= 0, values.max() < 1) == (True, True)
 
 
-def test_neighbouring_examples_epochs_and_draws_have_nothing_in_common() -> None:
+def test_neighbouring_examples_epochs_and_draws_have_nothing_in_common():
     this, later = (Draws(keys(0, epoch, tf.range(100_000)), 2) for epoch in (0, 1))
     values = this.uniform(0).numpy()
     others = (this.uniform(1).numpy(), later.uniform(0).numpy(), np.roll(values, 1))
@@ -96,13 +94,13 @@ def test_neighbouring_examples_epochs_and_draws_have_nothing_in_common() -> None
     assert max(correlations) < 5 / np.sqrt(100_000)
 
 
-def test_integers_are_even_and_reach_both_ends() -> None:
+def test_integers_are_even_and_reach_both_ends():
     counts = np.bincount(Draws(keys(0, 0, tf.range(90_000)), 1).integers(0, 9).numpy())
     assert len(counts) == 9
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 8 + 5 * np.sqrt(2 * 8)
 
 
-def test_integers_may_have_a_limit_for_each_example() -> None:
+def test_integers_may_have_a_limit_for_each_example():
     below = tf.constant([1, 2, 1000] * 300)
     drawn = Draws(keys(0, 0, tf.range(900)), 1).integers(0, below).numpy().reshape(-1, 3)
     assert (drawn.min(), drawn[:, 0].max(), drawn[:, 1].max()) == (0, 0, 1)

@@ -1,7 +1,5 @@
 """Resizing of batches, against tf.image on one image at a time."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,12 +12,12 @@ PARTS = np.array([(0, 0, 40, 30), (3, 5, 9, 7), (10, 0, 30, 12), (39, 29, 1, 1),
 SIZE = (16, 20)
 
 
-def lines(images: tf.Tensor) -> list[resampling.Line]:
+def lines(images):
     axes = zip(images.shape[1:3], (0, 1), SIZE, strict=True)
     return [line(whole, (PARTS[:, axis], PARTS[:, axis + 2]), count, count) for whole, axis, count in axes]
 
 
-def by_tensorflow(images: tf.Tensor, method: str, **options: bool) -> tf.Tensor:
+def by_tensorflow(images, method, **options):
     parts = [
         image[top : top + height, left : left + width]
         for image, (top, left, height, width) in zip(images, PARTS, strict=True)
@@ -28,7 +26,7 @@ def by_tensorflow(images: tf.Tensor, method: str, **options: bool) -> tf.Tensor:
 
 
 @pytest.fixture
-def photos(images: Callable[..., tf.Tensor]) -> tf.Tensor:
+def photos(images):
     return tf.cast(images(5, 40, 30, 3), tf.float32) / 255.0
 
 
@@ -41,21 +39,19 @@ def photos(images: Callable[..., tf.Tensor]) -> tf.Tensor:
         (bicubic, "bicubic", 1e-3),  # tf.image looks its cubic up in a table of 1024 rows
     ],
 )
-def test_a_part_of_each_image_is_resized_as_by_tf_image(
-    method: resampling.Method, name: str, tolerance: float, photos: tf.Tensor
-) -> None:
+def test_a_part_of_each_image_is_resized_as_by_tf_image(method, name, tolerance, photos):
     resized = resample(photos, lines(photos), method, tf.zeros(5, tf.bool))
     assert resized.numpy() == pytest.approx(by_tensorflow(photos, name).numpy(), abs=tolerance)
 
 
-def test_images_are_mirrored_where_it_is_said(photos: tf.Tensor) -> None:
+def test_images_are_mirrored_where_it_is_said(photos):
     mirrored = np.array([True, False, True, False, True])
     plain = resample(photos, lines(photos), bilinear, tf.zeros(5, tf.bool)).numpy()
     plain[mirrored] = plain[mirrored, :, ::-1]
     assert (resample(photos, lines(photos), bilinear, tf.constant(mirrored)).numpy() == plain).all()
 
 
-def test_each_image_may_have_its_own_method(photos: tf.Tensor) -> None:
+def test_each_image_may_have_its_own_method(photos):
     methods, choice = (bilinear, nearest, bicubic, area), [3, 2, 1, 0, 3]
     both = tf.zeros(5, tf.bool)
     mixed = resample(photos, lines(photos), either(methods, tf.constant(choice)), both).numpy()
@@ -64,7 +60,7 @@ def test_each_image_may_have_its_own_method(photos: tf.Tensor) -> None:
         assert mixed[number] == pytest.approx(alone[number], abs=1e-6)
 
 
-def test_a_window_of_a_resized_image_is_the_resized_images_window(photos: tf.Tensor) -> None:
+def test_a_window_of_a_resized_image_is_the_resized_images_window(photos):
     full, offset = [(50, 44), (41, 60)], [(7, 3), (0, 40)]
     window = [
         line(whole, (0, whole), [side[axis] for side in full], SIZE[axis], [place[axis] for place in offset])
@@ -78,12 +74,10 @@ def test_a_window_of_a_resized_image_is_the_resized_images_window(photos: tf.Ten
 
 
 @pytest.mark.parametrize("shape", [(20, 15), (56, 44), (13, 40), (1, 1), (40, 7)])
-def test_whole_images_are_resized_as_by_tf_image_with_antialias(
-    shape: tuple[int, int], photos: tf.Tensor
-) -> None:
+def test_whole_images_are_resized_as_by_tf_image_with_antialias(shape, photos):
     expected = tf.image.resize(photos, shape, antialias=True).numpy()
     assert resampling.resize(photos, *shape).numpy() == pytest.approx(expected, abs=2e-6)
 
 
-def test_images_of_the_right_size_come_back_as_they_are(photos: tf.Tensor) -> None:
+def test_images_of_the_right_size_come_back_as_they_are(photos):
     assert resampling.resize(photos, 40, 30) is photos

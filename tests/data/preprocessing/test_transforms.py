@@ -1,7 +1,5 @@
 """Colors of batches, against tf.image on one image at a time."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,23 +11,23 @@ AMOUNTS = np.array([0.0, 0.3, 0.5, 1.0, 1.5], np.float32)
 
 
 @pytest.fixture
-def bright(images: Callable[..., tf.Tensor]) -> tf.Tensor:
+def bright(images):
     """Images of 0..1 and, as after a change of brightness, somewhat outside."""
     return tf.cast(images(5, 12, 10, 3), tf.float32) / 200.0 - 0.1
 
 
-def changed(images: tf.Tensor, **amounts: tf.Tensor) -> tf.Tensor:
+def changed(images, **amounts):
     zeros = tf.zeros(len(images))
     nothing = HsvChanges(brightness=zeros, saturation=zeros - 1, brightness_after=zeros, hue=zeros)
     planes = transforms.adjust_hsv(tf.unstack(images, axis=-1), nothing._replace(**amounts))
     return tf.stack(planes, axis=-1)
 
 
-def hsv(change: str) -> Callable[..., tf.Tensor]:
+def hsv(change):
     return lambda images, amounts: changed(images, **{change: amounts})
 
 
-def contrasts(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+def contrasts(images, factors):
     return tf.stack(transforms.adjust_contrasts(tf.unstack(images, axis=-1), factors), axis=-1)
 
 
@@ -46,22 +44,20 @@ def contrasts(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
         (contrasts, tf.image.adjust_contrast),
     ],
 )
-def test_each_image_is_changed_as_by_tf_image(
-    ours: Callable[..., tf.Tensor], theirs: Callable[..., tf.Tensor], bright: tf.Tensor
-) -> None:
+def test_each_image_is_changed_as_by_tf_image(ours, theirs, bright):
     amounts = np.minimum(AMOUNTS, 1.0) if theirs is tf.image.adjust_hue else AMOUNTS
     expected = tf.stack([theirs(image, amount) for image, amount in zip(bright, amounts, strict=True)])
     assert ours(bright, tf.constant(amounts)).numpy() == pytest.approx(expected.numpy(), abs=2e-6)
 
 
 @pytest.mark.parametrize("change", [transforms.adjust_saturation, hsv("saturation"), hsv("hue")])
-def test_gray_stays_gray(change: Callable[..., tf.Tensor]) -> None:
+def test_gray_stays_gray(change):
     gray = tf.random.stateless_uniform((2, 4, 4, 1), (0, 0))
     assert (change(gray, tf.constant([0.2, 0.4])).numpy() == gray.numpy()).all()
     as_rgb = tf.repeat(gray, 3, axis=-1)
     assert change(as_rgb, tf.constant([0.2, 0.4])).numpy() == pytest.approx(as_rgb.numpy(), abs=1e-6)
 
 
-def test_colors_become_grey_by_their_luma() -> None:
+def test_colors_become_grey_by_their_luma():
     image = tf.constant([[[[100.0, 50.0, 200.0]]]])
     assert float(transforms.convert_channels(image, 1)[0, 0, 0, 0]) == pytest.approx(29.89 + 29.35 + 22.8)

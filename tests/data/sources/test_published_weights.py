@@ -3,13 +3,11 @@
 import functools
 import http.server
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perennial.base import documents, files
-from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project.pins import WeightsPin
 from perennial.data.downloads.spec import TransferLimits
@@ -27,12 +25,12 @@ ONCE = TransferLimits(tries=1)
 class Server:
     """Files of a folder over HTTP; it counts what is asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.asked = folder, list[str]()
         asked = self.asked
 
         class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
+            def log_message(self, *_):
                 asked.append(self.path)
 
         handler = functools.partial(Handler, directory=str(folder))
@@ -40,16 +38,16 @@ class Server:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name, content):
         (self.folder / name).write_bytes(content)
 
-    def end(self) -> None:
+    def end(self):
         self._server.shutdown()
         self._server.server_close()
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     folder = tmp_path / "served"
@@ -62,7 +60,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def config(load, server: Server) -> Config:
+def config(load, server):
     return load(
         **{
             "model.name": "mobilenet_v2",
@@ -73,16 +71,16 @@ def config(load, server: Server) -> Config:
     )
 
 
-def other(config: Config, **model: object) -> Config:
+def other(config, **model):
     return config.model_copy(update={"model": config.model.model_copy(update=model)})
 
 
-def run(config: Config) -> None:
+def run(config):
     weights.pin(config)
     initialize(config)
 
 
-def test_the_exact_bytes_are_fetched_once_and_become_an_output(config: Config, server: Server) -> None:
+def test_the_exact_bytes_are_fetched_once_and_become_an_output(config, server):
     run(config)
     run(config)
     assert COPY.read_bytes() == WEIGHTS
@@ -93,7 +91,7 @@ def test_the_exact_bytes_are_fetched_once_and_become_an_output(config: Config, s
     assert address == f"https://storage.googleapis.com/tensorflow/keras-applications/mobilenet_v2/{FILE}"
 
 
-def test_other_bytes_than_the_recorded_are_refused(config: Config, server: Server) -> None:
+def test_other_bytes_than_the_recorded_are_refused(config, server):
     run(config)
     (KEPT / FILE).unlink()
     server.put(FILE, WEIGHTS + b" of somebody else")
@@ -104,7 +102,7 @@ def test_other_bytes_than_the_recorded_are_refused(config: Config, server: Serve
     assert f"remove the entry {entry} from {config.paths.digests}" in str(error.value)
 
 
-def test_a_file_of_another_format_is_refused_and_not_recorded(config: Config, server: Server) -> None:
+def test_a_file_of_another_format_is_refused_and_not_recorded(config, server):
     server.put(FILE, WEIGHTS.replace(b"layer_names", b"layers"))  # like save_weights of Keras 3
     with pytest.raises(DataError, match="has no layer_names, as the published files do"):
         run(config)
@@ -114,7 +112,7 @@ def test_a_file_of_another_format_is_refused_and_not_recorded(config: Config, se
     assert COPY.read_bytes() == WEIGHTS
 
 
-def test_other_bytes_than_keras_publishes_are_refused(config: Config) -> None:
+def test_other_bytes_than_keras_publishes_are_refused(config):
     small = other(config, name="mobilenet_v3_small")
     weights.pin(small)
     with pytest.raises(DataError, match="expected md5 d3e8ec802a04aa4fc771ee12a9a9b836") as error:
@@ -123,9 +121,7 @@ def test_other_bytes_than_keras_publishes_are_refused(config: Config) -> None:
     assert not config.paths.digests.exists()
 
 
-def test_without_a_server_the_error_says_what_to_put_where_and_that_works(
-    config: Config, server: Server
-) -> None:
+def test_without_a_server_the_error_says_what_to_put_where_and_that_works(config, server):
     weights.pin(config)
     server.end()
     with pytest.raises(PerennialError) as error:
@@ -136,7 +132,7 @@ def test_without_a_server_the_error_says_what_to_put_where_and_that_works(
     assert COPY.read_bytes() == WEIGHTS
 
 
-def test_a_page_instead_of_weights_is_refused_and_not_recorded(config: Config, server: Server) -> None:
+def test_a_page_instead_of_weights_is_refused_and_not_recorded(config, server):
     server.put(FILE, b"<html>Sign in")
     with pytest.raises(DataError, match=r"expected an HDF5 file|starts with"):
         run(config)
@@ -144,13 +140,13 @@ def test_a_page_instead_of_weights_is_refused_and_not_recorded(config: Config, s
     assert not (KEPT / FILE).exists()
 
 
-def test_a_file_of_keras_own_cache_is_taken(config: Config, server: Server, tmp_path: Path) -> None:
+def test_a_file_of_keras_own_cache_is_taken(config, server, tmp_path):
     files.write_bytes(tmp_path / "keras" / "models" / FILE, WEIGHTS)
     run(config)
     assert (COPY.read_bytes(), server.asked) == (WEIGHTS, [])
 
 
-def test_a_copy_with_other_bytes_than_recorded_is_refused(config: Config) -> None:
+def test_a_copy_with_other_bytes_than_recorded_is_refused(config):
     run(config)
     COPY.chmod(0o644)
     COPY.write_bytes(b"other")
@@ -158,7 +154,7 @@ def test_a_copy_with_other_bytes_than_recorded_is_refused(config: Config) -> Non
         weights.located(config)
 
 
-def test_another_network_needs_another_pin(config: Config) -> None:
+def test_another_network_needs_another_pin(config):
     run(config)
     with pytest.raises(ConfigError, match="perennial pin weights"):
         weights.located(other(config, name="mobilenet_v2_035"))
@@ -173,6 +169,6 @@ def test_another_network_needs_another_pin(config: Config) -> None:
         ({"preprocessing.image_size": 24}, r"preprocessing\.image_size must be at least 32 .* got 24"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_parameters(load, config: Config, values, message: str) -> None:
+def test_what_cannot_be_is_refused_with_the_parameters(load, config, values, message):
     with pytest.raises(ConfigError, match=message):
         load(**values)

@@ -40,13 +40,11 @@ def valid(load, converted, workspace):
     return load(**MNIST)
 
 
-def escaped(config):
-    """What escapes from the stage besides the errors that a person sees."""
+def outcome(config):
+    """The error that a person sees; none if the records pass."""
     try:
         validate(config)
-    except PerennialError:
-        return None
-    except Exception as error:  # noqa: BLE001 - that is what is looked for
+    except PerennialError as error:
         return error
     return None
 
@@ -87,34 +85,15 @@ MANIFESTS = {
 }
 
 
-@pytest.mark.fast_rows(
-    "with its labels-no splits",
-    "with its labels-fewer counts",
-    "with its labels-a shard above",
-    "with its labels-examples below zero",
-    "labels of before-more classes",
-    "labels of before-no shards",
-    "labels of before-a shard of a long name",
-)
+@pytest.mark.fast_rows("no splits", "fewer counts", "more classes", "a shard above", "no examples")
 @pytest.mark.parametrize("name", MANIFESTS)
-@pytest.mark.parametrize("labels", [True, False], ids=["with its labels", "labels of before"])
-def test_a_wrong_manifest_causes_no_unexpected_error(valid, name, labels):
+def test_a_wrong_manifest_is_refused_or_changes_nothing_that_is_checked(valid, name):
     value = documents.read_json(valid.paths.records / manifest.FILE)
     MANIFESTS[name](value)
     files.write_json(valid.paths.records / manifest.FILE, value)
-    if labels:
-        (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
-    assert escaped(valid) is None
-
-
-@pytest.mark.parametrize("name", sorted(MANIFESTS.keys() - {"equal classes", "no train", "no splits"}))
-def test_a_wrong_manifest_is_refused(valid, name):
-    value = documents.read_json(valid.paths.records / manifest.FILE)
-    MANIFESTS[name](value)
-    files.write_json(valid.paths.records / manifest.FILE, value)
+    assert isinstance(outcome(valid), DataError)  # the labels are those of before
     (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
-    with pytest.raises(DataError):
-        validate(valid)
+    assert isinstance(outcome(valid), DataError) or name in {"equal classes", "no train", "no splits"}
 
 
 @pytest.mark.parametrize("kept", ["test", "validation"])
@@ -125,7 +104,7 @@ def test_a_folder_without_a_train_split_causes_no_unexpected_error(valid, kept):
     for path in valid.paths.records.glob("*.tfrecord"):
         if kept not in path.name:
             path.unlink()
-    assert escaped(valid) is None
+    outcome(valid)  # no other error
 
 
 BASELINES = {
@@ -156,7 +135,7 @@ BASELINES = {
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_damaged_baseline_causes_no_unexpected_error(valid, name):
     files.write_bytes(valid.paths.baseline, BASELINES[name])
-    assert escaped(valid) is None
+    outcome(valid)  # no other error
 
 
 @pytest.mark.parametrize("path", [manifest.FILE, "labels.txt", SHARD])

@@ -1,12 +1,13 @@
 import base64
 import io
 import re
-from collections import Counter
 from html.parser import HTMLParser
 
 import numpy as np
 import PIL.Image
 import pytest
+from data.validation import reports
+from data.validation.reports import problem
 from support.raw import encoded
 
 from perennial.data.images import Image, png
@@ -18,43 +19,19 @@ BROKEN = Image(encoded=b"no image", format="jpg", height=28, width=28)
 HOSTILE = "<script>alert(1)</script>\"'\x00\x1b\udc80&"
 
 
-def problem(code="data_crc", severity="error", **changes):
-    return {
-        "code": code,
-        "severity": severity,
-        "file": "train.tfrecord",
-        "record": 3,
-        "offset": 99,
-        "message": "it is wrong",
-        **changes,
-    }
-
-
 def counted(per_class):
     return {"examples": sum(per_class), "per_class": per_class, "brightness": [0] * 31 + [30]}
 
 
 def report(problems=(), counts=None, **changes):
-    statistics = {
-        "manifest": "ab" * 32,
-        "classes": ["cat", "dog"],
-        "height": [28, 28],
-        "width": [20, 28],
-        "channels": [1, 1],
-        "mean": 33.3333,
-        "channel_mean": [33.3333],
-        "channel_std": [78.5],
-        "bytes": 123456,
+    known = {
+        "manifest": "ab" * 32, "classes": ["cat", "dog"], "channels": [1, 1], "mean": 33.3333,
+        "channel_mean": [33.3333], "channel_std": [78.5],
         "splits": {split: counted([10, 20]) for split in ("test", "train")},
         "duplicates": {"across_splits": 2, "near_pairs_are_all": False},
         "drift": {"labels": {"distance": 0.125, "where": "cat"}},
-    }
-    return {
-        "ok": not any(one["severity"] == "error" for one in problems),
-        "problems": list(problems),
-        "problem_counts": counts or Counter(one["code"] for one in problems),
-        "statistics": statistics | changes,
-    }
+    }  # fmt: skip
+    return reports.report(problems, counts, **(known | changes))
 
 
 def text(source):

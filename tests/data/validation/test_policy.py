@@ -7,34 +7,22 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from data.validation.reports import config
 from support.raw import encoded, picture
 from support.records import datum, image, offsets_in, write_folder
 
-from perennial.base.config.data import SeverityConfig, ValidateConfig
+from perennial.base.config.data import SeverityConfig
 from perennial.data.images import Image
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import integrity
 from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.policy import Policy
-from perennial.data.validation.problems import JUDGED_CODES
 
 CLASSES = ["cat", "dog"]
 SPLITS = ("train", "validation", "test")
 SHORT = {f"pets_{split}_00000-of-00001.tfrecord": split for split in SPLITS}
 READING = [(split, record) for split in SPLITS for record in range(100)]
-
-
-def config(severity="warn", **changes):
-    values = {
-        "decode": "all",
-        "near_duplicate_bits": 2,
-        "max_class_ratio": 10,
-        "max_label_drift": 0.05,
-        "max_brightness_drift": 0.1,
-        "severity": SeverityConfig(**dict.fromkeys(JUDGED_CODES, severity)),
-    }
-    return ValidateConfig(**(values | changes))
 
 
 def pictures(numbers, side=40):

@@ -1,21 +1,10 @@
 import io
-from collections import Counter
 
 import pytest
+from data.validation.reports import problem, report
 from rich.console import Console
 
 from perennial.data.validation.terminal import ASCII_LEVELS, LEVELS, bars, show
-
-
-def problem(code, severity="error", record=None, message="it is wrong"):
-    return {
-        "code": code,
-        "severity": severity,
-        "file": "a.tfrecord",
-        "record": record,
-        "offset": None,
-        "message": message,
-    }
 
 
 def lines(report, encoding="utf-8", **options):
@@ -23,27 +12,6 @@ def lines(report, encoding="utf-8", **options):
     show(report, Console(file=stream, width=80, **options))
     stream.flush()
     return stream.buffer.getvalue().decode(encoding).splitlines()
-
-
-def report(problems=(), counts=None, **statistics):
-    known = {
-        "height": [28, 28],
-        "width": [28, 40],
-        "channels": [0, 0],
-        "mean": None,
-        "channel_mean": [],
-        "channel_std": [],
-        "bytes": 1234,
-        "splits": {},
-        "duplicates": {},
-        "drift": None,
-    }
-    return {
-        "ok": not problems,
-        "problems": problems,
-        "problem_counts": counts or Counter(problem["code"] for problem in problems),
-        "statistics": known | statistics,
-    }
 
 
 PER_CLASS = {"validation": [15, 15], "train": [2500, 1250, 1250], "test": []}
@@ -60,7 +28,7 @@ def test_a_valid_report_lists_its_splits():
         "validation               30 examples  ██  15 to 15 a class",
         "test                      0 examples  ",
         "height          28 pixels",
-        "width           28 to 40 pixels",
+        "width           20 to 28 pixels",
         "mean value      33.33",
         "mean by channel 33.33",
         "deviation       1.00",
@@ -71,18 +39,18 @@ def test_a_valid_report_lists_its_splits():
 
 def test_each_code_is_listed_once_with_its_first_problem():
     problems = [
-        problem("near_duplicate", "warn"),
+        problem("near_duplicate", "warn", record=None),
         problem("data_crc", record=7, message="first"),
         problem("data_crc", record=9, message="[bold]\x1b[2J"),
-        problem("schema", message="[bold]\x1b[2J"),
+        problem("schema", record=None, message="[bold]\x1b[2J"),
     ]
     found = lines(report(problems, {"data_crc": 1200, "near_duplicate": 1, "schema": 2}))
     assert (found[0], found[-3:]) == (
         "The data are not valid: 1,202 errors, 1 warnings",
         [
-            "  1,200 data_crc  a.tfrecord record 7: first",
-            "      2 schema  a.tfrecord: [bold]\\x1b[2J",
-            "      1 near_duplicate  a.tfrecord: it is wrong",
+            "  1,200 data_crc  train.tfrecord record 7: first",
+            "      2 schema  train.tfrecord: [bold]\\x1b[2J",
+            "      1 near_duplicate  train.tfrecord: it is wrong",
         ],
     )
 

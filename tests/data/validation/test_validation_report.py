@@ -4,24 +4,16 @@ import json
 
 import numpy as np
 import pytest
+from data.validation import reports
 from support.raw import picture
 from support.records import datum, write_folder
 
-from perennial.base.config.data import SeverityConfig, ValidateConfig
 from perennial.data.records import manifest
 from perennial.data.validation import integrity, validation_report
 from perennial.data.validation.policy import Policy
-from perennial.data.validation.problems import JUDGED_CODES, Problem
+from perennial.data.validation.problems import Problem
 
 CLASSES = ["cat", "dog"]
-CONFIG = ValidateConfig(
-    decode="all",
-    near_duplicate_bits=2,
-    max_class_ratio=10,
-    max_label_drift=0.05,
-    max_brightness_drift=0.1,
-    severity=SeverityConfig(**dict.fromkeys(JUDGED_CODES, "warn")),
-)
 
 
 def grey(value, label=0):
@@ -42,7 +34,7 @@ def reported(tmp_path):
         for problem in problems:
             findings.problems.append(problem)
         data = manifest.load(tmp_path)
-        policy = Policy(CONFIG, tmp_path, data, findings)
+        policy = Policy(reports.config(), tmp_path, data, findings)
         return validation_report.report(data, manifest.digest(tmp_path), findings, policy)
 
     return write
