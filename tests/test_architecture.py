@@ -48,7 +48,7 @@ OWN_PROCESSES = {
     "base/distributed/workers",
     "project/rehearsal/marked_programs",
     "reports/sinks/sender",
-    "project/tune/fork_server",
+    "project/tune/trial_processes",
     "project/upgrade/other_version",
     "orchestration/provisioning/worker",
     "orchestration/server/temporary",

@@ -1,11 +1,9 @@
-"""A search with real trainings of the digits, each in a fork of one process that has imported TensorFlow."""
+"""A search with real trainings of the digits, each in a process of its own."""
 
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,9 +16,8 @@ from support.training import ROOT, change_params
 from perennial.base import documents
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
-from perennial.project.tune import fork_server
-from perennial.project.tune.fork_server import Outcome
 from perennial.project.tune.trial import FAILED, LOG
+from perennial.project.tune.trial_processes import Outcome
 from perennial.project.tune.tune import Budget, Search, _store, check, search
 from perennial.project.tune.winner import choose
 from perennial.stages.initialize import initialize
@@ -48,11 +45,9 @@ def searched(texts=RATES, trials=1, minutes=None):
 
 
 def trial_process():
-    """The process of the running trial: the child of the server of this process."""
-    for each in psutil.Process().children():
-        if "perennial.project.tune.fork_server" in each.cmdline():
-            return next(iter(each.children()), None)
-    return None
+    """The process of the running trial: the first one, since the next trial's starts later."""
+    trials = [each for each in psutil.Process().children() if "perennial.project.tune.trial" in each.cmdline()]
+    return min(trials, key=psutil.Process.create_time, default=None)
 
 
 def kill_when(ready, number):
@@ -65,20 +60,15 @@ def kill_when(ready, number):
     threading.Thread(target=kill, daemon=True).start()
 
 
-def test_trials_are_trained_and_leave_only_their_records(pipeline):
-    found = searched(trials=2)
+def test_trials_leave_their_records_and_a_diverging_one_is_a_failed_one(pipeline):
+    found = searched(["train.learning_rate=0.001,1e30"], trials=2)
     trials = found.study.trials()
-    assert [len(each.evaluations) for each in trials] == [3, 3]
+    assert [(each.state, len(each.evaluations)) for each in trials] == [("finished", 3), ("failed", 0)]
     assert trials[0].score == pytest.approx(trials[0].evaluations[-1])
-    kept = {path.name for path in (found.folder / "trials" / "0001").iterdir()}
+    assert "NaN or infinite" in trials[1].reason
+    kept = {path.name for path in (found.folder / "trials" / "0000").iterdir()}
     assert kept == {"training.json", "curves", LOG}
     assert not Path("models").exists()
-
-
-def test_a_diverging_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
-    trials = searched(["train.learning_rate=0.001,1e30"], trials=2).study.trials()
-    assert [each.state for each in trials] == ["finished", "failed"]
-    assert "NaN or infinite" in trials[1].reason
 
 
 @pytest.mark.slow
@@ -198,25 +188,3 @@ def test_a_worker_of_a_cluster_is_refused(pipeline, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 0}}))
     with pytest.raises(ConfigError, match=r"TF_CONFIG names several workers"):
         check(Path("params.yaml"), RATES)
-
-
-def test_the_import_of_tensorflow_leaves_a_process_that_may_fork(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from perennial.project.tune import fork_server, trial; "
-        "trial.import_code(Path(sys.argv[1])); from tensorflow.python.eager import context; "
-        "assert context.context()._context_handle is None; assert fork_server._may_fork()"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=environment)
-
-
-@pytest.mark.slow
-def test_where_a_fork_is_not_safe_each_trial_gets_a_new_process(pipeline, monkeypatch):
-    original = fork_server.layout.python_path
-    (pipeline / "sitecustomize.py").write_text(
-        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "open('started', 'a').write('x')\n"
-    )
-    monkeypatch.setattr(fork_server.layout, "python_path", lambda: f"{pipeline}{os.pathsep}{original()}")
-    assert [each.state for each in searched(trials=2).study.trials()] == ["finished", "finished"]
-    assert (pipeline / "started").read_text() == "xx"

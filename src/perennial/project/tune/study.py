@@ -84,8 +84,9 @@ class Study:
         self._first_rung = math.ceil(evaluations / FIRST_RUNG)
         self._keys = {each.key: each for each in dimensions}
         self._distributions = {each.key: _distribution(each) for each in dimensions}
+        self._storage = optuna.storages.get_storage(f"sqlite:///{(folder / DATABASE).resolve()}")
         self._study = optuna.create_study(
-            storage=f"sqlite:///{(folder / DATABASE).resolve()}",
+            storage=self._storage,
             study_name=NAME,
             direction="maximize" if self.maximizes else "minimize",
             load_if_exists=True,
@@ -196,8 +197,8 @@ class Study:
         )
 
     def _running(self, number: int) -> optuna.Trial:
-        stored = self._study.get_trials(deepcopy=False)[number]
-        return optuna.Trial(self._study, stored._trial_id)  # noqa: SLF001 - Optuna has no other way to go on with one
+        study = self._storage.get_study_id_from_name(NAME)
+        return optuna.Trial(self._study, self._storage.get_trial_id_from_study_id_trial_number(study, number))
 
     def _add(self, settings: Mapping[str, Any], *, present: bool = False) -> Trial:
         """Store a running trial, at once as a whole."""

@@ -7,7 +7,8 @@ After an evaluation it waits for an answer, whether to stop: no work is lost bet
 import importlib
 import logging
 import os
-from collections.abc import Callable
+import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,7 +41,6 @@ class Task:
     folder: Path
     config: Config
     pinned: bool  # whether it starts from the weights that pins/weights.json names
-    owner: int  # process whose end also ends the trial
 
     @property
     def own(self) -> Config:
@@ -60,7 +60,6 @@ OWN_PATHS = {
 def run(task: Task, search: Connection) -> None:
     """Run a trial in this process, which ends when the search does; what it prints goes to a file."""
     process.started(now=True)
-    process.die_with(task.owner, SIGTERM)
     task.folder.mkdir(parents=True, exist_ok=True)
     _print_to(task.folder / LOG)
     search.send((STARTED, os.getpid()))
@@ -115,12 +114,20 @@ def _print_to(file: Path) -> None:
     logging.getLogger("perennial").setLevel(logging.INFO)
 
 
-def import_code(work: Path) -> Callable[[Task, Connection], None]:
-    """Import TensorFlow and the code of the training, without starting TensorFlow's own threads and devices."""
+def _serve(search: Connection, folder: Path, owner: int) -> None:
+    """Import the code of a training, then run the trial that the search sends, if any."""
+    process.die_with(owner, SIGTERM)
     source_code.note_start()
-    tensorflow.set_variables(work)
-    with files.stderr_into(work / tensorflow.LOG):
+    tensorflow.set_variables(folder)
+    with files.stderr_into(folder / tensorflow.LOG):
         tensorflow.load()
-        importlib.import_module(STAGE)
-    importlib.import_module(RUN_DIRECTORY).code()  # its digests take a while, and all trials inherit them
-    return run
+        importlib.import_module(STAGE)  # devices are found when the trial has leased its own
+    importlib.import_module(RUN_DIRECTORY).code()  # its digests take a while
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the search ended
+        run(search.recv(), search)
+    sys.stderr.flush()
+    os._exit(0)  # what TensorFlow would still tear down takes a second
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3]))

@@ -31,10 +31,10 @@ from perennial.base.stage_state import stage_inputs
 from perennial.data.records import manifest
 from perennial.data.validation import integrity
 from perennial.model.training import triggers
-from perennial.project.tune import fork_server, space, trial
-from perennial.project.tune.fork_server import Outcome, Server
+from perennial.project.tune import space, trial, trial_processes
 from perennial.project.tune.study import Study, Trial, naming_database
 from perennial.project.tune.trial import Task
+from perennial.project.tune.trial_processes import Outcome, TrialProcesses
 
 log = logging.getLogger(__name__)
 FOLDER = "tune"  # in paths.work, with a folder for each search
@@ -199,7 +199,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def search(found: Search, budget: Budget, *, pinned: bool) -> None:
     """Run trials until the budget is spent, or all settings have been tried."""
     failures = 0
-    with fork_server.started(found.folder) as started:
+    with trial_processes.started(found.folder) as processes:
         while True:
             known = found.study.trials()
             ended = sum(each.state != "running" for each in known)
@@ -209,7 +209,7 @@ def search(found: Search, budget: Budget, *, pinned: bool) -> None:
             if new is None:
                 log.info("all settings of the search have been tried")
                 break
-            outcome = _run(found, new, started, budget, pinned=pinned)
+            outcome = _run(found, new, processes, budget, pinned=pinned)
             if outcome is None:
                 break
             failures = failures + 1 if outcome.kind == trial.FAILED else 0
@@ -236,7 +236,9 @@ def _require_finished(found: Search, budget: Budget) -> None:
     )
 
 
-def _run(found: Search, new: Trial, started: Server, budget: Budget, *, pinned: bool) -> Outcome | None:
+def _run(
+    found: Search, new: Trial, processes: TrialProcesses, budget: Budget, *, pinned: bool
+) -> Outcome | None:
     """Run a trial and store how it ended; None if the time was over before."""
     values = space.with_values(found.values, new.settings)
     log.info("trial %d: %s", new.number, shown(new.settings))
@@ -246,9 +248,10 @@ def _run(found: Search, new: Trial, started: Server, budget: Budget, *, pinned: 
     except ConfigError as error:
         outcome: Outcome | None = Outcome(kind=trial.FAILED, code=2, message=str(error).replace("\n", "; "))
     else:
-        task = Task(number=new.number, folder=folder, config=own, pinned=pinned, owner=os.getpid())
+        task = Task(number=new.number, folder=folder, config=own, pinned=pinned)
         follower = _Follower(found.study, new.number, own, found.metric)
-        outcome = started.run(task, follower, limit_s=budget.left_s)
+        another = budget.allows(new.number + 1)
+        outcome = processes.run(task, follower, limit_s=budget.left_s, another=another)
     if outcome is None:
         log.info("trial %d: the time is over; it is kept, and a later search goes on with it", new.number)
         return None
