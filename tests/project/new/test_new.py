@@ -12,7 +12,7 @@ from support import raw
 from typer.testing import CliRunner
 
 from perennial.base import config, files
-from perennial.base.errors import ConfigError, DataError
+from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project import code_digests
 from perennial.base.project.stages import STAGES
 from perennial.cli import app
@@ -71,6 +71,12 @@ def test_a_new_project_names_no_source_code() -> None:
         if "src" in line.replace("src=", "").replace("mount=", "")
     }
     assert {each for each in named if "make" not in each} == set()
+
+
+def test_a_text_of_our_source_that_is_not_there_to_replace_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(template.WITHOUT_SOURCE, "tasks/__init__.py", ("sys.path = []", ""))
+    with pytest.raises(PerennialError, match=r"tasks/__init__\.py has no text 'sys\.path = \[\]'"):
+        template.template()
 
 
 def test_its_code_is_that_of_the_perennial_that_made_it() -> None:

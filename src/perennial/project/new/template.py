@@ -34,18 +34,28 @@ COPIED = (
 # Only a project has these; its README, which its owner rewrites, is no part of an upgrade.
 PROJECT = Path(__file__).with_name("project")
 FILES = {".github/workflows/ci.yml": "ci.yml"}
-# What names our source, and what does so in a project.
-WITHOUT_SOURCE = {
+# What names our source in these files, and what stands there in a project.
+COMPILED = (
+    "RUN uv pip install -q --no-cache --offline --no-deps --no-build-isolation -e . && python -m compileall "
+    "-q src flows tasks"
+)
+INSTALLED = (
+    "RUN --mount=type=secret,id=uv,target=/etc/uv/uv.toml \\\n"
+    "    uv pip install -q --no-cache --no-deps -r requirements/perennial.txt \\\n"
+    "    && python -m compileall -q flows tasks"
+)
+ON_PATH = (
     "import sys\nfrom pathlib import Path\n\n"
     "# The code beside these tasks, whichever checkout is installed.\n"
-    'sys.path.insert(0, str(Path(__file__).parents[1] / "src"))\n\n': "",
-    "RUN uv pip install -q --no-cache --offline --no-deps --no-build-isolation -e . && python -m compileall "
-    "-q src flows tasks": "RUN --mount=type=secret,id=uv,target=/etc/uv/uv.toml \\\n"
-    "    uv pip install -q --no-cache --no-deps -r requirements/perennial.txt \\\n"
-    "    && python -m compileall -q flows tasks",
-    "PYTHONPATH=/opt/perennial/src": "PYTHONPATH=/opt/perennial",
-    "/var/lib/perennial/project/src }": "/var/lib/perennial/project }",
-    "!src\n": "!code.yaml\n!components\n",
+    'sys.path.insert(0, str(Path(__file__).parents[1] / "src"))\n\n'
+)
+IN_PODS = ("/var/lib/perennial/project/src }", "/var/lib/perennial/project }")
+WITHOUT_SOURCE = {
+    "tasks/__init__.py": (ON_PATH, ""),
+    "infra/Dockerfile": (COMPILED, INSTALLED),
+    "infra/Dockerfile.dockerignore": ("!src\n", "!code.yaml\n!components\n"),
+    "infra/systemd/perennial-retrain.service": ("PYTHONPATH=/opt/perennial/src", "PYTHONPATH=/opt/perennial"),
+    **dict.fromkeys((f"infra/kubernetes/{name}.yaml" for name in ("jobset", "retrain", "training")), IN_PODS),
 }
 # An upgrade always replaces these.
 GENERATED = (code_digests.FILE, LOCK)
@@ -53,9 +63,10 @@ GENERATED = (code_digests.FILE, LOCK)
 
 def template() -> dict[str, bytes]:
     """The content of each file of a new project with one pipeline, by its path."""
-    content = {name: _without_source(written) for name, written in _of_repository().items()}
+    content = _of_repository()
     return {
         **content,
+        **{name: _without_source(name, content[name]) for name in WITHOUT_SOURCE},
         **{path: (PROJECT / name).read_bytes() for path, name in FILES.items()},
         STAGES: of_project(content[STAGES].decode()).encode(),
         code_digests.FILE: code_digests.content().encode(),
@@ -75,10 +86,12 @@ def _of_repository() -> dict[str, bytes]:
     return {**content, PARAMS: options.defaults().encode()}
 
 
-def _without_source(content: bytes) -> bytes:
-    for ours, theirs in WITHOUT_SOURCE.items():
-        content = content.replace(ours.encode(), theirs.encode())
-    return content
+def _without_source(name: str, content: bytes) -> bytes:
+    """The file `name` as a project without our source has it."""
+    ours, theirs = (text.encode() for text in WITHOUT_SOURCE[name])
+    if ours not in content:
+        raise PerennialError(f"{name} has no text {ours.decode()!r}, which a project replaces: see {__name__}")
+    return content.replace(ours, theirs)
 
 
 def readme(name: str) -> bytes:
