@@ -1,7 +1,6 @@
 """The command line: a command for every stage, and further commands."""
 
 import functools
-import importlib
 import logging
 import sys
 from collections.abc import Callable
@@ -30,20 +29,11 @@ from perennial.cli import (
     version_commands,
     why_command,
 )
+from perennial.cli.changed_params import weights_are_pinned
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, choose_pipeline, command, guarded
 from perennial.cli.commands import SplitName
-from perennial.cli.runner import (
-    PARAMS,
-    JsonOption,
-    ParamsOption,
-    choose,
-    command,
-    guarded,
-    import_with_devices,
-    own_devices,
-    run_stage,
-    tie_to_checkout,
-    weights_are_pinned,
-)
+from perennial.cli.stage_devices import import_with_devices, own_devices
+from perennial.cli.stage_runner import run_stage, tie_to_checkout
 
 log = logging.getLogger(__name__)
 app = typer.Typer(
@@ -59,14 +49,15 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        metadata = importlib.import_module("importlib.metadata")  # a tenth of the time that `--help` takes
+        from importlib import metadata  # a tenth of the time that `--help` takes
+
         typer.echo(f"perennial {metadata.version(source_code.DISTRIBUTION)}")
         raise typer.Exit
 
 
 def _choose(pipeline: str | None) -> None:
     if pipeline is not None:
-        guarded("--pipeline", functools.partial(choose, pipeline))
+        guarded("--pipeline", functools.partial(choose_pipeline, pipeline))
 
 
 @app.callback()

@@ -1,7 +1,6 @@
 """The arguments of a command: `KEY=VALUE`, JSON, and options that it does not have."""
 
 import difflib
-import importlib
 import re
 import shlex
 from typing import Any
@@ -16,7 +15,7 @@ SIMILAR = 0.8  # an option that is as similar as this to a known one is a typing
 KEY_VALUE = re.compile(r"[a-z][\w.-]*=", re.IGNORECASE)
 
 
-class Command(TyperCommand):
+class ExplainingCommand(TyperCommand):
     """A command. If an unknown option means a key of params.yaml, the error explains how to set it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -50,10 +49,9 @@ class Command(TyperCommand):
 
     def _meant(self, name: str, *, settable: bool) -> list[str]:
         """The keys that a name may mean; to a command that sets none, only a full name of one."""
-        messages, options = map(
-            importlib.import_module, ("perennial.base.config.error_messages", "perennial.base.config.options")
-        )
-        keys: list[str] = messages.of_option(name, [each.key for each in options.options()], self.name or "")
+        from perennial.base.config import error_messages, options
+
+        keys = error_messages.of_option(name, [each.key for each in options.options()], self.name or "")
         return keys if settable else [key for key in keys if key.endswith(f".{name}")]
 
 

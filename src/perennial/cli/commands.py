@@ -1,7 +1,6 @@
 """Commands that are not stages, with their options."""
 
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,18 +13,12 @@ from perennial.base.processes import process
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
 from perennial.cli.arguments import assignment, json_object
-from perennial.cli.runner import (
-    PARAMS,
-    JsonOption,
-    ParamsOption,
-    command,
-    output,
-    run_stage,
-)
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
 
 if TYPE_CHECKING:
-    pass
+    from perennial.base.config.edit_params import Change
 
 app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
@@ -55,33 +48,35 @@ def _config(  # noqa: PLR0913 - each option is one
     code: Annotated[bool, typer.Option("--code", hidden=True, help="Also check code.yaml.")] = False,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.base.config import advice, edit_params
+    from perennial.base.config import options as reference
+
     if defaults or options:
-        reference = importlib.import_module("perennial.base.config.options")
         document = reference.values(()) if defaults else reference.as_json()
         text = reference.defaults() if defaults else reference.markdown()
         output(document, text.removesuffix("\n"), as_json=as_json)
     elif upgrade or preset is not None or assign:
         values = dict(map(assignment, assign or ()))
         own_components.require(documents.nested(values), Project.find().root)
-        _change_params(params, as_json=as_json, add_missing=upgrade, preset=preset, values=values)
+        change = edit_params.change_file(params, add_missing=upgrade, preset=preset, values=values)
+        _show_change(params, change, as_json=as_json)
     else:
         checked = config.load(params)
         outputs.require_outputs(checked.paths)
         if code:
             code_digests.require_all(Project.find().shared("."), checked.paths.work)
         if publish_to is not None:
-            importlib.import_module("perennial.release.publishing.publish").target(
-                checked, publish_to, "publish_to"
-            )
+            from perennial.release.publishing import publish
+
+            publish.target(checked, publish_to, "publish_to")
         values = checked.model_dump(mode="json", by_alias=True)
         own_components.require(values, Project.find().root)
         output(values, params.read_text(encoding="utf-8").removesuffix("\n"), as_json=as_json)
-        for each in importlib.import_module("perennial.base.config.advice").of_data(checked):
+        for each in advice.of_data(checked):
             typer.echo(f"{params}: advice: {each}", err=True)
 
 
-def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
-    change = importlib.import_module("perennial.base.config.edit_params").change_file(params, **wanted)
+def _show_change(params: Path, change: "Change", *, as_json: bool) -> None:
     problems = change.problems()
     parts = {"added": change.added, "set": change.set}
     lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
@@ -105,10 +100,13 @@ def _report(
     run: Annotated[str | None, typer.Option("--end", hidden=True, help="Run that is complete.")] = None,
     results: Annotated[str, typer.Option(hidden=True, help="What DVC did with its stages.")] = "{}",
 ) -> None:
+    from perennial.reports.report import summary
+
     checked = config.load(params)
     if page or explain or not checked.paths.report.exists():
-        importlib.import_module("perennial.reports.report.report_page").write(checked, explain=explain)
-    summary = importlib.import_module("perennial.reports.report.summary")
+        from perennial.reports.report import report_page
+
+        report_page.write(checked, explain=explain)
     facts = summary.summary(checked)
     if run:
         run_records.end(checked, run, run_records.COMPLETED, None, json_object("--results", results))
@@ -121,7 +119,8 @@ def _report(
 def _log(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     if not config.load(params).logging.sinks:
         raise ConfigError(f"{params}: logging.sinks is empty; name a program there, such as [mlflow]")
-    sender = importlib.import_module("perennial.reports.sinks.sender")
+    from perennial.reports.sinks import sender
+
     sent = sender.send(params)
     lines = (f"{each.sink:<20} {each.place}" for each in sent if each.place)
     output(list(map(dataclasses.asdict, sent)), lines, as_json=as_json)
@@ -135,7 +134,10 @@ def _publish(
         int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: version to make current.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="FOLDER|URL", help="Place of the versions. [default: publish.url]")
+        str | None,
+        typer.Option(
+            parser=PathOrUrl, metavar="FOLDER|URL", help="Place of the versions. [default: publish.url]"
+        ),
     ] = None,
     *,
     rollback: Annotated[
@@ -145,9 +147,10 @@ def _publish(
     as_json: JsonOption = False,
 ) -> None:
     if rollback:  # does not wait for a running stage, since it does not change the checkout
-        stage = importlib.import_module("perennial.release.publishing.publish")
+        from perennial.release.publishing import publish
+
         with process.interruptible():
-            done = stage.publish(config.load(params), to=to, rollback=True, version=version)
+            done = publish.publish(config.load(params), to=to, rollback=True, version=version)
     else:
         done = run_stage(
             "publish", params, module="perennial.release.publishing.publish", to=to, version=version
@@ -158,26 +161,36 @@ def _publish(
 
 @command(app, "fetch", "Fetch a published version and verify every file.")
 def _fetch(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Publish folder, URL in a bucket, or a version.")],
+    url: Annotated[
+        str,
+        typer.Argument(parser=PathOrUrl, metavar="URL", help="Publish folder, URL in a bucket, or a version."),
+    ],
     to: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder to write. [default: NAME-VERSION]")
     ] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.publishing import fetch_version
+
     with process.interruptible():
-        done = importlib.import_module("perennial.release.publishing.fetch_version").fetch(url, to)
+        done = fetch_version.fetch(url, to)
     unchanged = "" if done.moved else " was there already; nothing was done"
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
 
 @command(app, "predict", "Print the classes of images with their probabilities.")
 def _predict(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE|FOLDER|-...", help="-: one image from stdin.")],
+    images: Annotated[
+        list[str],
+        typer.Argument(parser=PathOrUrl, metavar="IMAGE|FOLDER|-...", help="-: one image from stdin."),
+    ],
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH|URL", help="Export, or publish folder or URL. [default: the export of the parameters]"
+            parser=PathOrUrl,
+            metavar="PATH|URL",
+            help="Export, or publish folder or URL. [default: the export of the parameters]",
         ),
     ] = None,
     top: Annotated[
@@ -197,9 +210,12 @@ def _predict(
 ) -> None:
     if as_json and as_csv:
         raise ConfigError("--json and --csv exclude each other; leave one out")
-    output = "json" if as_json else "csv" if as_csv else "lines"
-    options = {"model": model, "params": params, "output": output, "top": top, "on_bad_image": on_bad_image}
-    importlib.import_module("perennial.cli.predict_command").predict(images, **options, explain=explain)
+    from perennial.cli import predict_command
+
+    output: Literal["json", "csv", "lines"] = "json" if as_json else "csv" if as_csv else "lines"
+    predict_command.predict(
+        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain
+    )
 
 
 @command(app, "show", "Print record N, counted from 0, and draw or save its image.")
@@ -219,8 +235,9 @@ def _show(
 ) -> None:
     if shard and split:
         raise ConfigError("--shard and --split exclude each other; leave one out")
-    module = importlib.import_module("perennial.cli.show_commands")
+    from perennial.cli import show_commands
+
     if shard:
-        module.show_in_file(shard, number, save=save, as_json=as_json)
+        show_commands.show_in_file(shard, number, save=save, as_json=as_json)
     else:
-        module.show(config.load(params), number, split=split, save=save, as_json=as_json)
+        show_commands.show(config.load(params), number, split=split, save=save, as_json=as_json)

@@ -14,12 +14,19 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.push import PushOption, may_push
 
 app = typer.Typer()
 LOCAL_FILES = (
     "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT"  # and a folder
 )
+Place = Annotated[
+    str | None,
+    typer.Argument(
+        parser=PathOrUrl, metavar="[PLACE]", help="As for `serve --keep`. [default: that of the last queue]"
+    ),
+]
 Classes = Annotated[
     list[str] | None,
     typer.Option("--class", metavar="NAME", help="Offer a class that the data lack; repeatable."),
@@ -46,10 +53,7 @@ Branch = Annotated[
     epilog="Example: `perennial label captured`, `perennial label --branch new`. See docs/how-to/label.md.",
 )
 def _label(  # noqa: PLR0913 - each option is one
-    place: Annotated[
-        str | None,
-        typer.Argument(metavar="[PLACE]", help="As for `serve --keep`. [default: that of the last queue]"),
-    ] = None,
+    place: Place = None,
     params: ParamsOption = PARAMS,
     *,
     count: Annotated[int, typer.Option(min=1, max=100_000, help="Images of a new queue.")] = 300,

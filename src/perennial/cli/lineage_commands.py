@@ -1,8 +1,7 @@
 """The commands `seen` (which versions saw an image) and `forget` (exclude it from later versions)."""
 
-import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from perennial.base import config
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.processes import process
 from perennial.base.storage import is_bucket
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 
 app = typer.Typer()
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
@@ -31,20 +30,26 @@ def _seen(
     fetch: Annotated[bool, typer.Option("--fetch", help="Retry what DVC's remote lacked.")] = False,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.base.project import exclusions
+    from perennial.release.registry import access
+    from perennial.reproduce.lineage import indices, seen, trainings
+
     checked = config.load(params)
-    module = importlib.import_module("perennial.reproduce.lineage.seen")
-    trainings = importlib.import_module("perennial.reproduce.lineage.trainings")
-    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked, whole=True)
+    opened = access.open_registry(checked, whole=True)
     digest = _digest(image)
-    query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
+    query = seen.of_file(image) if digest is None else seen.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
     with process.interruptible():
         past = trainings.trainings(opened.repository, opened.registry, cache)
-        indices = importlib.import_module("perennial.reproduce.lineage.indices").Indices(cache, checked.compute)
-        found = module.search(query, past, indices, bits=checked.validation.near_duplicate_bits, ask=fetch)
+        found = seen.search(
+            query,
+            past,
+            indices.Indices(cache, checked.compute),
+            bits=checked.validation.near_duplicate_bits,
+            ask=fetch,
+        )
     digests = [each.hex() for each in query.sha256]
-    excluded = importlib.import_module("perennial.base.project.exclusions").Exclusions.read().digests
-    known = sorted(set(digests) & set(excluded))
+    known = sorted(set(digests) & set(exclusions.Exclusions.read().digests))
     output(_document(found, digests, known), _lines(found, digests, known), as_json=as_json)
     if lost := [(training, reason) for training, reason in found.unknown if training.version]:
         versions, reason = [training.version for training, _ in lost], lost[0][1]
@@ -65,27 +70,28 @@ def _forget(
     kept: Annotated[
         list[str] | None,
         typer.Option(
+            parser=PathOrUrl,
             metavar="PLACE",
             help="Place of `serve --keep`; repeatable. [default: monitor.traffic, and those used here]",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.cli import forget_text
+    from perennial.release.registry import access
+    from perennial.reproduce.lineage import forget
+
     checked = config.load(params)
     if not because.strip():
         raise ConfigError("--because needs a reason: it is recorded beside the digests; nothing was changed")
     named = [_digest(each) or each for each in images]
     places = _places(checked, kept or [])
     with process.interruptible():
-        access = importlib.import_module("perennial.release.registry.access")
         opened = access.open_registry(checked, whole=True)
-        found = importlib.import_module("perennial.reproduce.lineage.forget").forget(
-            checked, opened.repository, named, places, because.strip()
-        )
+        found = forget.forget(checked, opened.repository, named, places, because.strip())
     if opened.unreachable:
-        found.failed[opened.remote] = opened.unreachable
-    text = importlib.import_module("perennial.cli.forget_text")
-    output(text.document(found, images), list(text.lines(found, images)), as_json=as_json)
+        found.failed[str(opened.remote)] = opened.unreachable
+    output(forget_text.document(found, images), list(forget_text.lines(found, images)), as_json=as_json)
     if found.failed:
         raise PerennialError(
             "; ".join(f"{place} was not searched: {why}" for place, why in found.failed.items())
@@ -97,12 +103,13 @@ def _forget(
         )
 
 
-def _places(checked: config.Config, kept: list[str]) -> list[str]:
+def _places(checked: config.Config, kept: Sequence[str]) -> list[str]:
     """The places to search: those named, that of the monitor, and those used in this checkout."""
+    from perennial.live.capture import place
+
     for each in kept:
         if not is_bucket(each) and not Path(each).is_dir():
             raise ConfigError(f"--kept: the folder {each} does not exist; nothing was changed")
-    place = importlib.import_module("perennial.live.capture.place")
     traffic = checked.monitor.traffic
     known = [*kept, *([traffic] if traffic else []), *place.remembered(checked.paths.work)]
     return list({each if is_bucket(each) else str(Path(each).absolute()): each for each in known}.values())

@@ -1,7 +1,6 @@
 """`perennial models`: the networks, their size, published accuracy and weights."""
 
 import difflib
-import importlib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.project import own_components
-from perennial.cli.runner import PARAMS, JsonOption, command, output
+from perennial.cli.command import PARAMS, JsonOption, command, output
 
 app = typer.Typer()
 SIDE, CLASSES, GRAY = 32, 10, ("digits", "mnist")  # of the images and data of which nothing is known
@@ -55,8 +54,7 @@ def _own_facts(name: str) -> dict[str, Any]:
     checked = config.load(PARAMS)
     size = checked.preprocessing.image_size or config.IMAGE_SIZES.get(checked.dataset.name, SIDE)
     channels = 1 if checked.preprocessing.grayscale or checked.dataset.name in GRAY else 3
-    import_with_tensorflow("perennial.model.models", checked.paths.work)
-    architecture = importlib.import_module("perennial.model.models").named(name)
+    architecture = import_with_tensorflow("perennial.model.models", checked.paths.work).named(name)
     options = checked.model.model_copy(update={"name": name})
     built = architecture.build((size, size, channels), CLASSES, options)
     return {

@@ -16,7 +16,7 @@ from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.processes import process
 from perennial.base.storage import is_bucket
-from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, output
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 
 log = logging.getLogger(__name__)
 app = typer.Typer()
@@ -25,31 +25,31 @@ UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 app.add_typer(_remote, name="remote", help="Where DVC keeps data and models.")
 
 
-@_remote.command("add", help="Add a DVC remote that verifies what it reads; the first is the default.")
+@command(_remote, "add", "Add a DVC remote that verifies what it reads; the first is the default.")
 def _add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the remote.")],
     url: Annotated[
         str,
-        typer.Argument(metavar="URL", help="s3://, gs:// or azure://, a folder, or any URL that DVC takes."),
+        typer.Argument(
+            parser=PathOrUrl,
+            metavar="URL",
+            help="s3://, gs:// or azure://, a folder, or any URL that DVC takes.",
+        ),
     ],
     *,
     default: Annotated[
         bool, typer.Option("--default", help="Make it the default, even if there is one.")
     ] = False,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def run() -> None:
-        is_default = add(name, url, default=default)
-        pushed, variables = _tried(name) if is_bucket(url) else (None, {})
-        document = {"name": name, "url": url, "default": is_default, "verify": True}
-        lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
-        if variables:
-            lines.append("The server rejects the checksums of newer S3 clients. Before `dvc push` in a shell:")
-            lines += [f"export {variable}={value}" for variable, value in variables.items()]
-        output({**document, "pushed": pushed, "variables": variables}, lines, as_json=as_json)
-
-    guarded("remote add", run, debug=debug)
+    is_default = add(name, url, default=default)
+    pushed, variables = _tried(name) if is_bucket(url) else (None, {})
+    document = {"name": name, "url": url, "default": is_default, "verify": True}
+    lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
+    if variables:
+        lines.append("The server rejects the checksums of newer S3 clients. Before `dvc push` in a shell:")
+        lines += [f"export {variable}={value}" for variable, value in variables.items()]
+    output({**document, "pushed": pushed, "variables": variables}, lines, as_json=as_json)
 
 
 def _tried(name: str) -> tuple[bool, dict[str, str]]:
@@ -117,20 +117,20 @@ def _audit(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.audit import object_audit, sides
+    from perennial.release.registry import access
+
     if all_ and rev != "HEAD":
         raise ConfigError("--rev and --all exclude each other; leave one out")
     checked = config.load(params)
-    access = importlib.import_module("perennial.release.registry.access")
-    compare = importlib.import_module("perennial.release.audit.object_audit")
-    sides = importlib.import_module("perennial.release.audit.sides")
     with process.interruptible():
         opened = access.open_registry(checked, whole=True) if all_ else access.with_history(checked, rev)
         repository = opened.repository
         named = [] if all_ else [access.find(repository, checked.record.artifact, rev)[1]]
-        revisions = named or compare.ends(repository)
+        revisions = named or object_audit.ends(repository)
         cache, archive = sides.open_sides(remote)
         spare = sides.open_cache_of_runs(files.home())
-        done = compare.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
+        done = object_audit.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
     unseen = ["older revisions, which this shallow clone lacks"] if repository.is_shallow() else []
     unseen += [f"what {opened.remote} had later than the last fetch"] if opened.unreachable else []
     document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}

@@ -1,7 +1,6 @@
 """`perennial predict`: classify the images of the command line, and print each prediction as it is made."""
 
 import csv
-import importlib
 import io
 import json
 import logging
@@ -158,7 +157,8 @@ class Heatmaps:
 
     def of(self, classifier: "Classifier", images: ImageList, named: Named) -> Named:
         """Pass predictions on, and write a heatmap for the most probable class of each."""
-        occlusion = importlib.import_module("perennial.model.inference.occlusion")
+        from perennial.model.inference import occlusion
+
         for image, (name, answer) in zip(images, named, strict=True):
             if not isinstance(answer, BadImage):
                 heat, pixels = occlusion.heatmap(classifier, image, answer.index)

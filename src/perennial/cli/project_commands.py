@@ -1,14 +1,14 @@
 """Commands for a project of one's own: make it, deploy it, work for it, and try it."""
 
-import importlib
 import math
+import os
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import FLOWS, Project
 from perennial.base.processes import process
 from perennial.cli.arguments import assignment
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, command, output
 
 if TYPE_CHECKING:
     from perennial.project.start.start import Started
@@ -46,14 +46,16 @@ def _new(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.project.new import added_pipeline, new
+
     if (folder is None) == (pipeline is None):
         raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
-    module = importlib.import_module("perennial.project.new.new")
-    add = importlib.import_module("perennial.project.new.added_pipeline").add
     with process.interruptible():
-        make, name = (module.new, folder) if pipeline is None else (add, pipeline)
-        made = make(name, photos=photos, data=data)
-    following = module.next_commands(made)
+        if folder is not None:
+            made = new.new(folder, photos=photos, data=data)
+        else:
+            made = added_pipeline.add(str(pipeline), photos=photos, data=data)
+    following = new.next_commands(made)
     document = {
         "folder": str(made.folder),
         "committed": made.committed,
@@ -66,6 +68,11 @@ def _new(
     output(document, lines, as_json=as_json)
 
 
+def _table(named: str) -> str:
+    """A path to a table, which a shell completes, as an absolute one; a name in the folder as it is."""
+    return str(Path(named).absolute()) if os.sep in named and Path(named).exists() else named
+
+
 @command(app, "start", "Write params.yaml for your images, with reasons.")
 def _start(  # noqa: PLR0913 - each option is one
     folder: Annotated[
@@ -74,7 +81,8 @@ def _start(  # noqa: PLR0913 - each option is one
     params: ParamsOption = PARAMS,
     *,
     table: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Table of labels in the folder; see dataset.table.")
+        str | None,
+        typer.Option(parser=_table, metavar="FILE", help="Table of labels in the folder; see dataset.table."),
     ] = None,
     file_column: Annotated[
         str | None, typer.Option(metavar="C", help="Its column of files; a number if it has no header.")
@@ -99,12 +107,14 @@ def _start(  # noqa: PLR0913 - each option is one
 ) -> None:
     values = dict(map(assignment, assign or ()))
     with process.interruptible():
-        module = importlib.import_module("perennial.project.start.start")
-        named = module.Named(
+        from perennial.project.start import start
+        from perennial.project.start.proposals import Named
+
+        named = Named(
             table=_below(table, folder), file=file_column, label=label_column or (), split=split_column
         )
         accept = _accepted if not yes and not as_json and _in_terminal() else lambda _: True
-        done = module.start(folder, params, values, force=force, named=named, confirm=accept)
+        done = start.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done), as_json=as_json)
 
 
@@ -138,7 +148,8 @@ def _started(done: "Started") -> Iterator[str]:
 
 
 def _choices(done: "Started") -> Iterator[str]:
-    options = importlib.import_module("perennial.base.config.options")
+    from perennial.base.config import options
+
     yield f"{done.images.path}: {done.images.described()}"
     yield from done.images.understood
     yield f"this machine: {done.machine.described()}\n"
@@ -159,25 +170,26 @@ def _choices(done: "Started") -> Iterator[str]:
 
 @command(app, "deploy", "Register the deployments on the Prefect server.")
 def _deploy() -> None:
-    _programs().become("tasks.deploy", at_top=True)
+    from perennial.orchestration.run_setup import run_program
+
+    run_program.become("tasks.deploy", at_top=True)
 
 
 @command(app, "worker", "Work for the deployments of this project.")
 def _worker(pool: PoolOption = None) -> None:
+    from perennial.orchestration.run_setup import run_program
+
     pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]
-    _programs().become("tasks.worker", pools, at_top=True)
+    run_program.become("tasks.worker", pools, at_top=True)
 
 
 @command(app, "test", "Run all stages once on a small sample, elsewhere.")
 def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    from perennial.project.rehearsal import rehearse
+
     checked = config.load(params)
     layout.require_own_checkout(Path.cwd())
-    module = importlib.import_module("perennial.project.rehearsal.rehearse")
     with process.interruptible():
-        took = module.run_once(checked)
+        took = rehearse.run_once(checked)
     lines = [*(f"{stage:<12} {seconds:6.1f} s" for stage, seconds in took.items()), "all stages passed"]
     output({"seconds": took}, lines, as_json=as_json)
-
-
-def _programs() -> Any:
-    return importlib.import_module("perennial.orchestration.run_setup.run_program")

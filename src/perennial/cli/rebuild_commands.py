@@ -1,7 +1,6 @@
 """Commands that check guarantees: `rebuild`, `verify` and `rehearse`."""
 
 import dataclasses
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,8 @@ import typer
 from perennial.base import config, layout
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed
 from perennial.base.processes import process
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.push import PushOption, may_push
 
 app = typer.Typer()
 
@@ -33,18 +33,17 @@ def _rebuild(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkout of the rebuild.")] = False,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.registry import access
+    from perennial.reproduce.rebuild import proof, rebuild
+
     if (revision is None) != list_:
         raise ConfigError("name a version or revision, such as v0.0.1, or give --list instead")
     checked = config.load(params)
-    access = importlib.import_module("perennial.release.registry.access")
-    proof = importlib.import_module("perennial.reproduce.rebuild.proof")
     with process.interruptible():
         if list_:
-            _list(proof, access.open_registry(checked), as_json=as_json)
+            _list(access.open_registry(checked), as_json=as_json)
             return
-        done = importlib.import_module("perennial.reproduce.rebuild.rebuild").rebuild(
-            checked, revision, keep=keep
-        )
+        done = rebuild.rebuild(checked, str(revision), keep=keep)
         branch, unrecorded, note = None, None, ""
         if record and done.version is not None and done.equal:
             try:
@@ -61,7 +60,9 @@ def _rebuild(
         raise unrecorded
 
 
-def _list(proof: Any, opened: Any, *, as_json: bool) -> None:
+def _list(opened: Any, *, as_json: bool) -> None:
+    from perennial.reproduce.rebuild import proof
+
     proven = proof.proven(opened)
     document, rows = [], []
     for each in opened.registry.versions:
@@ -115,21 +116,25 @@ def _why(done: Any) -> str:
 @command(app, "verify", "Check a published model against its provenance and git.")
 def _verify(
     url: Annotated[
-        str, typer.Argument(metavar="PATH|URL", help="Publish folder, URL in a bucket, or a version.")
+        str,
+        typer.Argument(
+            parser=PathOrUrl, metavar="PATH|URL", help="Publish folder, URL in a bucket, or a version."
+        ),
     ],
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.publishing import verify
+    from perennial.release.registry import access
+
     checked = config.load(params)
-    module = importlib.import_module("perennial.release.publishing.verify")
     with process.interruptible():
-        access = importlib.import_module("perennial.release.registry.access")
-        done = module.verify(access.with_history(checked).repository, checked.record.artifact, url)
+        done = verify.verify(access.with_history(checked).repository, checked.record.artifact, url)
     lines = list(map(str, done.problems))
     if not lines:
         version = f"{done.version}, " if done.version else ""
-        made = f"{done.files} files as they were made, from {version}commit {done.commit[:10]}"
+        made = f"{done.files} files as they were made, from {version}commit {str(done.commit)[:10]}"
         lines = [f"{done.place}: {made}"]
     output({**dataclasses.asdict(done), "ok": not done.problems}, lines, as_json=as_json)
     if done.problems:
@@ -155,13 +160,13 @@ def _rehearse(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.project.rehearsal import rehearsal_result, rehearse
+
     checked = config.load(params)
     layout.require_own_checkout(Path.cwd())
-    module = importlib.import_module("perennial.project.rehearsal.rehearse")
-    report = importlib.import_module("perennial.project.rehearsal.rehearsal_result")
     with process.interruptible():
-        result = module.rehearse(checked, minutes=minutes, seed=seed, only=fault or ())
-    output(report.document(result), report.lines(result), as_json=as_json)
+        result = rehearse.rehearse(checked, minutes=minutes, seed=seed, only=fault or ())
+    output(rehearsal_result.document(result), rehearsal_result.lines(result), as_json=as_json)
     if not result.tried:
         raise PerennialError("no fault hit in this time; give it more --minutes")
     if result.broken:

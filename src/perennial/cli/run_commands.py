@@ -1,7 +1,6 @@
 """Commands for runs: `run` starts one, `status` and `runs` show them, `monitor` checks whether one is due."""
 
 import dataclasses
-import importlib
 import os
 import shlex
 import sys
@@ -18,7 +17,7 @@ from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
 from perennial.cli.arguments import assignment, json_object
-from perennial.cli.runner import (
+from perennial.cli.command import (
     PARAMS,
     DebugOption,
     FetchOption,
@@ -27,14 +26,16 @@ from perennial.cli.runner import (
     command,
     guarded,
     output,
-    tie_to_checkout,
 )
+from perennial.cli.stage_runner import tie_to_checkout
+from perennial.release.registry import run_records
 
 app = typer.Typer()
 _records = typer.Typer(invoke_without_command=True)
 app.add_typer(_records, name="runs", help="List, show and compare runs.")
 KnownRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the start of it.")]
 NewRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Wait until the run ends, and exit with its code.")]
 SHOWN = ("run", "started", "ended", "revision", "changes", "lock", "data", "decision")
 
 
@@ -48,7 +49,7 @@ def _list_records(
     debug: DebugOption = False,
 ) -> None:
     def run() -> None:
-        listed = _records_module().listing(config.load(params), last)
+        listed = run_records.listing(config.load(params), last)
         nothing = ["no run is recorded here; `git fetch` gets those that were pushed"]
         output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
 
@@ -62,18 +63,16 @@ def _row(record: dict[str, Any]) -> str:
     return f"{record['run']:<36}  {str(record['started'])[:19]}  {shown:>6}  {_outcome(record)}"
 
 
-@command(_records, "runs show", "Print the record of a run.")
+@command(_records, "show", "Print the record of a run.")
 def _show_record(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
-    found = _records_module().find(config.load(params), run)
+    found = run_records.find(config.load(params), run)
     facts = {key: found.get(key) for key in SHOWN} | {"outcome": _outcome(found)}
     facts |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in found["stages"]}
     lines = (f"{name:<20} {value}" for name, value in facts.items() if value is not None)
     output(found, lines, as_json=as_json)
 
 
-@command(
-    _records, "runs compare", "Print in which code, data, parameters, packages and results two runs differ."
-)
+@command(_records, "compare", "Print in which code, data, parameters, packages and results two runs differ.")
 def _compare_records(
     one: Annotated[str, typer.Argument(metavar="A", help="Name of a run, or the start of it.")],
     other: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
@@ -81,14 +80,14 @@ def _compare_records(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    module, checked = _records_module(), config.load(params)
-    a, b = module.find(checked, one), module.find(checked, other)
-    found = module.differences(a, b)
+    checked = config.load(params)
+    a, b = run_records.find(checked, one), run_records.find(checked, other)
+    found = run_records.differences(a, b)
     lines = [f"{each['what']}: {each['a']} -> {each['b']}" for each in found] or ["nothing differs"]
     output({"a": a["run"], "b": b["run"], "differences": found}, lines, as_json=as_json)
 
 
-@command(_records, "runs start", "Write the record of a run that starts.", hidden=True)
+@command(_records, "start", "Write the record of a run that starts.", hidden=True)
 def _start_record(
     run: NewRun,
     params: ParamsOption = PARAMS,
@@ -98,10 +97,10 @@ def _start_record(
     checked, values = config.load_with_values(params)
     if wrong := recorded.wrong(checked.paths.work, (params, values)):
         raise InputsChanged(f"{wrong}; nothing was started")
-    _records_module().start(checked, run, json_object("--request", request))
+    run_records.start(checked, run, json_object("--request", request))
 
 
-@command(_records, "runs end", "Add to the record of a run that it was cut off.", hidden=True)
+@command(_records, "end", "Add to the record of a run that it was cut off.", hidden=True)
 def _end_record(
     run: NewRun,
     params: ParamsOption = PARAMS,
@@ -109,11 +108,7 @@ def _end_record(
     outcome: Annotated[str, typer.Option(help="Name of the state that the run ended in.")],
     message: Annotated[str | None, typer.Option(help="Message of that state.")] = None,
 ) -> None:
-    _records_module().end(config.load(params), run, outcome, message, {})
-
-
-def _records_module() -> Any:
-    return importlib.import_module("perennial.release.registry.run_records")
+    run_records.end(config.load(params), run, outcome, message, {})
 
 
 def _outcome(record: dict[str, Any]) -> str:
@@ -157,9 +152,7 @@ def _run(  # noqa: PLR0913 - each option is one
     when_busy: Annotated[
         Literal["end", "wait"] | None, typer.Option(help="What to do while another run is active.")
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Wait until the run ends, and exit with its code.")
-    ] = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     parameters: dict[str, object] = {
@@ -168,13 +161,15 @@ def _run(  # noqa: PLR0913 - each option is one
     given = {key: value for key, value in parameters.items() if value is not None}
     if name is None:
         _run_here(assign or [], alone=not (given or watch or as_json))
-    start = importlib.import_module("perennial.orchestration.remote_runs.start_run")
+    from perennial.orchestration.client import prefect_server
+    from perennial.orchestration.remote_runs import start_run
+
     if overrides := dict(map(assignment, assign or ())):
         given["overrides"] = overrides
     if rev is None:  # another revision may have other keys
-        start.require_options(overrides)
-    server = start.connect(pauses=TERMINAL_PAUSES_S)
-    run = start.start(server, *_deployment(name, given))
+        start_run.require_options(overrides)
+    server = prefect_server.connect(pauses=TERMINAL_PAUSES_S)
+    run = start_run.start(server, *_deployment(name, given))
     if watch:
         run = _watched(server, run)
     _end_as(run, as_json=as_json)
@@ -194,17 +189,18 @@ def _run_here(assign: Sequence[str], *, alone: bool) -> NoReturn:
             "without a deployment's NAME, `perennial run` runs here and takes only --set; name one, such as "
             "nightly"
         )
-    values = [part for each in assign for part in ("--set", shlex.quote(each))]
-    importlib.import_module("perennial.orchestration.run_setup.run_program").become("flows.retrain", values)
-    raise AssertionError
+    from perennial.orchestration.run_setup import run_program
+
+    run_program.become("flows.retrain", [part for each in assign for part in ("--set", shlex.quote(each))])
 
 
 def _watched(server: Any, run: Any) -> Any:
     """Wait for the end of a run; returns it as it then is."""
-    start = importlib.import_module("perennial.orchestration.remote_runs.start_run")
+    from perennial.orchestration.remote_runs import start_run
+
     try:
         with process.interruptible():
-            return start.follow(server, run, lambda line: typer.echo(line, err=True))
+            return start_run.follow(server, run, lambda line: typer.echo(line, err=True))
     except Interrupted:
         text = f"no longer watched; run {run.id} continues, and `perennial status` shows it"
         raise Interrupted(text) from None
@@ -215,6 +211,8 @@ def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], 
 
     Outside of a project there is no owner, and a run of any project may be started.
     """
+    from perennial.orchestration.client import owner
+
     flow, _, short = name.rpartition("/")
     project = Project.find()
     named = [each for each in project.pipelines() if each.name and short.startswith(f"{each.name}-")]
@@ -227,7 +225,6 @@ def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], 
             pipeline = config.load(PARAMS).record.artifact
     except ConfigError:  # a run of another revision may be started all the same
         pipeline = None
-    owner = importlib.import_module("perennial.orchestration.client.owner")
     return full, given, owner.of_checkout(project.folder, pipeline)
 
 
@@ -239,20 +236,23 @@ def _status(
     all_: Annotated[bool, typer.Option("--all", help="A line for each pipeline of the project.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    status = importlib.import_module("perennial.orchestration.remote_runs.status")
+    from perennial.orchestration.remote_runs import status
+
     if all_:
-        listed = [_status_of(status, each, fetch=fetch) for each in Project.find().pipelines()]
+        listed = [_status_of(each, fetch=fetch) for each in Project.find().pipelines()]
         output({"pipelines": listed}, status.rows(listed), as_json=as_json)
         return
     found = status.look(config.load(params), os.environ, fetch=fetch)
     output(found, status.lines(found), as_json=as_json)
 
 
-def _status_of(status: Any, project: Project, *, fetch: bool) -> dict[str, Any]:
+def _status_of(project: Project, *, fetch: bool) -> dict[str, Any]:
     """The status of a pipeline with its `name`; of one that cannot be read, the problem."""
+    from perennial.orchestration.remote_runs import status
+
     try:
         with chdir(project.folder):
-            found: dict[str, Any] = status.look(config.load(PARAMS), os.environ, fetch=fetch)
+            found = status.look(config.load(PARAMS), os.environ, fetch=fetch)
     except (PerennialError, OSError) as error:
         found = {"pipeline": None, "champion": None, "runs": [], "server": None, "problems": [str(error)]}
     return {"name": project.name, **found}
@@ -264,24 +264,26 @@ def _alert(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    client, alert = (
-        importlib.import_module(f"perennial.orchestration.{name}")
-        for name in ("client.prefect_server", "remote_runs.alert")
-    )
-    status = alert.send_alert(client.connect(pauses=TERMINAL_PAUSES_S), text or alert.ALERT)
+    from perennial.orchestration.client import prefect_server
+    from perennial.orchestration.remote_runs import alert
+
+    status = alert.send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), text or alert.ALERT)
     output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
 
 
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
 def _flow_run() -> None:
-    importlib.import_module("perennial.orchestration.run_setup.flow_run").start()
+    from perennial.orchestration.run_setup import flow_run
+
+    flow_run.start()
 
 
 @command(app, "monitor", "Check source, champion and new data for a reason to retrain.")
 def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    from perennial.live.monitor import look, rules
+
     checked = config.load(params)
     tie_to_checkout(params)
-    look, rules = (importlib.import_module(f"perennial.live.monitor.{name}") for name in ("look", "rules"))
     with process.interruptible():
         seen = look.look(checked)
     found = rules.as_json(seen, rules.decide(checked.monitor, seen))

@@ -1,6 +1,5 @@
 """The command `serve`: serve a model over HTTP."""
 
-import importlib
 import re
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.storage import is_bucket
-from perennial.cli.runner import PARAMS, ParamsOption, command
+from perennial.cli.command import PARAMS, ParamsOption, PathOrUrl, command
 
 app = typer.Typer()
 NAME = "classifier"  # of a model without parameters
@@ -23,6 +22,7 @@ POLL_S, POLL_BUCKET_S = 1.0, 10.0
 Model = Annotated[
     str | None,
     typer.Option(
+        parser=PathOrUrl,
         metavar="PATH|URL",
         help="Export, or publish folder or URL. [default: publish.url, else the export of the parameters]",
     ),
@@ -42,7 +42,11 @@ MaxWait = Annotated[
 ]
 Keep = Annotated[
     str | None,
-    typer.Option(metavar="PLACE", help="Folder or bucket for images to label later. [default: keep none]"),
+    typer.Option(
+        parser=PathOrUrl,
+        metavar="PLACE",
+        help="Folder or bucket for images to label later. [default: keep none]",
+    ),
 ]
 KeepWhat = Annotated[
     Literal["image", "statistics"], typer.Option(help="What is kept of them; statistics have no pixels.")
@@ -64,7 +68,9 @@ Allow = Annotated[
 ShadowModel = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH|URL", help="Candidate that is compared on a share of the traffic. [default: none]"
+        parser=PathOrUrl,
+        metavar="PATH|URL",
+        help="Candidate that is compared on a share of the traffic. [default: none]",
     ),
 ]
 ShadowShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the images that the candidate gets.")]
@@ -103,7 +109,9 @@ def _serve(  # noqa: PLR0913 - each option is one
     _require_plain(name or own)
     with tempfile.TemporaryDirectory() as work:
         server = import_with_tensorflow("perennial.live.serving.server", Path(work))
-    limits = importlib.import_module("perennial.live.serving.requests").ServingLimits(
+    from perennial.live.serving import requests
+
+    limits = requests.ServingLimits(
         request_bytes=max_request_mb << 20, held_bytes=8 * max_request_mb << 20,
         pixels=max_megapixels * 10**6, instances=max_instances, queue=max(queue, max_instances),
         batch=max_batch, wait_s=max_wait_ms / 1000, origins=_origins(allow_origin or ()),
@@ -112,7 +120,7 @@ def _serve(  # noqa: PLR0913 - each option is one
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
     traffic = server.Traffic(
         keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept),
-        shadow=shadow and _candidate(shadow, share=shadow_share, max_ms=shadow_max_ms),
+        shadow=shadow and _candidate(shadow, shadow_share, shadow_max_ms),
     )
     decision = _decision(params, chosen)
     server.serve(
@@ -136,19 +144,21 @@ def _origins(given: Sequence[str]) -> frozenset[str]:
 
 def _capture(params: Path, url: str, **limits: Any) -> tuple[Any, Any]:
     """The place of kept images, which `forget` then searches in this project, and its limits."""
-    capture = importlib.import_module("perennial.live.capture.keeper")
-    place = importlib.import_module("perennial.live.capture.place")
+    from perennial.live.capture import keeper, place
+
     store = place.open_place(url)
     with suppress(PerennialError):  # a model is served without valid parameters, too
         place.remember(config.load(params).paths.work, url)
-    return store, capture.CaptureLimits(**limits)
+    return store, keeper.CaptureLimits(**limits)
 
 
-def _candidate(model: str, **given: float | None) -> Any:
+def _candidate(model: str, share: float, max_ms: float | None) -> Any:
     """The candidate for the shadow."""
     if not is_bucket(model) and not Path(model).exists():
         raise ConfigError(f"--shadow: {model} does not exist; name an export, a publish folder or a URL")
-    return importlib.import_module("perennial.live.serving.shadow").Candidate(model=model, **given)
+    from perennial.live.serving import shadow
+
+    return shadow.Candidate(model=model, share=share, max_ms=max_ms)
 
 
 def _model(params: Path) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from perennial.base import files
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, printable
-from perennial.cli.runner import output
+from perennial.cli.command import output
 from perennial.data.images import decode
 from perennial.data.images.decode import Pixels, array
 from perennial.data.images.header import header

@@ -1,6 +1,5 @@
 """The command that searches settings."""
 
-import importlib
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,15 +14,9 @@ from perennial.base.layout import Project
 from perennial.base.processes import locks, process
 from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
-from perennial.cli.runner import (
-    PARAMS,
-    JsonOption,
-    ParamsOption,
-    command,
-    output,
-    tie_to_checkout,
-    weights_are_pinned,
-)
+from perennial.cli.changed_params import weights_are_pinned
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.cli.stage_runner import tie_to_checkout
 
 app = typer.Typer()
 SearchOption = Annotated[
@@ -65,30 +58,29 @@ def _tune(
         raise ConfigError("--trials and --minutes exclude each other; leave one out")
     started, checked = time.monotonic(), config.load(params)
     _require_ready(params, checked)
-    module, winner, page = (
-        importlib.import_module(f"perennial.project.tune.{name}") for name in ("tune", "winner", "study_page")
-    )
-    ranges = module.check(params, search)
+    from perennial.project.tune import study_page, tune, winner
+
+    ranges = tune.check(params, search)
     if only_check:
         output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()), as_json=as_json)
         return
     if experiment:
         winner.author(checked)
-    trials = module.TRIALS if trials is None and minutes is None else trials
-    budget = module.Budget(trials=trials, minutes=minutes, started=started)
+    trials = tune.TRIALS if trials is None and minutes is None else trials
+    budget = tune.Budget(trials=trials, minutes=minutes, started=started)
     work = checked.paths.work
     with process.interruptible(), locks.held(work / "tune.lock", "tune", busy="another search works here"):
         winner.prepare_data(checked)
         with locks.stage(work, "tune"):  # no other stage may change the data meanwhile
-            found = module.Search(params, search)
+            found = tune.Search(params, search)
             found.announce(budget)
-            module.search(found, budget, pinned=weights_are_pinned(params))
+            tune.search(found, budget, pinned=weights_are_pinned(params))
             before = found.present_trial
             written = winner.choose(found)
         made = winner.run_experiment(found) if experiment else None
-        document = page.write(found, before, written=written, experiment=made)
+        document = study_page.write(found, before, written=written, experiment=made)
         winner.record(checked, document)
-    output(document, page.lines(document), as_json=as_json)
+    output(document, study_page.lines(document), as_json=as_json)
 
 
 def _require_ready(params: Path, checked: Config) -> None:

@@ -1,6 +1,5 @@
 """The command `upgrade`: a project moves to another version of perennial."""
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perennial.base.errors import PerennialError, QualityError, printable
-from perennial.cli.runner import JsonOption, command, output
+from perennial.cli.command import JsonOption, command, output
 
 if TYPE_CHECKING:
     from perennial.project.upgrade.upgrade import Upgraded
@@ -30,12 +29,12 @@ def _upgrade(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    other = importlib.import_module("perennial.project.upgrade.other_version")
-    if other.is_other(version):
+    from perennial.project.upgrade import other_version, upgrade
+
+    if other_version.is_other(version):
         options = {"--check": check, "--conflicts": conflicts, "--json": as_json}
-        raise SystemExit(other.run(str(version), [name for name, given in options.items() if given]))
-    module = importlib.import_module("perennial.project.upgrade.upgrade")
-    done = module.upgrade(Path.cwd(), check=check, conflicts=conflicts)
+        raise SystemExit(other_version.run(str(version), [name for name, given in options.items() if given]))
+    done = upgrade.upgrade(Path.cwd(), check=check, conflicts=conflicts)
     output(_document(done), map(printable, _lines(done)), as_json=as_json)
     if check and done.needed:
         raise QualityError(

@@ -1,6 +1,5 @@
 """Commands for the registry: versions, the champion, pins, and the records of runs."""
 
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,17 +15,9 @@ from perennial.base.errors import ConfigError, QualityError
 from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
-from perennial.cli.runner import (
-    PARAMS,
-    FetchOption,
-    JsonOption,
-    ParamsOption,
-    PushOption,
-    command,
-    may_push,
-    output,
-    tie_to_checkout,
-)
+from perennial.cli.command import PARAMS, FetchOption, JsonOption, ParamsOption, command, output
+from perennial.cli.push import PushOption, may_push
+from perennial.cli.stage_runner import tie_to_checkout
 
 app = typer.Typer()
 
@@ -38,11 +29,11 @@ def _versions(
     fetch: FetchOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    access = importlib.import_module("perennial.release.registry.access")
+    from perennial.release.registry import access, scores
+
     checked = config.load(params)
     opened = access.open_registry(checked, fetch=fetch)
     registry = access.here(opened).registry
-    scores = importlib.import_module("perennial.release.registry.scores")
     listed = scores.listing(checked, registry)
     if opened.remote is None:  # this repository is the registry
         listed = [{**each, "only_here": False} for each in listed]
@@ -80,6 +71,8 @@ def _promote(
     push: PushOption = None,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.registry import record
+
     if (force is not None and because is None) or "" in {force, because, approve}:
         raise ConfigError("--force NAME and --because TEXT go together: both are recorded")
     if because is not None and force is None and approve is None:
@@ -90,13 +83,12 @@ def _promote(
         )
     checked = config.load(params)
     tie_to_checkout(params)
-    module = importlib.import_module("perennial.release.registry.record")
     who = force or approve
-    by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
+    by_hand = record.ByHand(by=who, because=because, forced=bool(force)) if who else None
     with process.interruptible():
         pushes = may_push(checked, "the model's version", push=push)
         _require_recorded(checked)
-        done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
+        done = record.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
     output(asdict(done), done.message, as_json=as_json)
 
 
@@ -115,31 +107,34 @@ def _approve(
     expire: Annotated[bool, typer.Option("--expire", hidden=True)] = False,
     as_json: JsonOption = False,
 ) -> None:
-    if run is None and (by or because or reject):
+    from perennial.release.registry import access, approval
+
+    if run is None and (by or because or reject or expire):
         raise ConfigError("name the RUN to decide on; `perennial approve` lists those that wait")
     if (because or reject or by is not None) and not (by or "").strip():
         raise ConfigError("--by NAME says who decides; nothing was changed")
     checked = config.load(params)
-    module = importlib.import_module("perennial.release.registry.approval")
-    if not (by or expire):
-        opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
-        found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
+    if run is None or not (by or expire):
+        opened = access.open_registry(checked)
+        found = [approval.find(checked, opened, run)] if run else approval.listing(checked, opened)
         scores = [_scored(each.candidate["accuracy"]) for each in found]
         rows = [
-            f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {module.described(each)}"
+            f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {approval.described(each)}"
             for each, scored in zip(found, scores, strict=True)
         ]
         document = asdict(found[0]) if run else list(map(asdict, found))
         output(document, rows or ["no model has asked for approval"], as_json=as_json)
         return
-    answer = "expire" if expire else "reject" if reject else "approve"
+    answer: approval.Answer = "expire" if expire else "reject" if reject else "approve"
     with process.interruptible():
-        done = module.decide(checked, run, answer, by, because)
+        done = approval.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
-        importlib.import_module("perennial.orchestration.remote_runs.start_run").wake(done.run)
+        from perennial.orchestration.remote_runs import start_run
+
+        start_run.wake(done.run)
     output(asdict(done), done.message, as_json=as_json)
-    if by and done.state != module.VERBS[answer]:
-        raise QualityError(f"run {done.run} {module.described(done)}; this decision changed nothing")
+    if by and done.state != approval.VERBS[answer]:
+        raise QualityError(f"run {done.run} {approval.described(done)}; this decision changed nothing")
 
 
 @command(app, "rollback", "Make an earlier version the champion again.")
@@ -152,14 +147,14 @@ def _rollback(
     push: PushOption = None,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.registry import access, current_champion
+
     checked = config.load(params)
-    module = importlib.import_module("perennial.release.registry.current_champion")
     with process.interruptible():
         pushes = may_push(checked, "the rollback", push=push)
-        target, moved, pushed = module.rollback(checked, version, push=pushes)
+        target, moved, pushed = current_champion.rollback(checked, version, push=pushes)
     document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
     already = "" if moved or pushed else " already"
-    access = importlib.import_module("perennial.release.registry.access")
     note = access.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
     output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
 
@@ -177,12 +172,13 @@ def _record(
     *,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.registry import record
+
     checked = config.load(params)
     tie_to_checkout(params)
-    module = importlib.import_module("perennial.release.registry.record")
     with process.interruptible():
         _require_recorded(checked)
-        done = module.record(checked, run)
+        done = record.record(checked, run)
     output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
 
 
@@ -209,13 +205,14 @@ def _pin(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.release.registry import current_champion
+
     checked, pinned = config.load(params), {}
     if check:
         if parts not in (None, [PinName.CHAMPION]):
             raise ConfigError("--check is about the champion; pin the other parts without it")
-        module = importlib.import_module("perennial.release.registry.current_champion")
         with process.interruptible():
-            name = module.require_available(checked, fetch=fetch)
+            name = current_champion.require_available(checked, fetch=fetch)
         output({"champion": name}, f"champion: {name or 'none yet'}", as_json=as_json)
         return
     with process.interruptible():
@@ -229,22 +226,20 @@ def _pin(
 
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     """Pin one part; returns its new content, and for the champion whether it changed."""
+    from perennial.release.registry import current_champion
+
     if name == PinName.CHAMPION:
-        pinned, changed = importlib.import_module("perennial.release.registry.current_champion").pin(
-            checked, fetch=fetch
-        )
-        return {**pinned.model_dump(), "changed": changed}
+        champion, changed = current_champion.pin(checked, fetch=fetch)
+        return {**champion.model_dump(), "changed": changed}
     if name == PinName.SOURCE and checked.dataset.url is None and not LABELS.exists():  # avoids an import
-        pinned = SourcePin()
-        pinned.write()
-    elif name == PinName.SOURCE:
-        pinned = importlib.import_module("perennial.data.sources.pin").pin(checked)
-    elif name == PinName.WEIGHTS:
-        pinned = importlib.import_module("perennial.data.sources.weights").pin(checked)
-    else:
-        pinned = importlib.import_module("perennial.data.sources.previous").pin(checked.paths)
-    content: dict[str, Any] = pinned.model_dump()
-    return content
+        source = SourcePin()
+        source.write()
+        return source.model_dump()
+    from perennial.data.sources import pin, previous, weights
+
+    if name == PinName.SOURCE:
+        return pin.pin(checked).model_dump()
+    return (weights.pin(checked) if name == PinName.WEIGHTS else previous.pin(checked.paths)).model_dump()
 
 
 def _line(name: PinName, pinned: Mapping[str, Any]) -> str:

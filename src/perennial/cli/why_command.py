@@ -1,6 +1,5 @@
 """The command `why`: what differs between two revisions, its effect on the score, and its cause."""
 
-import importlib
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, printable
 from perennial.base.processes import process
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.cli.command import PARAMS, JsonOption, ParamsOption, command, output
 
 app = typer.Typer()
 SHOWN = 10  # maximum number of classes, examples and trainings to print
@@ -34,20 +33,23 @@ def _why(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
+    from perennial.reproduce.why import document, why
+
     checked = config.load(params)
-    module = importlib.import_module("perennial.reproduce.why.why")
     one, other = (a, b) if b is not None else (_champion(checked), a)
     with process.interruptible():
-        done = module.why(checked, one, other, search=bisect, keep=keep)
-    document = importlib.import_module("perennial.reproduce.why.document").document(done)
-    output(document, map(printable, _lines(document)), as_json=as_json)
+        done = why.why(checked, one, other, search=bisect, keep=keep)
+    facts = document.document(done)
+    output(facts, map(printable, _lines(facts)), as_json=as_json)
     if done.lost:
         raise done.lost[0]  # after the rest was printed
 
 
 def _champion(checked: Config) -> str:
     """The commit of the champion."""
-    opened = importlib.import_module("perennial.release.registry.access").open_registry(checked)
+    from perennial.release.registry import access
+
+    opened = access.open_registry(checked)
     if opened.registry.champion is None:
         raise ConfigError("there is no champion to compare with; name two versions, branches, tags or commits")
     return str(opened.registry.champion.commit)

@@ -11,7 +11,7 @@ from test_architecture import imported, python_files
 from perennial.base.errors import ConfigError
 from perennial.base.project.stages import STAGES
 from perennial.base.stage_state import environment
-from perennial.cli.runner import run_stage
+from perennial.cli.stage_runner import run_stage
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}

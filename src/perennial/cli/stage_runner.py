@@ -1,0 +1,157 @@
+"""Run a stage as the only one in its checkout, and leave its failure for the task."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from perennial.base import config, failures, files, layout
+from perennial.base.config import Config
+from perennial.base.devices.lease import Lease
+from perennial.base.distributed import cluster, workers
+from perennial.base.errors import ConfigError, InputsChanged, listed
+from perennial.base.layout import Project
+from perennial.base.processes import locks, process
+from perennial.base.project import code_digests, own_components, source_code
+from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
+from perennial.base.stage_state import environment, kept_results, outputs, recorded, stage_inputs
+from perennial.base.stage_state.stage_inputs import Inputs
+from perennial.cli.command import message
+from perennial.cli.stage_devices import import_with_devices, own_devices
+from perennial.release.registry import run_records
+
+log = logging.getLogger(__name__)
+
+
+def tie_to_checkout(params: Path) -> None:
+    """Refuse to run another checkout's code, and end when the parent process ends."""
+    for folder in (Path.cwd(), params.resolve().parent):
+        layout.require_own_checkout(folder)
+    process.die_with_starter()
+
+
+def run_stage(stage: str, params: Path, module: str | None = None, **options: object) -> Any:
+    """Run a stage as the only one in its checkout; return its result, or write the failure for the task."""
+    checked, values = config.load_with_values(params)
+    tie_to_checkout(params)
+    outputs.require_outputs(checked.paths, STAGES.keys() & {stage})
+    environment.require(stage)
+    work = checked.paths.work
+    code_digests.require(stage, Project.find().shared("."), work)
+    among = cluster.this_worker()
+    number = among.index if among else 0
+    # The process that started this worker holds the locks of the stage and reports its failure.
+    started = process.WORKER_OF in os.environ
+    worker = number if number or started else None
+    together = stage == "train" and checked.compute.workers > 1 and not started
+    with (
+        process.interruptible(),
+        locks.stage(work, stage, worker, by_dvc=stage in STAGES),
+        _failure_written(work, stage, worker),
+        process.interruptible(),  # once more, so that a signal is written as a failure
+        own_devices(checked, stage, elsewhere=together and checked.compute.engine == "ray") as (own, taken),
+    ):
+        noted = stage_inputs.note(stage, params, values)
+        if worker is None and _prepared(noted, checked):
+            kept_results.require_unchanged(noted, checked.paths, own_outputs=True)
+            return None
+        with nullcontext() if number else run_records.stage(checked, stage):
+            if together:
+                _train_together(checked, params, taken, clean=bool(options["clean"]))
+                result, took = None, None
+            else:
+                result, took = _run(own, taken, noted, module, number, options)
+            kept_results.require_unchanged(noted, checked.paths, own_outputs=worker is None)
+        if not number and took is not None:  # workers may share the folder, and the report shows one time
+            files.write_json(work / "timings" / f"{stage}.json", {"stage": stage, "seconds": took})
+        return result
+
+
+def _prepared(noted: Inputs, checked: Config) -> bool:
+    """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
+    run, work = os.environ.get(run_records.RUN, ""), checked.paths.work
+    by_dvc = kept_results.BY_DVC in os.environ
+    recorded.require_others_as_noted(noted, work, by_dvc=by_dvc)
+    if run or by_dvc:
+        stage_inputs.require_as_first_noted(noted, work, run)
+    if not by_dvc:
+        return False
+    recorded.require_as_recorded(noted)
+    if kept_results.take(checked.paths, noted):
+        log.info("its inputs are those of a finished result that was kept, which is in place again")
+        return True
+    return False
+
+
+def _run(
+    own: Config, taken: Lease, noted: Inputs, module: str | None, number: int, options: dict[str, object]
+) -> tuple[Any, float]:
+    """Import a stage and call it; returns its result and its seconds."""
+    stage = noted.stage
+    if stage in WITH_TENSORFLOW and not number:
+        log.info("importing TensorFlow, which takes some seconds")
+    if stage == "train" and own.logging.device_placement:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0")  # TensorFlow reads it when it is imported
+    module = module or f"perennial.stages.{stage}"
+    imported = import_with_devices(module, own.paths.work, taken, needed=stage in WITH_TENSORFLOW)
+    source_code.require_unchanged()
+    if changed := noted.changes():
+        raise InputsChanged(
+            f"{listed(changed, stage_inputs.SHOWN)} changed while {stage} started; nothing was run: set it "
+            "back, or run again to use what is there now"
+        )
+    environment.require(stage)  # once more: other versions may have been installed meanwhile
+    if stage in SAYING_INPUTS and noted.params:
+        options = {**options, "inputs": noted.document()}
+    began = time.monotonic()
+    with (
+        own_components.checked(stage, noted.code if noted.listed else None),
+        _followed(own, noted) if stage == "train" and not number else nullcontext(),
+    ):
+        result = getattr(imported, stage)(own, **options)
+        took = time.monotonic() - began
+    # Python imports some modules late, perhaps of other versions. An edit of environment/ is named as an edit.
+    if not noted.changes():
+        environment.require(stage, outcome=f"this changed while {stage} ran, so its result is not recorded")
+    return result, took
+
+
+def _followed(own: Config, noted: Inputs) -> AbstractContextManager[None]:
+    """Send the curves of a training to `logging.sinks` while it runs."""
+    if not own.logging.sinks:
+        return nullcontext()
+    from perennial.reports.sinks import sender
+
+    return sender.following(noted.file)
+
+
+@contextmanager
+def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[None]:
+    """Write an error of the block to a file for the parent process: the task, or the chief worker."""
+    failure = work / "failure.json" if worker is None else workers.failure_file(work, worker)
+    failure.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        files.write_json(failure, {"stage": stage, **failures.document(error, message(error))})
+        raise
+
+
+def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool) -> None:
+    """Run the training in several processes of this machine, or on the nodes of a Ray cluster."""
+    count = checked.compute.workers
+    if cluster.VARIABLE in os.environ:
+        raise ConfigError(
+            f"compute.workers is {count}, but {cluster.named_by()} names the workers already; "
+            f"nothing was started; set compute.workers to 1, or unset {cluster.named_by()}"
+        )
+    arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
+    if checked.compute.engine == "ray":
+        from perennial.base.distributed import ray_workers
+
+        ray_workers.run(arguments, checked)
+    else:
+        workers.run(arguments, count, taken, checked.paths.work)

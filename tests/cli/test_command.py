@@ -1,0 +1,58 @@
+"""What every command has: the folder that it works in, and the paths that are adjusted to it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from perennial.cli.command import PARAMS, ParamsOption, PathOrUrl, command
+
+
+def given_below(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict[str, object]:
+    """What a command gets that is called in a folder, and where it works."""
+    app, given = typer.Typer(), dict[str, object]()
+
+    @command(app, "show", "Show.")
+    def show(
+        revision: str,
+        place: Annotated[str, typer.Argument(parser=PathOrUrl)],
+        file: Path,
+        params: ParamsOption = PARAMS,
+    ) -> None:
+        given.update(revision=revision, place=place, file=file, params=params, here=Path.cwd())
+
+    monkeypatch.chdir(folder)
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    return given
+
+
+@pytest.fixture
+def photos(workspace: Path) -> Path:
+    """A subfolder with a file that has the name of a branch."""
+    Path("dvc.yaml").touch()
+    Path("photos/origin").mkdir(parents=True)
+    Path("photos/origin/main").touch()
+    return workspace / "photos"
+
+
+def test_in_a_subfolder_paths_are_adjusted_and_texts_are_not(photos, monkeypatch) -> None:
+    given = given_below(photos, monkeypatch, "origin/main", "cat.png", "dog.png")
+    assert given == {
+        "revision": "origin/main",
+        "place": str(photos / "cat.png"),
+        "file": photos / "dog.png",
+        "params": PARAMS,
+        "here": photos.parent,
+    }
+
+
+@pytest.mark.parametrize("place", ["s3://origin/main", "-"])
+def test_a_url_and_standard_input_are_no_paths(photos, monkeypatch, place: str) -> None:
+    assert given_below(photos, monkeypatch, "main", place, "x")["place"] == place
+
+
+def test_with_other_parameters_the_command_works_where_it_was_called(photos, monkeypatch) -> None:
+    given = given_below(photos, monkeypatch, "main", "cat.png", "dog.png", "--params", "other.yaml")
+    assert (given["place"], given["here"]) == ("cat.png", photos)
