@@ -1,11 +1,10 @@
 """A candidate beside the served version: compared, bounded, stopped, and never in the way of an answer."""
 
 import json
-import os
 import re
 import shutil
-import signal
 from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from live.serving.served import MODEL, b64, expected, publish, serving
 from support.checkout import wait_until
 from support.raw import encoded, picture
 
-from perennial.base.parallel import process_pool
+from perennial.base.errors import Interrupted
 from perennial.base.storage.local import LocalStore
 from perennial.live.capture import place
 from perennial.live.capture.answered_queue import Answered
@@ -131,14 +130,18 @@ def test_a_loaded_candidate_stays_while_its_place_is_away(world, tmp_path, monke
     assert shadow.classify(state, list(from_values(IMAGES))).version == before.version
 
 
-def killed(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def killed(_images: object) -> None:
+    raise BrokenProcessPool
+
+
+def signalled(_images: object) -> None:
+    raise Interrupted
 
 
 def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
     counted = list[str]()
     mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), counted.append)
-    mine._worker = process_pool.Worker(killed, {})
+    mine._worker = killed
     batch = [
         Answered(0.0, "1", classifier, image, np.ones(2, np.float32), "disagreement", 1.0)
         for image in from_values(IMAGES * 2)
@@ -149,6 +152,13 @@ def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
     for _ in range(shadow.ERRORS - 1):
         mine._use(batch)
     assert mine.comparison.stopped == "5 failures beside 0 answers"
+
+
+def test_a_signal_to_the_process_group_is_no_failure_of_the_candidate() -> None:
+    mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), pytest.fail)
+    mine._worker = signalled
+    mine._use([])
+    assert (mine.failure, mine.comparison.errors) == ("", 0)
 
 
 def test_without_a_candidate_the_page_says_how_to_name_one(client) -> None:

@@ -236,10 +236,7 @@ def remove_before(store: Store, days: int) -> int:
 
 
 def forget(store: Store, wanted: Wanted) -> Counter[Found]:
-    """Remove all files that were made of the wanted images, with records and statistics, counted each day.
-
-    Records go first: a removal that is interrupted leaves an image without a record, which is found again.
-    """
+    """Remove the wanted images' files, counted each day; records first, so that a new try finds the rest."""
     objects = list(_ours(store))
     kept = {entry.key: (found["day"], found["sha256"]) for entry, found in objects if found["sha256"]}
     for key, (_, sha256) in kept.items():

@@ -73,10 +73,7 @@ class Wanted:
         return self._same.get(image, image)
 
     def add(self, image: int, content: bytes) -> bool:
-        """Add an image by a file of it; returns whether its pixels could be read.
-
-        What shows the same as an earlier image counts as that one, also in `of`.
-        """
+        """Add an image, or a file that shows the same as one; returns whether its pixels could be read."""
         encodings = list(dict.fromkeys(_encodings(content)))
         earlier = next((found.image for each in (content, *encodings) if (found := self.find(each))), image)
         self._same[image] = image = self.of(earlier)

@@ -29,10 +29,7 @@ class DataRequest:
 
 
 def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRequest:
-    """Commit the answers and their images on a branch, which is made from HEAD or continued.
-
-    Neither the checkout nor its index change.
-    """
+    """Commit the answers and their images on a new or continued branch; checkout and index stay as they are."""
     opened = open_registry(config, fetch=push)
     git, reference = opened.repository, f"refs/heads/{branch}"
     if git.ask("check-ref-format", "--branch", branch) is None:

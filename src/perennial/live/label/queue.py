@@ -153,10 +153,7 @@ def _candidates(records: Iterable[KeptImage]) -> Mapping[str, _Candidate]:
 
 
 def _drawn(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]:
-    """Those drawn at random, in an order that undoes different probabilities of having been kept.
-
-    Source: E. Ohlsson, Sequential Poisson sampling, 1998.
-    """
+    """Those drawn at random, in an order that undoes different probabilities of being kept (Ohlsson 1998)."""
     keys = {
         name: _number(seed, "drawn", name) * each.share
         for name, each in there.items()

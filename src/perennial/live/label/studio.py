@@ -44,10 +44,7 @@ def interface(classes: Sequence[str]) -> str:
 
 
 def tasks(images: Iterable[tuple[QueuedImage, str]], labels: Mapping[str, Label]) -> list[dict[str, Any]]:
-    """Tasks in Label Studio's JSON of images and the names of their files, with the labels that there are.
-
-    They hold no predictions, so that people are not led by them.
-    """
+    """Tasks in Label Studio's JSON with their labels, and without predictions, which would lead people."""
     return [
         {
             "data": {TO: f"{LOCAL}{name}", "sha256": each.sha256},

@@ -108,10 +108,7 @@ def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> 
 
 
 def _new(config: Config, version: Version, listing: Listing, origin: Origin) -> tuple[New, list[str]]:
-    """The new data, with the champion's score and their drift; and why one of these is missing.
-
-    Measurements are kept beside the copies of the objects as long as nothing changes.
-    """
+    """The new data, measured once as long as nothing changes; and why score or drift is missing."""
     folder = copies_folder(config) / "monitor"
     mark = [version.commit, listing.sha256(), config.monitor.max_examples, config.evaluate.confidence_level]
     kept = folder / f"{hashlib.sha256(json.dumps(mark).encode()).hexdigest()}.json"
@@ -190,11 +187,7 @@ def _score(config: Config, version: Version, found: Newest, folder: Path) -> Sco
         raise PerennialError(f"the model takes none of {len(found.labels)} images: {counts['reason']}")
     accuracy = counts["correct"] / scored
     low, high = advice.interval(accuracy, scored, config.evaluate.confidence_level)
+    refused, unknown = counts["refused"], counts["unknown"]
     return Score(
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        examples=scored,
-        refused=counts["refused"],
-        unknown_classes=counts["unknown"],
+        accuracy=accuracy, low=low, high=high, examples=scored, refused=refused, unknown_classes=unknown
     )

@@ -128,10 +128,7 @@ class Newest:
 
 
 def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, folder: Path) -> Newest:
-    """Fetch new data, at most `monitor.max_examples` examples, into an empty folder.
-
-    The copies of objects are those of the download stage: a retraining does not fetch them again.
-    """
+    """Fetch at most `monitor.max_examples` new examples into an empty folder, for the download stage, too."""
     most, url = config.monitor.max_examples, config.dataset.url or ""
     found, lists = _new_objects(config, listing, known)
     newest = Newest(file=folder / "images", objects=len(found))

@@ -13,10 +13,7 @@ from perennial.release.publishing import load
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Counts of the predictions by the export job["export"] of the examples that job["examples"] lists.
-
-    It runs on the CPU: a GPU may be in use by a training.
-    """
+    """Count the predictions of an export on the CPU: a GPU may be in use by a training."""
     devices.configure("cpu", [0])
     listed = documents.read_json(Path(job["examples"]))
     classifier = load.load(job["export"])

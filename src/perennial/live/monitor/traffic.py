@@ -99,14 +99,8 @@ def _in_words(seen: TrafficSeen) -> list[str]:
 
 
 def _look(config: Config, url: str, version: Version | None) -> TrafficSeen:
-    empty = TrafficSeen(
-        place=redacted(url),
-        windows=[],
-        waiting=0,
-        size=config.monitor.traffic_window,
-        alarm=None,
-        key=None,
-    )
+    size = config.monitor.traffic_window
+    empty = TrafficSeen(place=redacted(url), windows=[], waiting=0, size=size, alarm=None, key=None)
     if version is None:
         return replace(empty, missing="no champion yet")
     folder = copies_folder(config) / "monitor" / "traffic"
@@ -239,7 +233,12 @@ class _Place:
         found = []
         for window in windows:
             known = [each for each in window if each.image.features or each.image.sha256 in measured]
-            values = [_values(each.image) or measured[each.image.sha256] for each in known]
+            values = [
+                (each.image.values(), each.image.brightness or 0.0)
+                if each.image.features
+                else measured[each.image.sha256]
+                for each in known
+            ]
             if len(known) * 2 < self._size:  # the others were removed meanwhile
                 continue
             features, brightness = zip(*values, strict=True)
@@ -279,8 +278,3 @@ class _Place:
         with np.load(to) as values:
             taken = [name for name in fetched if name not in refused]
             return dict(zip(taken, zip(values["features"], values["brightness"], strict=True), strict=True))
-
-
-def _values(image: KeptImage) -> tuple[Any, float] | None:
-    """Statistics that a record holds."""
-    return (image.values(), image.brightness or 0.0) if image.features else None

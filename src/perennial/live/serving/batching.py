@@ -72,10 +72,7 @@ class Batcher:
         return work.future
 
     def close(self, timeout_s: float = 1) -> bool:
-        """Stop the threads and drop waiting images.
-
-        Return False if a thread still runs the model after the timeout.
-        """
+        """Stop the threads and drop waiting images; returns False if a thread still runs after the timeout."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -78,10 +78,7 @@ class ImageRequest(NamedTuple):
 
 
 def has_many_values(body: bytes, limits: ServingLimits) -> bool:
-    """Whether a body has so many JSON values that parsing it would keep other requests waiting.
-
-    Values are counted before the parser creates an object for each; base64 contains no character that counts.
-    """
+    """Whether parsing a body would keep other requests waiting; base64 has no character that counts."""
     count = 0
     for start in range(0, len(body), COUNTED_BYTES):
         count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",:[{")

@@ -158,11 +158,7 @@ def _signatures(file: Path) -> dict[str, Any]:
 
 
 class Follower:
-    """Hold the current version of an origin, and load a new version in a thread when it changes.
-
-    A version that cannot be loaded is refused and logged once; the previous version stays. The server ends
-    if it is the first one.
-    """
+    """Hold the current version; load a new one in a thread, and stay if it cannot be loaded."""
 
     def __init__(
         self,

@@ -166,10 +166,7 @@ def serve(
     decision: Path | None = None,
     traffic: Traffic = ANSWER,
 ) -> None:
-    """Serve a model until SIGTERM or SIGINT, then answer pending requests.
-
-    A second signal ends the process immediately.
-    """
+    """Serve until SIGTERM or SIGINT, then answer pending requests; a second signal ends at once."""
     listener = listen(host, port)
     _allow_files(2 * CONNECTIONS + OTHER_FILES)
     sys.setswitchinterval(SWITCH_S)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perennial.base.errors import redacted
+from perennial.base.errors import Interrupted, redacted
 from perennial.base.parallel import process_pool
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
@@ -209,7 +209,7 @@ class Shadow:
             found: Answers | str = self._worker([each.image for each in batch])
         except BrokenProcessPool:
             found = "its process was killed"
-        except RuntimeError:  # the server stops
+        except (RuntimeError, Interrupted):  # the server stops; SIGTERM may have reached the candidate, too
             return
         if self._closing:
             return

@@ -18,10 +18,7 @@ LOG = "heatmaps.log"  # of the process, in paths.work
 
 
 def of_examples(predictions: TopPredictions, paths: PathsConfig, rows: Sequence[int]) -> dict[int, str]:
-    """A heatmap of each example for its predicted class, by its row in the predictions, as a URI for a page.
-
-    Empty where the records are not those that were scored.
-    """
+    """Heatmaps of examples by their rows in the predictions, as URIs; empty if the records are others."""
     records = scored_records(paths.records, paths.index, predictions.data)
     if records is None or not rows:
         return {}

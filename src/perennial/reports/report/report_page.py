@@ -56,10 +56,7 @@ class ClassPair(NamedTuple):
 
 
 def write(config: Config, *, explain: bool = False) -> None:
-    """Write the page and the picture of the curves; the page gives the reason for any missing part.
-
-    `explain` draws what the worst mistakes depend on, with TensorFlow.
-    """
+    """Write the page and the curves; `explain` draws what the worst mistakes depend on, with TensorFlow."""
     stages, file = tuple(STAGES), config.paths.report
     try:
         found = facts.collect(config, stages)
@@ -224,10 +221,7 @@ def most_confident(
     most: int,
     draw: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
 ) -> list[Mistake]:
-    """The most confident mistakes, highest probability first, with the images of the records.
-
-    `draw` gives heatmaps of examples, by their numbers in the predictions.
-    """
+    """The most confident mistakes with their images; `draw` gives heatmaps by rows of the predictions."""
     wrong = np.flatnonzero(predictions.predicted != predictions.labels)
     chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
     scored = scored_records(records, index, predictions.data)
