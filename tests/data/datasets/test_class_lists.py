@@ -63,7 +63,16 @@ def test_a_list_whose_ids_start_at_1_makes_class_0_the_background(classes):
         ("labels.json", b"{", "is not valid JSON"),
         ("labels.json", b"[" * 100_000, "is not valid JSON"),
         ("labels.txt", b"x" * (16 << 20) + b"x", "more than 16777216 bytes"),
-        ("labels.txt", b"\n".join(b"%d" % n for n in range(300_000)) + b"\n7", "names the class '7' twice"),
+        ("labels.txt", b"\n".join(b"%d" % n for n in range(3000)) + b"\n7", "names the class '7' twice"),
+        ("labels.txt", b"a\nb\n", "lists 2 classes, but there are labels up to 2"),
+        ("labels.txt", b"\xff\xfea\0", ""),
+        ("labels.txt", b"0:cat\n1:dog\n2:cat\n", "'cat'"),
+        ("labels.txt", b"0:cat\n2:dog\n", r"\b1\b"),
+        ("labels.txt", b"1:cat\n2:dog\n3:owl\n", r"\b0\b"),
+        ("labels.txt", b"0:cat\n1:dog\n1:owl\n2:eel\n", r"\b1\b"),
+        ("labels.txt", b"0:cat\n1:dog\nowl\n", "owl"),
+        ("labels.txt", b"0:cat\n1:\n2:owl\n", r"\b1\b"),
+        ("labels.txt", b"99999999999999999999:cat\n0:a\n1:b\n", "99999999999999999999"),
     ],
 )
 def test_a_list_of_classes_that_cannot_be_read_is_refused_by_name(classes, name, content, message):

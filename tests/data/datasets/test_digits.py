@@ -78,18 +78,14 @@ def test_images_come_in_the_order_asked_for_with_their_sizes(source):
     assert examples.encoded_bytes == sum(len(image.encoded) for image in images)
 
 
-def test_a_missing_file_is_a_data_error(tmp_path):
-    with pytest.raises(DataError, match=NAME):
-        read(tmp_path)
-
-
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no table", TABLE[:-20], b"one,two", b"\xff\xfe", b"1,2\n3\n", b"nan," * 65, TABLE + b"\0"],
-    ids=["empty", "no table", "cut", "words", "binary", "ragged", "no numbers", "longer"],
+    [None, b"", b"no table", TABLE[:-20], b"one,two", b"\xff\xfe", b"1,2\n3\n", b"nan," * 65, TABLE + b"\0"],
+    ids=["missing", "empty", "no table", "cut", "words", "binary", "ragged", "no numbers", "longer"],
 )
 def test_a_damaged_file_is_a_data_error_that_names_it(tmp_path, content):
-    (tmp_path / NAME).write_bytes(content)
+    if content is not None:
+        (tmp_path / NAME).write_bytes(content)
     with pytest.raises(DataError, match=NAME):
         read(tmp_path)
 

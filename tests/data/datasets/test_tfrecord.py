@@ -203,26 +203,6 @@ def test_a_label_below_zero_is_refused(source, label, labels):
         source({"train.tfrecord": SOUND + own(0, label)} | labels)
 
 
-@pytest.mark.parametrize(
-    ("labels", "named"),
-    [
-        (b"a\nb\n", "lists 2 classes, but there are labels up to 2"),
-        (b"\xff\xfea\0", ""),
-        (b"0:cat\n1:dog\n2:cat\n", "'cat'"),
-        (b"0:cat\n2:dog\n", r"\b1\b"),
-        (b"1:cat\n2:dog\n3:owl\n", r"\b0\b"),
-        (b"0:cat\n1:dog\n1:owl\n2:eel\n", r"\b1\b"),
-        (b"0:cat\n1:dog\nowl\n", "owl"),
-        (b"0:cat\n1:\n2:owl\n", r"\b1\b"),
-        (b"99999999999999999999:cat\n0:a\n1:b\n", "99999999999999999999"),
-    ],
-    ids=["short", "encoding", "class twice", "gap", "no class 0", "id twice", "no id", "no name", "huge id"],
-)
-def test_a_wrong_list_of_labels_is_refused_by_name(source, labels, named):
-    with pytest.raises(DataError, match=rf"labels\.txt.*{named}"):
-        source({"train.tfrecord": SOUND, "labels.txt": labels})
-
-
 def test_a_label_beyond_the_list_in_another_split_is_refused(source):
     with pytest.raises(DataError, match=r"labels\.txt lists 3 classes, but there are labels up to 9"):
         source({"train.tfrecord": SOUND, "test.tfrecord": own(0, 9), "labels.txt": b"a\nb\nc\n"})

@@ -149,6 +149,12 @@ def redirect(target, code=302):
     return status(code, Location=target)
 
 
+def by_name(handler):
+    """The file of that name, where `content` is a dictionary."""
+    content = handler.server.content.get(handler.path.lstrip("/"))
+    status(404 if content is None else 200, content or b"")(handler)
+
+
 def hang(handler):
     handler.server.open.wait(600)
 

@@ -2,7 +2,7 @@
 
 import pytest
 from data.downloads.conftest import QUICK
-from data.downloads.fault_server import CONTENT, OTHER, honest, sha256, status
+from data.downloads.fault_server import CONTENT, OTHER, by_name, honest, sha256, status
 
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.downloads.fetch import Fetcher
@@ -12,12 +12,6 @@ CONTENTS = {"a.bin": CONTENT, "b.bin": OTHER, "c.bin": b"instead", "d.bin": b"of
 A, B, C, D = (
     FileSpec(name=name, bytes=len(content), sha256=sha256(content)) for name, content in CONTENTS.items()
 )
-
-
-def by_name(handler):
-    """Serve the files by their names."""
-    content = handler.server.content.get(handler.path.lstrip("/"))
-    status(404 if content is None else 200, content or b"")(handler)
 
 
 @pytest.fixture

@@ -74,9 +74,19 @@ def test_a_long_retry_after_is_capped(fetching, server, value, logged):
     assert "HTTP 503; retry 1 in 0.3 s" in logged()
 
 
-@pytest.mark.parametrize("value", ["soon", "-5", "", "9" * 40, formatdate(0, usegmt=True)])
-def test_an_invalid_retry_after_is_ignored(fetching, server, value):
-    server.plan = [status(503, Retry_After=value), honest]
+PASSING = {
+    **{
+        f"Retry-After {value:.9}": status(503, Retry_After=value)
+        for value in ("soon", "-5", "", "9" * 40, formatdate(0, usegmt=True))
+    },
+    "another protocol": lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n"),
+    "a closed connection": lambda handler: None,
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_a_fault_that_passes_is_tried_again(fetching, server, fault):
+    server.plan = [fault, honest]
     assert fetching().read_bytes() == CONTENT
 
 
@@ -84,16 +94,6 @@ def test_the_query_of_a_url_is_not_shown(fetching, server):
     server.plan = [status(404)]
     fetching.mirrors = [f"{server.url}?token=hush&file="]
     assert "hush" not in str(fetching.refusal())
-
-
-def test_a_response_that_is_not_http_is_temporary(fetching, server):
-    server.plan = [lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n"), honest]
-    assert fetching().read_bytes() == CONTENT
-
-
-def test_a_closed_connection_is_temporary(fetching, server):
-    server.plan = [lambda handler: None, honest]
-    assert fetching().read_bytes() == CONTENT
 
 
 def test_a_refused_connection_is_temporary(fetching):

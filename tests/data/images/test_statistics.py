@@ -62,7 +62,7 @@ def test_an_image_of_pillow_has_the_digest_of_its_pixels(shape):
 
 @pytest.mark.fast_rows("shape0", "shape1", "shape4")
 @pytest.mark.parametrize(
-    "shape", [(150, 130, 3), (600, 500, 1), (1, 3_000_000, 1), (3_000_000, 1, 1), (3, 900_000, 3)]
+    "shape", [(150, 130, 3), (600, 500, 1), (1, 300_000, 1), (300_000, 1, 1), (3, 90_000, 3)]
 )
 def test_a_large_image_is_about_as_bright_as_its_pixels(shape):
     pixels = RNG.integers(0, 256, shape, np.uint8)

@@ -104,17 +104,15 @@ def test_the_chunks_of_a_shard_hold_its_examples_in_their_order(chunk_bytes):
     for shard in planned(given, shards=3):
         chunks = sharding.parts(shard, given.splits[shard.source], chunk_bytes)
         assert [number for chunk in chunks for number in chunk.indices.tolist()] == shard.indices.tolist()
+        for chunk in chunks:
+            assert chunk.labels.tolist() == [TWO[number] for number in chunk.indices]
 
 
 def test_a_part_is_about_as_large_as_requested():
     given = source(train=examples(TWO, image_bytes=850), test=examples(TWO))
     (first, *_) = planned(given, fraction=0.1)
-    assert [len(chunk.indices) for chunk in sharding.parts(first, given.splits["train"], 10_000)] == [
-        10,
-        10,
-        10,
-        6,
-    ]
+    chunks = sharding.parts(first, given.splits["train"], 10_000)
+    assert [len(chunk.indices) for chunk in chunks] == [10, 10, 10, 6]
 
 
 def photographs(count):

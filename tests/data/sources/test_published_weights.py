@@ -1,11 +1,9 @@
 """`model.weights: imagenet`: fetched once from a server that stands for the real one, and verified."""
 
-import functools
-import http.server
-import threading
 from pathlib import Path
 
 import pytest
+from data.downloads.fault_server import Server, by_name
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
@@ -22,39 +20,12 @@ KEPT = Path(".work/downloads/weights")
 ONCE = TransferLimits(tries=1)
 
 
-class Server:
-    """Files of a folder over HTTP; it counts what is asked for."""
-
-    def __init__(self, folder):
-        self.folder, self.asked = folder, list[str]()
-        asked = self.asked
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *_):
-                asked.append(self.path)
-
-        handler = functools.partial(Handler, directory=str(folder))
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def put(self, name, content):
-        (self.folder / name).write_bytes(content)
-
-    def end(self):
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    folder = tmp_path / "served"
-    folder.mkdir()
-    server = Server(folder)
-    server.put(FILE, WEIGHTS)
-    server.put(WITH_DIGEST, WEIGHTS)
+    server = Server()
+    server.content, server.plan = {FILE: WEIGHTS, WITH_DIGEST: WEIGHTS}, [by_name]
     yield server
     server.end()
 
@@ -94,7 +65,7 @@ def test_the_exact_bytes_are_fetched_once_and_become_an_output(config, server):
 def test_other_bytes_than_the_recorded_are_refused(config, server):
     run(config)
     (KEPT / FILE).unlink()
-    server.put(FILE, WEIGHTS + b" of somebody else")
+    server.content[FILE] = WEIGHTS + b" of somebody else"
     with pytest.raises(DataError, match="expected sha256 ") as error:
         initialize(config)
     assert COPY.read_bytes() == WEIGHTS
@@ -103,7 +74,7 @@ def test_other_bytes_than_the_recorded_are_refused(config, server):
 
 
 def test_a_file_of_another_format_is_refused_and_not_recorded(config, server):
-    server.put(FILE, WEIGHTS.replace(b"layer_names", b"layers"))  # like save_weights of Keras 3
+    server.content[FILE] = WEIGHTS.replace(b"layer_names", b"layers")  # like save_weights of Keras 3
     with pytest.raises(DataError, match="has no layer_names, as the published files do"):
         run(config)
     assert not config.paths.digests.exists()
@@ -126,14 +97,14 @@ def test_without_a_server_the_error_says_what_to_put_where_and_that_works(config
     server.end()
     with pytest.raises(PerennialError) as error:
         published_weights.fetch(config, ONCE)
-    assert f"put {FILE} from {server.url}/ into {KEPT.absolute()} and run this again" in str(error.value)
+    assert f"put {FILE} from {server.url} into {KEPT.absolute()} and run this again" in str(error.value)
     files.write_bytes(KEPT / FILE, WEIGHTS)
     initialize(config)
     assert COPY.read_bytes() == WEIGHTS
 
 
 def test_a_page_instead_of_weights_is_refused_and_not_recorded(config, server):
-    server.put(FILE, b"<html>Sign in")
+    server.content[FILE] = b"<html>Sign in"
     with pytest.raises(DataError, match=r"expected an HDF5 file|starts with"):
         run(config)
     assert not config.paths.digests.exists()

@@ -36,22 +36,14 @@ def parsed(data):
     return fields, header(encoded), encoded
 
 
-def test_each_label_is_a_kind():
+def test_each_label_is_a_kind_with_the_header_and_the_span_of_its_images():
     records = [datum(grey(number), number % 3) for number in range(EACH)]
-    assert {number: kind.fields.label for number, kind in found(records).items()} == {
-        number: number % 3 for number in range(EACH)
-    }
-
-
-def test_a_layout_has_the_span_of_the_images():
-    records = [datum(grey(number), number % 3) for number in range(EACH)]
-    images = {number: records[number][kind.start : kind.stop] for number, kind in found(records).items()}
+    kinds = found(records)
+    labels = {number: kind.fields.label for number, kind in kinds.items()}
+    assert labels == {number: number % 3 for number in range(EACH)}
+    assert {kind.header for kind in kinds.values()} == {Header("png", 4, 4, 1)}
+    images = {number: records[number][kind.start : kind.stop] for number, kind in kinds.items()}
     assert images == {number: image(grey(number)).encoded for number in range(EACH)}
-
-
-def test_a_layout_has_the_header_of_the_images():
-    records = [datum(grey(number), 0) for number in range(EACH)]
-    assert {kind.header for kind in found(records).values()} == {Header("png", 4, 4, 1)}
 
 
 def test_images_of_other_sizes_are_other_kinds():
@@ -122,13 +114,9 @@ def test_many_records_are_those_that_each_image_would_be(shape):
     assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
 
 
-def test_labels_may_take_more_or_fewer_bytes():
-    images, labels = RANDOM.integers(0, 256, (4, 6, 5), np.uint8), [127, 128, 20_000, 0]
-    assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
-
-
-def test_labels_may_all_take_two_bytes():
-    images, labels = RANDOM.integers(0, 256, (3, 6, 5), np.uint8), [300, 128, 129]
+@pytest.mark.parametrize("labels", [[127, 128, 20_000, 0], [300, 128, 129]])
+def test_labels_may_take_more_or_fewer_bytes(labels):
+    images = RANDOM.integers(0, 256, (len(labels), 6, 5), np.uint8)
     assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
 
 
