@@ -17,9 +17,10 @@ from ruamel.yaml import YAML
 
 from docs import measurements
 from perennial.base import choices, config
-from perennial.base.config import edit_params, networks
+from perennial.base.config import networks
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ERRORS
+from perennial.base.params import edit_params
 from perennial.base.project.stages import STAGES
 from perennial.cli import app
 from perennial.data.datasets import DATASETS

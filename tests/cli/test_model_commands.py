@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from perennial.base.config import pretrained
+from perennial.base.config import networks
 from perennial.base.config.networks import NETWORKS
 from perennial.cli import app
 from perennial.model.models import MODELS
@@ -35,7 +35,7 @@ def test_the_list_has_each_network_with_its_size_and_original_image() -> None:
 
 def test_networks_with_published_weights_have_a_published_accuracy() -> None:
     accuracies = {name: each.top_1 for name, each in NETWORKS.items() if each.top_1 is not None}
-    assert set(pretrained.PRETRAINED) - pretrained.PRESETS.keys() <= set(accuracies)  # KerasHub states none
+    assert set(networks.PRETRAINED) - networks.PRESETS.keys() <= set(accuracies)  # KerasHub states none
     assert all(10 < top < 90 for top in accuracies.values())
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from fuzz import table_worlds
 
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.own import image_assignment

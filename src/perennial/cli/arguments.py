@@ -49,7 +49,8 @@ class ExplainingCommand(TyperCommand):
 
     def _meant(self, name: str, *, settable: bool) -> list[str]:
         """The keys that a name may mean; to a command that sets none, only a full name of one."""
-        from perennial.base.config import error_messages, options
+        from perennial.base.config import error_messages
+        from perennial.base.params import options
 
         keys = error_messages.of_option(name, [each.key for each in options.options()], self.name or "")
         return keys if settable else [key for key in keys if key.endswith(f".{name}")]

@@ -11,7 +11,7 @@ FOLDER = "try"  # in paths.work
 
 def write(params: Path, values: Mapping[str, object]) -> Path:
     """Write a params.yaml with other values of some keys beside the work of the project."""
-    from perennial.base.config import edit_params
+    from perennial.base.params import edit_params
 
     file = config.load(params).paths.work / FOLDER / params.name
     try:

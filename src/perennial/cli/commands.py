@@ -18,7 +18,7 @@ from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
 
 if TYPE_CHECKING:
-    from perennial.base.config.edit_params import Change
+    from perennial.base.params.edit_params import Change
 
 app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
@@ -48,8 +48,8 @@ def _config(  # noqa: PLR0913 - each option is one
     code: Annotated[bool, typer.Option("--code", hidden=True, help="Also check code.yaml.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    from perennial.base.config import advice, edit_params
-    from perennial.base.config import options as reference
+    from perennial.base.params import advice, edit_params
+    from perennial.base.params import options as reference
 
     if defaults or options:
         document = reference.values(()) if defaults else reference.as_json()

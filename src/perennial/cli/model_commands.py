@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from perennial.base import config
-from perennial.base.config import pretrained
+from perennial.base.config import networks
 from perennial.base.config.fields import is_component
 from perennial.base.config.networks import NETWORKS, network_name
 from perennial.base.errors import ConfigError
@@ -18,7 +18,7 @@ from perennial.cli.command import PARAMS, JsonOption, command, output
 
 app = typer.Typer()
 SIDE, CLASSES, GRAY = 32, 10, ("digits", "mnist")  # of the images and data of which nothing is known
-LIGHT = (*pretrained.SMALL, "mobilenet_", "efficientnet_v2_b0")  # up to 0.7 billion multiply-adds an image
+LIGHT = (*networks.SMALL, "mobilenet_", "efficientnet_v2_b0")  # up to 0.7 billion multiply-adds an image
 
 
 @command(app, "models", "List the networks: size, published accuracy, weights.")
@@ -78,7 +78,7 @@ def _facts(name: str) -> dict[str, Any]:
         "channels": network.channels,
         "preprocessing": network.preprocessing,
         "imagenet_top_1": network.top_1,
-        "weights": pretrained.BY_NAME if name in pretrained.PRETRAINED else None,
+        "weights": networks.BY_NAME if name in networks.PRETRAINED else None,
         "laptop": name.startswith(LIGHT),
     }
 

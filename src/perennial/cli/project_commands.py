@@ -148,7 +148,7 @@ def _started(done: "Started") -> Iterator[str]:
 
 
 def _choices(done: "Started") -> Iterator[str]:
-    from perennial.base.config import options
+    from perennial.base.params import options
 
     yield f"{done.images.path}: {done.images.described()}"
     yield from done.images.understood

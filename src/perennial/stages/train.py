@@ -13,11 +13,12 @@ import keras
 import tensorflow as tf
 
 from perennial.base import documents, files
-from perennial.base.config import Config, advice
+from perennial.base.config import Config
 from perennial.base.config.networks import facts
 from perennial.base.distributed import cluster
 from perennial.base.distributed.cluster import Worker
 from perennial.base.errors import ConfigError, DataError
+from perennial.base.params import advice
 from perennial.data import preprocessing
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest, pipeline

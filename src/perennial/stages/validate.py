@@ -5,8 +5,9 @@ import sys
 import time
 
 from perennial.base import files
-from perennial.base.config import Config, advice
+from perennial.base.config import Config
 from perennial.base.errors import DataError
+from perennial.base.params import advice
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import drift, html, image_index, integrity, validation_report

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from perennial.base import config
-from perennial.base.config import error_messages, options
+from perennial.base.config import error_messages
 from perennial.base.config.data import SeverityConfig
 from perennial.base.errors import ConfigError
+from perennial.base.params import options
 from perennial.data.validation.problems import JUDGED_CODES
 
 KEYS = [each.key for each in options.options()]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from perennial.base.config import check, options, read
-from perennial.base.config.edit_params import set_values, upgrade
+from perennial.base.config import check, read
 from perennial.base.errors import ConfigError
+from perennial.base.params import options
+from perennial.base.params.edit_params import set_values, upgrade
 
 TABLE = {"path": "labels.csv", "file": "image", "label": "species", "split": "phase"}
 

@@ -13,25 +13,32 @@ from perennial.base.dvc.dvc_program import DvcError
 pytestmark = pytest.mark.usefixtures("forked_dvc")
 
 
-@pytest.fixture
-def older(tmp_path, monkeypatch):
-    """The commit of an output that is older than the remote that holds it; the cache is gone."""
-    project = Project(tmp_path / "project", tmp_path / "home")
-    for folder in (project.folder, project.home):
-        folder.mkdir()
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project with an output that is older than the remote that holds it; the cache is gone."""
+    folder = tmp_path_factory.mktemp("built")
+    project = Project(folder / "project", folder / "home")
+    for each in (project.folder, project.home):
+        each.mkdir()
     (project.folder / "dvc.yaml").write_text("stages: {make: {cmd: echo it > out, outs: [out]}}\n")
     project.git("init", "-q", "-b", "main")
     project.must("dvc", "init", "-q")
     project.must("dvc", "repro", "-q")
     project.git("add", ".")
     project.git("commit", "-qm", "Start")
-    commit = project.git("rev-parse", "HEAD").strip()
-    project.must("dvc", "remote", "add", "-q", "-d", "store", str(tmp_path / "store"))
+    project.must("dvc", "remote", "add", "-q", "-d", "store", "../store")
     project.git("commit", "-qam", "Add a remote")
     project.must("dvc", "push", "-q")
     shutil.rmtree(project.folder / ".dvc" / "cache")
-    monkeypatch.chdir(project.folder)
-    return commit
+    return project
+
+
+@pytest.fixture
+def older(built, tmp_path, monkeypatch):
+    """The commit of the output, in a copy of that project."""
+    shutil.copytree(built.folder.parent, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path / "project")
+    return built.git("rev-parse", "HEAD^").strip()
 
 
 def test_an_output_older_than_the_remote_is_fetched_from_it(older, tmp_path):

@@ -62,7 +62,7 @@ def test_a_statement_changes_the_digests_of_the_stages_that_run_it_and_of_no_oth
 def test_what_checks_and_moves_things_is_in_no_digest(package: Path) -> None:
     for name in (
         "cli/stage_runner.py",
-        "base/config/advice.py",
+        "base/params/advice.py",
         "base/files.py",
         "reports/report/report_page.py",
     ):

@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 from support.odd_images import saved
 
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.own import table_rows

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
-from perennial.base.config import advice
+from perennial.base.params import advice
 from perennial.model.evaluation import comparison, intervals
 
 SIZES = (1, 2, 5, 24, 50, 100, 359)

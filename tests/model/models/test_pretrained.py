@@ -7,7 +7,7 @@ import keras
 import pytest
 from keras.src.utils import file_utils
 
-from perennial.base.config import pretrained
+from perennial.base.config import networks
 from perennial.base.config.networks import NETWORKS
 from perennial.model.models.imagenet_weights import MAKERS
 
@@ -22,13 +22,13 @@ class Asked(Exception):
 
 
 def test_every_network_of_keras_has_published_weights() -> None:
-    assert set(pretrained.PRETRAINED) == MAKERS.keys() | pretrained.PRESETS.keys()
-    assert all(pretrained.published(name, None) for name in MAKERS)
-    assert pretrained.published("lenet", 28) is None
+    assert set(networks.PRETRAINED) == MAKERS.keys() | networks.PRESETS.keys()
+    assert all(networks.published(name, None) for name in MAKERS)
+    assert networks.published("lenet", 28) is None
 
 
 def test_every_digest_is_one_of_keras() -> None:
-    digests = [digest for _, digest in pretrained.FILES.values()]
+    digests = [digest for _, digest in networks.FILES.values()]
     assert [digest for digest in digests if f'"{digest}"' not in SOURCES] == []
     assert len(set(digests)) == len(digests)
 
@@ -51,6 +51,6 @@ def test_address_and_digest_are_those_that_keras_asks_for(
     side = size or NETWORKS[name].image_size
     with pytest.raises(Asked) as asked:
         MAKERS[name](weights="imagenet", include_top=False, input_shape=(side, side, 3))
-    found = pretrained.published(name, size)
+    found = networks.published(name, size)
     assert found is not None
     assert asked.value.args == (found.url, found.digest)

@@ -10,7 +10,7 @@ import keras_hub
 import numpy as np
 import pytest
 
-from perennial.base.config import pretrained
+from perennial.base.config import networks
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
 from perennial.model.models import MODELS, imagenet_weights
@@ -49,7 +49,7 @@ def paths(model: keras.Model) -> list[tuple[str, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("name", transformers.TRANSFORMERS)
 def test_the_published_preset_of_each_exists_with_its_number_of_parameters(name: str) -> None:
-    transformer, preset = transformers.TRANSFORMERS[name], pretrained.PRESETS[name]
+    transformer, preset = transformers.TRANSFORMERS[name], networks.PRESETS[name]
     head = (transformer.width + 1) * 10
     assert NETWORKS[name].parameters == PRESETS[preset]["metadata"]["params"] + head
     assert f"_{transformer.published_size}_" in preset
@@ -57,7 +57,7 @@ def test_the_published_preset_of_each_exists_with_its_number_of_parameters(name:
 
 
 def test_the_address_names_the_preset() -> None:
-    found = pretrained.published("vit_base_32", 224)
+    found = networks.published("vit_base_32", 224)
     assert found is not None
     assert (
         found.url == "https://huggingface.co/keras/vit_base_patch32_384_imagenet/resolve/main/model.weights.h5"

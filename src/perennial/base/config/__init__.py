@@ -15,9 +15,8 @@ from perennial.base.config.data import (
     ValidateConfig,
 )
 from perennial.base.config.fields import Section, is_component, refused_texts, shown, without_secrets
-from perennial.base.config.networks import NETWORKS, facts, network_name
+from perennial.base.config.networks import BY_NAME, NETWORK_SIZE, NETWORKS, facts, network_name
 from perennial.base.config.paths import PathsConfig, publish_target, require_own_data_apart
-from perennial.base.config.pretrained import BY_NAME, NETWORK_SIZE
 from perennial.base.config.release import (
     EvaluateConfig,
     ExportConfig,

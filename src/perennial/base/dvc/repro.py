@@ -31,19 +31,13 @@ RESTORED = re.compile(r"^Stage '(.+)' is cached - skipping run")
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command of DVC ended.
+    """How a command of DVC ended."""
 
-    code: that of DVC, 255 for every failure of a stage.
-    ran, restored: the stages that it started, and those that it found in a cache.
-    lines: the last lines of its output, without empty ones.
-    failure: what the stage that failed wrote about it: `code`, `message`, `changed`.
-    """
-
-    code: int
-    ran: set[str]
-    restored: set[str]
-    lines: list[str]
-    failure: Mapping[str, Any] | None
+    code: int  # DVC's: 255 for every failure of a stage
+    ran: set[str]  # the stages that it started
+    restored: set[str]  # those that it found in a cache
+    lines: list[str]  # the last of its output, without empty ones
+    failure: Mapping[str, Any] | None  # as the stage that failed wrote it: `code`, `message`, `changed`
 
 
 def environment(python: Path, checkout: Path) -> dict[str, str]:
@@ -77,8 +71,7 @@ def run(
     """Run `dvc ARGUMENTS` to the end, and pass each line `to` a function; stages note failures in `work`."""
     failure = work / "failure.json"
     failure.unlink(missing_ok=True)
-    ended = Ended(code=0, ran=set(), restored=set(), lines=[], failure=None)
-    last = deque[str](maxlen=KEPT_LINES)
+    ran, restored, last = set[str](), set[str](), deque[str](maxlen=KEPT_LINES)
     # A separate session: one signal reaches DVC, its shell and the stage.
     with subprocess.Popen(
         [str(python), "-m", "dvc", *arguments], cwd=folder, env=variables,
@@ -87,8 +80,8 @@ def run(
     ) as process:  # fmt: skip
         try:
             for line in (redacted(each.strip()) for each in process.stdout or ()):
-                ended.ran.update(RUNNING.findall(line))
-                ended.restored.update(RESTORED.findall(line))
+                ran.update(RUNNING.findall(line))
+                restored.update(RESTORED.findall(line))
                 if line:
                     last.append(line)
                     to(line)
@@ -97,7 +90,7 @@ def run(
             _stop(process, to, grace_s)
             raise
     said = documents.read_json(failure) if code and failure.is_file() else None
-    return Ended(code=code, ran=ended.ran, restored=ended.restored, lines=list(last), failure=said)
+    return Ended(code=code, ran=ran, restored=restored, lines=list(last), failure=said)
 
 
 def _stop(process: subprocess.Popen[str], to: Callable[[str], None], grace_s: float) -> None:

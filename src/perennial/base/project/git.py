@@ -149,22 +149,22 @@ class Repository:
         """Write the tree of a commit with these files as they are now; keeps the index."""
         there = [str(file) for file in files if (self.folder / file).is_file()]
         gone = [str(file) for file in files if str(file) not in there]
-        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
-            index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
-            self.run("read-tree", base, **index)
-            # Unlike `git add`, it takes ignored files, and those that a sparse checkout leaves out.
-            self.run("update-index", "--force-remove", "--", *gone, **index)
-            self.run("update-index", "--add", "--", *there, **index)
-            return self.run("write-tree", **index)
+        # Unlike `git add`, it takes ignored files, and those that a sparse checkout leaves out.
+        return self._tree(base, ("--force-remove", "--", *gone), ("--add", "--", *there))
 
     def tree_with_text(self, base: str, file: Path, text: str) -> str:
         """Write the tree of a commit with another text of a file; keeps the index and the working tree."""
         blob = self.run("hash-object", "-w", "--stdin", stdin=text)
         path = self.run("rev-parse", "--show-prefix") + file.as_posix()
+        return self._tree(base, ("--add", "--cacheinfo", f"100644,{blob},{path}"))
+
+    def _tree(self, base: str, *updates: Sequence[str]) -> str:
+        """Write the tree of a commit after updates of an index that is used for nothing else."""
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
             index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
             self.run("read-tree", base, **index)
-            self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", **index)
+            for update in updates:
+                self.run("update-index", *update, **index)
             return self.run("write-tree", **index)
 
     def signs(self, *options: str) -> bool:

@@ -22,7 +22,7 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/dvc", "base/errors", "base/files",
-    "base/layout", "base/limits", "base/retries", "base/devices/gpus", "base/devices/lease",
+    "base/layout", "base/limits", "base/params", "base/retries", "base/devices/gpus", "base/devices/lease",
     "base/distributed/ray_agent", "base/distributed/ray_workers", "base/distributed/workers", "base/parallel",
     "base/processes", "base/project/code_digests", "base/project/git", "base/project/own_components",
     "base/project/source_code", "base/project/stages", "base/project/syntax", "base/stage_state",

@@ -7,27 +7,17 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What the rest of the program knows of a stage, besides its module in `perennial.stages`.
+    """What the rest of the program knows of a stage, besides its module in `perennial.stages`."""
 
-    about: its help.
-    written: the names in `paths` of its outputs, in the order of dvc.yaml; one that ends with / is a folder.
-    in_git: those of its outputs that git holds, not DVC's cache.
-    environment: the files of environment/ with the packages that can change its results.
-    tensorflow: whether its process imports TensorFlow.
-    fetches: what it brings from outside git and the outputs of other stages.
-    says_inputs: whether its result holds the parameters and the code that it used.
-    example, page: a value to try with `--set`, and the page of docs/how-to.
-    """
-
-    about: str
-    written: tuple[str, ...]
-    in_git: tuple[str, ...] = ()
-    environment: tuple[str, ...] = ()
-    tensorflow: bool = False
-    fetches: Literal["data", "weights"] | None = None
-    says_inputs: bool = False
-    example: str
-    page: str
+    about: str  # its help
+    written: tuple[str, ...]  # names in `paths` of its outputs, as dvc.yaml orders them; folders end with /
+    in_git: tuple[str, ...] = ()  # those of its outputs that git holds, not DVC's cache
+    environment: tuple[str, ...] = ()  # files of environment/ with the packages that can change its results
+    tensorflow: bool = False  # whether its process imports TensorFlow
+    fetches: Literal["data", "weights"] | None = None  # what it brings from outside git and other outputs
+    says_inputs: bool = False  # whether its result holds the parameters and the code that it used
+    example: str  # a value to try with `--set`
+    page: str  # of docs/how-to
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -4,20 +4,20 @@ import hashlib
 import os
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from perennial.base import limits, retries
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.storage import Entry, bucket
 from perennial.base.storage.bucket import CHUNK_BYTES, CONNECT_S, CONNECTIONS, BucketStore, Condition, Page
-from perennial.base.storage.provider_hints import S3_CHECKSUMS
+from perennial.base.storage.provider_hints import S3_CHECKSUMS, S3_CREDENTIALS_HINT, S3_EXPIRED_HINT
 from perennial.base.storage.receive import Target
-from perennial.base.storage.s3_errors import translated
+from perennial.base.storage.refusals import Answer, Provider, Temporary, clean, refusal
 
 PLAIN_ETAG = re.compile('"([0-9a-f]{32})"')  # of an object that was written in one request
 # Options of a DVC remote, by the names that boto3 gives them.
@@ -40,6 +40,32 @@ WRITE_OPTIONS = {  # headers of every write
 }
 CUSTOMER_KEY = "sse_customer_key"  # of every request for an object, as the next
 CUSTOMER_ALGORITHM = "sse_customer_algorithm"
+
+
+S3 = Provider(
+    temporary={
+        "BadDigest",  # the body was damaged in transit
+        "ConditionalRequestConflict",  # another write of the object is still running
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "ThrottlingException",
+        "TooManyRequests",
+        "XAmzContentSHA256Mismatch",
+    },
+    rejected={"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"},
+    expired={"ExpiredToken", "RequestExpired", "TokenRefreshRequired"},
+    skewed={"RequestTimeTooSkewed"},
+    missing_bucket={"NoSuchBucket"},
+    credentials_hint=S3_CREDENTIALS_HINT,
+    expired_hint=S3_EXPIRED_HINT,
+    endpoint_hint="check the network, AWS_ENDPOINT_URL and the proxy",
+    other_hint="if it rejects checksums, unset AWS_REQUEST_CHECKSUM_CALCULATION, or set it to when_required",
+)
+NO_BODY = "400"  # the code of an answer to a HEAD request
 
 
 class S3Store(BucketStore):
@@ -91,7 +117,7 @@ class S3Store(BucketStore):
         answer = self._call("get_object", key, Key=self._key(key), **conditions, **self._key_headers)
         if not str(answer.get("ContentRange", "")).startswith(f"bytes {start}-"):
             start = 0  # the complete object
-        with closing(answer["Body"]) as body, translated(f"{self.url}/{key}", self._secrets):
+        with closing(answer["Body"]) as body, _translated(f"{self.url}/{key}", self._secrets):
             target.begin(answer["ETag"], start)
             for chunk in body.iter_chunks(CHUNK_BYTES):
                 target.write(chunk)
@@ -128,7 +154,7 @@ class S3Store(BucketStore):
     def _remove_versions(self, key: str) -> None:
         """Remove all versions but the one that readers see, and then the marks that it was deleted."""
         name = self._key(key)
-        with translated(f"{self.url}/{key}", self._secrets):
+        with _translated(f"{self.url}/{key}", self._secrets):
             pages = list(
                 self._client.get_paginator("list_object_versions").paginate(Bucket=self.bucket, Prefix=name)
             )
@@ -140,7 +166,7 @@ class S3Store(BucketStore):
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
         """Send one request, with boto3's own retries, and translate its errors."""
-        with translated(f"{self.url}/{key}", self._secrets):
+        with _translated(f"{self.url}/{key}", self._secrets):
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self.bucket, **arguments)
         return answer
 
@@ -216,7 +242,7 @@ def _client(options: Mapping[str, str]) -> tuple[Any, frozenset[str]]:
         for name, value in S3_CHECKSUMS.items()
         if name not in os.environ
     }
-    with translated("S3"):
+    with _translated("S3"):
         given = {name: options[key] for key, name in OPTIONS.items() if key in options}
         endpoint = given.pop("endpoint_url", None)
         session = boto3.session.Session(**given)
@@ -224,3 +250,48 @@ def _client(options: Mapping[str, str]) -> tuple[Any, frozenset[str]]:
         found = session.get_credentials()
         frozen = found.get_frozen_credentials() if found else None
     return client, frozenset(filter(None, (frozen.secret_key, frozen.token) if frozen else ()))
+
+
+@contextmanager
+def _translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
+    """Translate boto3's errors in the block into this project's; `where` is the URL of the object."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
+
+    try:
+        yield
+    except ClientError as error:
+        found = error.response
+        status = int(found.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code, message = (
+            clean(str(found.get("Error", {}).get(key, "")), secrets) for key in ("Code", "Message")
+        )
+        if status == 400 and code == NO_BODY:
+            said = "the server answered 400 without a reason, as to expired credentials"
+            raise ConfigError(f"{where}: {said}; {S3.expired_hint}") from None
+        raise refusal(Answer(where=where, status=status, code=code, message=message), S3) from None
+    except (BotoCoreError, HTTPError, ValueError) as error:  # ValueError: a malformed endpoint
+        raise _failure(where, error, clean(str(error), secrets)) from None
+
+
+def _failure(where: str, error: Exception, reason: str) -> PerennialError:
+    """Return the error for a failure without an answer of the server."""
+    from botocore import exceptions as boto  # noqa: PLC0415 - optional
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
+
+    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+        return ConfigError(f"{where}: no credentials ({reason}); {S3_CREDENTIALS_HINT}")
+    if isinstance(error, boto.SSLError):
+        return PerennialError(f"{where}: TLS failed: {reason}; set AWS_CA_BUNDLE to use other certificates")
+    if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
+        waited = isinstance(error, boto.ConnectTimeoutError)
+        tries = retries.STORE_CONNECT_TRIES if waited else retries.STORE_UNREACHABLE_TRIES
+        return Temporary(f"{where}: the server cannot be reached: {reason}; {S3.endpoint_hint}", tries=tries)
+    if isinstance(error, boto.ReadTimeoutError):
+        silent = f"{where}: the server accepts the connection and does not answer: {reason}; {S3.endpoint_hint}"
+        return Temporary(silent, tries=retries.STORE_SILENT_TRIES)
+    broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
+    if isinstance(error, (*broken, ResponseParserError, HTTPError)):
+        return Temporary(f"{where}: the connection was interrupted: {reason}")
+    return ConfigError(f"{where}: {reason}; {S3_CREDENTIALS_HINT}; {S3.endpoint_hint}")

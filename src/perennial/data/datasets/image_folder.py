@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perennial.base import files
 from perennial.base.config import Config
-from perennial.base.config.pretrained import PublishedWeights, published
+from perennial.base.config.networks import PublishedWeights, published
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.data.downloads.connection import credentials_for
 from perennial.data.downloads.fetch import Fetcher

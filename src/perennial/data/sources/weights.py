@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perennial.base import files
 from perennial.base.config import Config
-from perennial.base.config.pretrained import BY_NAME, PublishedWeights, published
+from perennial.base.config.networks import BY_NAME, PublishedWeights, published
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.project.pins import PinnedWeights, WeightsPin
 from perennial.data.downloads.spec import recorded_digest

@@ -7,8 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from perennial.base import files
-from perennial.base.config.data import DatasetConfig
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import DatasetConfig, TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, leftover

@@ -13,9 +13,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from perennial.base import documents, files
-from perennial.base.config import Config, advice
+from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.base.parallel import child
+from perennial.base.params import advice
 from perennial.base.project.pins import ChampionPin, SourcePin
 from perennial.data.sources.listing import Listing
 from perennial.data.sources.origin import Origin

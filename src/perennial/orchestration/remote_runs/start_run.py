@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial.base import retries
-from perennial.base.config import error_messages, options
+from perennial.base.config import error_messages
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.params import options
 from perennial.orchestration.client.owner import REPOSITORY, LocalOwner, clash, owner
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
 from perennial.orchestration.client.responses import ServerRefused

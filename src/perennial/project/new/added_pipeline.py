@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.config import options
 from perennial.base.dvc.pipeline_file import with_prefix
 from perennial.base.errors import ConfigError
 from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
+from perennial.base.params import options
 from perennial.base.project.git import Repository
 from perennial.project.new.new import Made, beside, place, require_choice, set_up
 from perennial.project.new.template import template

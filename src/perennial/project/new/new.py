@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base import config, files
-from perennial.base.config.edit_params import apply_preset, set_values
 from perennial.base.config.paths import PathsConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
+from perennial.base.params.edit_params import apply_preset, set_values
 from perennial.base.processes import programs
 from perennial.base.project import exclusions
 from perennial.base.project.git import GitError, Repository, identified

@@ -7,10 +7,10 @@ copies in `.perennial/base`, so that an upgrade can tell what its owner changed.
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.config import options
 from perennial.base.dvc.pipeline_file import of_project
 from perennial.base.errors import PerennialError
 from perennial.base.layout import PARAMS, STAGES
+from perennial.base.params import options
 from perennial.base.project import code_digests
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
 from perennial.base.stage_state import environment

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from perennial.base import config, documents, files, layout
 from perennial.base.config import Config
-from perennial.base.config.edit_params import set_values
 from perennial.base.dvc import dvc_digests, dvc_lock, repro
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import Project as Layout
+from perennial.base.params.edit_params import set_values
 from perennial.base.project import git, pins
 from perennial.base.project.stages import STAGES
 from perennial.base.stage_state import outputs

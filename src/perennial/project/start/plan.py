@@ -7,7 +7,7 @@ from typing import Any
 
 from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.advice import interval
+from perennial.base.params.advice import interval
 from perennial.model.export.reference import limits
 from perennial.project.start.machine import Machine
 from perennial.project.start.survey import Survey

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from perennial.base.choices import Split
-from perennial.base.config.data import DatasetConfig
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import DatasetConfig, TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own import (

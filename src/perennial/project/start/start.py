@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import config, documents, files
-from perennial.base.config import Config, options
-from perennial.base.config.edit_params import preset_keys, set_values, upgrade
+from perennial.base.config import Config
+from perennial.base.config.networks import BY_NAME
 from perennial.base.config.paths import PathsConfig
-from perennial.base.config.pretrained import BY_NAME
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.params import options
+from perennial.base.params.edit_params import preset_keys, set_values, upgrade
 from perennial.base.project.git import Repository
 from perennial.base.stage_state import outputs
 from perennial.data.downloads.spec import TransferLimits

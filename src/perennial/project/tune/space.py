@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial.base import config, documents
-from perennial.base.config import Config, options
+from perennial.base.config import Config
 from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError
+from perennial.base.params import options
 
 DIGITS = 4  # significant ones of a fraction, so that params.yaml stays readable
 SECTIONS = ("model", "preprocessing", "train")

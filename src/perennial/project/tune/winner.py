@@ -10,9 +10,10 @@ from typing import Any
 
 from perennial.base import config as configuration
 from perennial.base import documents, files
-from perennial.base.config import Config, edit_params
+from perennial.base.config import Config
 from perennial.base.dvc import dvc_program, repro
 from perennial.base.errors import ERRORS, PerennialError
+from perennial.base.params import edit_params
 from perennial.base.project.git import repository
 from perennial.model.evaluation.results import read_results
 from perennial.project.tune import space

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.config import edit_params as params_file
 from perennial.base.dvc.pipeline_file import with_prefix
 from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.layout import PARAMS, STAGES, Project
+from perennial.base.params import edit_params as params_file
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository, repository
 from perennial.project.new.template import BASE, GENERATED, read_base, template, write_base

@@ -11,8 +11,9 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from perennial.base import files
-from perennial.base.config import Config, advice
+from perennial.base.config import Config
 from perennial.base.errors import DataError
+from perennial.base.params import advice
 from perennial.base.project.stages import STAGES
 from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail

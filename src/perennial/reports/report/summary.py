@@ -4,9 +4,10 @@ from dataclasses import asdict
 from typing import Any
 
 from perennial.base.choices import SPLITS
-from perennial.base.config import Config, advice
-from perennial.base.config.advice import Advice
+from perennial.base.config import Config
 from perennial.base.errors import PerennialError
+from perennial.base.params import advice
+from perennial.base.params.advice import Advice
 from perennial.data.datasets.readers.labelled import COLUMN
 from perennial.data.records import manifest
 from perennial.model.evaluation.results import RunResults, read_results

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perennial.base.choices import SPLITS, Split
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from perennial.base.choices import Split
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own import table_columns, table_rows
 from perennial.data.datasets.own.class_lists import class_name

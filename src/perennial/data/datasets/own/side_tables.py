@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base.choices import Split, split_named
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own import table_columns, table_rows

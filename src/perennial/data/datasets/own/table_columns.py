@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
-from perennial.base.config.table import Column, TableConfig
+from perennial.base.config.data import Column, TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own.table_rows import Rows
 

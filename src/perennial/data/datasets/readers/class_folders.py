@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial.base.config.table import TableConfig
+from perennial.base.config.data import TableConfig
 from perennial.data import archives
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.datasets.own import image_assignment, understood

@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from perennial.base import config
-from perennial.base.config import edit_params
 from perennial.base.errors import ConfigError
+from perennial.base.params import edit_params
 from perennial.cli import app
 
 

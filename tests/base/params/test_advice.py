@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import binomtest
 
 from perennial.base import documents, files
-from perennial.base.config import advice
 from perennial.base.config.networks import NETWORKS
+from perennial.base.params import advice
 from perennial.data.preprocessing import PREPROCESSING
 
 SMALL = {"train": 300, "validation": 40, "test": 60}

@@ -9,9 +9,9 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from perennial.base import config
-from perennial.base.config import edit_params, options
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import ConfigError
+from perennial.base.params import edit_params, options
 from perennial.cli import app
 
 GROUPS = 7  # of keys that are missing together

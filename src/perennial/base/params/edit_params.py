@@ -12,9 +12,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from perennial.base import files
-from perennial.base.config import Config, check, options, read
+from perennial.base.config import Config, check, read
 from perennial.base.config.error_messages import by_key, inner_section, missing
 from perennial.base.errors import ConfigError
+from perennial.base.params import options
 
 PRESETS = Path("params")  # folder in the project
 # For projects without such a folder: those of the wheel, or of the repository that this file belongs to.

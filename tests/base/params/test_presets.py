@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from perennial.base import config
-from perennial.base.config import edit_params, options
+from perennial.base.params import edit_params, options
 from perennial.cli import app
 
 ROOT = Path(__file__).parents[3]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from perennial.base.config import Config, options
+from perennial.base.config import Config
+from perennial.base.params import options
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,8 +11,7 @@ from typing import Any
 from perennial.base import documents
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
-from perennial.base.config.networks import facts
-from perennial.base.config.pretrained import LAPTOP, PRETRAINED, SMALL
+from perennial.base.config.networks import LAPTOP, PRETRAINED, SMALL, facts
 from perennial.base.errors import PerennialError, printable
 
 # Of a report that is missing or damaged; a stage that needs it will describe the problem.
@@ -86,12 +85,7 @@ def _validated(config: Config) -> dict[str, Any] | None:
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
     """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the accuracy."""
     accuracy = {"test": scores["accuracy"], **({} if validation is None else {"validation": validation})}
-    return [
-        *_chance(scores),
-        *_copies(config),
-        *_label_errors(config, scores),
-        *of_data(config, accuracy),
-    ]
+    return [*_chance(scores), *_copies(config), *_label_errors(config, scores), *of_data(config, accuracy)]
 
 
 def log(logger: logging.Logger, found: list[Advice]) -> None:
@@ -222,7 +216,7 @@ def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]
     try:
         found = documents.read_json(config.paths.label_errors)
         count = found["likely"] if found["model"] == scores["model"] else 0
-    except (OSError, PerennialError, LookupError, TypeError, AttributeError):
+    except UNREADABLE:
         return
     if 0 < count <= CREDIBLE * scores["examples"]:
         yield Advice(
@@ -240,19 +234,18 @@ def _copies(config: Config) -> Iterator[Advice]:
         near = counts.get("near_duplicate", 0)
         pairs = near + counts.get("duplicate_across_splits", 0)
         scored = sum(examples.get(split, 0) for split in SPLITS[1:])
-    except (OSError, PerennialError, LookupError, TypeError, AttributeError):
+    except UNREADABLE:
         return
+    message = f"{pairs:,} pairs of equal or nearly equal images are in two splits, which makes scores too good"
+    remedy = f"look at them in {config.paths.validation_page}, and remove one of each"
     if near > scored > 0:
-        yield Advice(
-            "copies_across_splits",
+        message = (
             f"{pairs:,} pairs of images in two splits look alike: copies, which make scores too good, or a "
-            "kind of images that differ little, such as digits",
+            "kind of images that differ little, such as digits"
+        )
+        remedy = (
             f"look at some in {config.paths.validation_page}; remove one of each if they are copies, else set "
-            "validate.severity.near_duplicate to ignore",
+            "validate.severity.near_duplicate to ignore"
         )
-    elif pairs:
-        yield Advice(
-            "copies_across_splits",
-            f"{pairs:,} pairs of equal or nearly equal images are in two splits, which makes scores too good",
-            f"look at them in {config.paths.validation_page}, and remove one of each",
-        )
+    if pairs:
+        yield Advice("copies_across_splits", message, remedy)

@@ -1,0 +1,1 @@
+"""params.yaml as a file: its text and reference, edits that keep the rest, advice about its values."""
