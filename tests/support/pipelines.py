@@ -153,13 +153,13 @@ class Project:
         return self.git("tag", "--list").split()
 
 
-def make(base: Path, *, bare: bool = True) -> Project:
+def make(base: Path) -> Project:
     """A project whose first run is reproduced but not recorded, with a remote, in a path with a space."""
-    return _made(bare=bare).copied(base)
+    return _made().copied(base)
 
 
 @functools.cache
-def _made(*, bare: bool) -> Project:
+def _made() -> Project:
     """The first one of this process, which is copied."""
     folder = Path(tempfile.mkdtemp(prefix="pipelines-"))
     atexit.register(shutil.rmtree, folder)
@@ -180,7 +180,7 @@ def _made(*, bare: bool) -> Project:
     project.git("add", ".")
     project.git("commit", "-qm", "Start")
     remote = base / "remote"
-    project.git("clone", "-q", *(["--bare"] if bare else []), ".", str(remote))
+    project.git("clone", "-q", "--bare", ".", str(remote))
     project.git("remote", "add", "origin", str(remote))
     project.reproduce()
     return project

@@ -11,7 +11,7 @@ from support import forks
 from perennial.base.errors import ConfigError, redacted
 from perennial.base.project.git import LAST_DATE, GitError, Repository, after, repository
 from perennial.release.registry import versions
-from perennial.release.registry.push import push
+from perennial.release.registry.push import push_references
 
 VARIABLES = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
 
@@ -73,7 +73,7 @@ def test_a_password_of_the_remote_is_in_no_message(folder: Path) -> None:
     git.run("remote", "add", "origin", "http://me:s3cret@127.0.0.1:1/project.git")
     with pytest.raises(GitError) as failed:
         git.fetch("origin", ["+refs/heads/*:refs/remotes/origin/*"])
-    pushed = push(git, "origin", {"refs/heads/main": git.run("rev-parse", "HEAD")})
+    pushed = push_references(git, "origin", {"refs/heads/main": git.run("rev-parse", "HEAD")})
     assert pushed.failure
     assert "s3cret" not in f"{failed.value} {pushed}"
 

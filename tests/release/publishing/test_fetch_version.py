@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import forks
 from support.exports import content, write_export
 
 from perennial.base import files
@@ -150,7 +151,7 @@ def test_without_a_home_the_cache_lies_among_temporary_files(monkeypatch, tmp_pa
 @pytest.mark.fast_rows("s3")
 def test_the_command_prints_version_and_path(url, capfd):
     for moved in (True, False):
-        subprocess.run([sys.executable, "-m", "perennial", "fetch", url, "--to", "model", "--json"], check=True)
+        subprocess.run([forks.python(), "-m", "perennial", "fetch", url, "--to", "model", "--json"], check=True)
         printed = json.loads(capfd.readouterr().out)
         assert printed["version"] == 1
         assert printed["path"] == "model"

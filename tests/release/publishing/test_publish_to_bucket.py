@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support import stores
+from support import forks, stores
 from support.exports import decide, write_export
 from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
 
@@ -387,7 +387,7 @@ def test_no_secret_is_printed(url, load, proxy, tmp_path):
     environment = {**os.environ, **CREDENTIALS, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = [
         subprocess.run(
-            [sys.executable, "-m", "perennial", *each],
+            [forks.python(), "-m", "perennial", *each],
             capture_output=True,
             text=True,
             env=environment,

@@ -22,7 +22,7 @@ from perennial.release.publishing import fetch_version, provenance
 from perennial.release.publishing.publish import publish
 from perennial.release.publishing.verify import verify
 from perennial.release.publishing.version_layout import PROVENANCE, RECORD
-from perennial.release.registry.versions import promotion, read
+from perennial.release.registry import versions
 
 WEIGHTS, PLACE = "variables/variables.index", Path("served/digits")
 
@@ -62,7 +62,7 @@ def made(tmp_path_factory):
         export(config, "a")
         first = commit(config, "first")
         git = repository(Path())
-        git.update(promotion(git, read(git, "classifier"), first, {"accuracy": 0.9})[1])
+        git.update(versions.promotion(git, versions.read(git, "classifier"), first, {"accuracy": 0.9})[1])
         publish(config, to=str(PLACE))
         export(config, "b")
         commit(config, "second")

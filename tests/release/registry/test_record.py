@@ -283,18 +283,6 @@ def test_without_a_remote_the_repository_is_the_registry(project: Project) -> No
     assert len(project.tags()) == 2
 
 
-@pytest.mark.slow
-def test_a_checked_out_branch_of_the_remote_stays_and_tags_are_pushed(tmp_path: Path) -> None:
-    project = make(tmp_path / "local", bare=False)
-    before = remote_refs(project)["heads/main"]
-    done = project.perennial("record", "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["branch"] == "run/night-1"
-    refs = remote_refs(project)
-    assert refs["heads/main"] == before
-    assert refs["tags/classifier@v0.0.1"] == done["commit"]
-
-
 def hook(project: Project, name: str, script: str) -> None:
     """Let the remote run a script at each push."""
     file = Path(project.git("remote", "get-url", "origin"), "hooks", name)
@@ -311,15 +299,6 @@ def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
     refs = remote_refs(project)
     assert refs["heads/main"] == before
     assert refs["tags/classifier#champion#1"] == done["commit"]
-
-
-def test_a_run_waits_where_the_remote_denies_access(project: Project) -> None:
-    before = remote_refs(project)
-    hook(project, "pre-receive", "exit 1")
-    assert project.perennial("record", "night-1")["outcome"] == "kept"
-    assert remote_refs(project) == before
-    assert project.tags() == []
-    assert project.run("perennial", "promote", "--push").returncode == 1
 
 
 def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> None:

@@ -13,7 +13,7 @@ from support.parameters import change_params
 from support.pipelines import Project
 
 from perennial.base.project.git import Repository
-from perennial.release.registry.push import push
+from perennial.release.registry.push import push_references
 
 Mend = Callable[[], object]
 Arrange = Callable[[World], Mend]
@@ -305,8 +305,8 @@ def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: Wor
     assert record(world.project, "night-2")["outcome"] == "promoted"
 
 
-@pytest.mark.fast_rows("rollback")
-@pytest.mark.parametrize("command", ["rollback", "approve"])
+@pytest.mark.fast_rows("promote")
+@pytest.mark.parametrize("command", ["promote", "rollback", "approve"])
 def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world: World) -> None:
     project = world.project
     if command == "approve":
@@ -314,14 +314,15 @@ def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world:
         project.git("commit", "-qam", "Approval")
         project.git("push", "-q", "origin", "main")
         project.reproduce()
-    record(project, "night-1")
+    if command != "promote":
+        record(project, "night-1")
     if command == "rollback":
         project.data("0.9 second")
         project.reproduce()
         record(project, "night-2")
     hook(world.remote, "pre-receive", "echo 'closed until Monday'; exit 1")
     before = world.refs()
-    arguments = ["approve", "night-1", "--by", "Ada"] if command == "approve" else ["rollback", "--push"]
+    arguments = ["approve", "night-1", "--by", "Ada"] if command == "approve" else [command, "--push"]
     refused = project.run("perennial", *arguments)
     assert refused.returncode == 1
     assert "closed until Monday" in refused.stderr
@@ -376,5 +377,5 @@ def test_git_s_advice_about_a_checked_out_branch_is_left_out(tmp_path: Path) -> 
     ):
         subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
     here = Repository(tmp_path / "here")
-    done = push(here, "origin", {"refs/heads/main": here.run("rev-parse", "HEAD")})
+    done = push_references(here, "origin", {"refs/heads/main": here.run("rev-parse", "HEAD")})
     assert done.said == ("error: refusing to update checked out branch: refs/heads/main",)

@@ -13,7 +13,7 @@ from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
 from perennial.live.label.answers import ENDINGS, Answers
 from perennial.release.registry.access import OpenRegistry, open_registry
-from perennial.release.registry.push import push as push_references
+from perennial.release.registry.push import push_references
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ class DvcObjects:
         """The digests of the files of a folder by their relative paths."""
         if not (DIGEST.fullmatch(digest) and digest.endswith(FOLDER)):
             raise DataError(f"{what} is no folder in dvc.lock, but {digest}")
-        if (listed := sides.content(self._sides, digest)) is None:
+        if (listed := sides.first_content(self._sides, digest)) is None:
             raise self._lost(digest, what)
         return members(listed, what)
 

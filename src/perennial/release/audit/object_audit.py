@@ -13,7 +13,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
 from perennial.release.audit.needs import Need, in_pipeline, in_project, needs
-from perennial.release.audit.sides import Side, content
+from perennial.release.audit.sides import Side, first_content
 
 log = logging.getLogger(__name__)
 Kind = Literal["missing", "damaged", "lost", "recorded wrongly"]
@@ -95,7 +95,7 @@ def audit(
     """
     places = [cache, remote] if remote else [cache]
     sources = [*places, spare] if spare else places
-    revisions, read = list(revisions), partial(content, sources)
+    revisions, read = list(revisions), partial(first_content, sources)
     needed, members = needs(repository, revisions, read, (in_pipeline if own else in_project)(repository))
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:

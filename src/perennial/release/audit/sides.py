@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from perennial.base import files
@@ -90,10 +91,7 @@ class Side:
         return found if hashlib.md5(found, usedforsecurity=False).hexdigest() == digest[:32] else None
 
     def doubtful(self, digest: str, entry: Entry) -> bool:
-        """Whether the listing shows another digest.
-
-        With KMS, the MD5 in S3's listing is another digest.
-        """
+        """Whether the listing shows another digest, as S3 does with KMS."""
         return self.digests_listed and entry.md5 not in {None, digest[:32]}
 
     def is_whole(self, digest: str) -> bool:
@@ -112,10 +110,7 @@ class Side:
         return [digest for digest, whole in together(self._store, check, digests) if not whole]
 
     def fetch(self, digest: str, file: Path) -> bool:
-        """Write an object to a file; returns whether it exists and matches its digest.
-
-        If this side is a folder, the file becomes a symbolic link to the object.
-        """
+        """Write an object to a file, or link it from a folder; returns whether it is there and whole."""
         if self.folder is not None:
             file.symlink_to((self.folder / _key(digest)).absolute())
             return _has_digest(file, digest)
@@ -135,7 +130,7 @@ class Side:
         target.chmod(READ_ONLY)
 
 
-def content(sides: Iterable[Side], digest: str) -> bytes | None:
+def first_content(sides: Iterable[Side], digest: str) -> bytes | None:
     """Read a small object from the first side with an intact copy; None if there is none."""
     return next((found for side in sides if (found := side.content(digest)) is not None), None)
 
@@ -182,9 +177,10 @@ def _key(digest: str) -> str:
 def _has_digest(file: Path, digest: str) -> bool:
     try:
         with file.open("rb") as stream:
-            return hashlib.file_digest(stream, _md5).hexdigest() == digest[:32]
+            found = hashlib.file_digest(stream, partial(hashlib.md5, usedforsecurity=False))
     except FileNotFoundError:
         return False
+    return found.hexdigest() == digest[:32]
 
 
 def _pages_left(digest: str) -> float:
@@ -193,7 +189,3 @@ def _pages_left(digest: str) -> float:
         return PARTS / (int(digest[:2], 16) + 1) - 1
     except ValueError:  # no object of DVC
         return 0
-
-
-def _md5() -> "hashlib._Hash":
-    return hashlib.md5(usedforsecurity=False)

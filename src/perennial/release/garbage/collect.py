@@ -39,10 +39,7 @@ class SpaceUsed:
 
 
 def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[SpaceUsed]:
-    """Yield a row for each place; with `yes`, after removing its garbage.
-
-    What goes wrong in one place is in its row, and the others are cleaned nevertheless.
-    """
+    """Yield a row for each place, with `yes` after removing its garbage; it says what went wrong there."""
     cutoff = time.time() - days * DAY_S
     with locks.held(home / "locks" / "gc.lock", "gc", busy="another gc runs on this machine"):
         # Objects first: a dry run does not count those needed only by checkouts that are removed below.

@@ -44,10 +44,7 @@ class Area:
 
 
 def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
-    """Space used in the folder that runs share, and in the work folder of this checkout.
-
-    `cutoff`: seconds since 1970; what was used since stays.
-    """
+    """Space used in the folder that runs share, and in the work folder; what was used since `cutoff` stays."""
     found = live.processes()
     made = {
         "checkouts": ("runs", _checkout),

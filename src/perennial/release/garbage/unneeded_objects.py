@@ -17,7 +17,7 @@ from perennial.base.errors import PerennialError
 from perennial.base.project.git import GitError, Repository
 from perennial.base.storage import Entry
 from perennial.release.audit.needs import DIGEST, FOLDER, members, needs
-from perennial.release.audit.sides import Side, content
+from perennial.release.audit.sides import Side, first_content
 from perennial.release.garbage import needed_commits
 
 log = logging.getLogger(__name__)
@@ -113,10 +113,7 @@ def needed_now(places: Places) -> set[str]:
 
 
 def remove(places: Places, garbage: Garbage) -> tuple[dict[str, int], str | None]:
-    """Remove what nothing needs from a side.
-
-    Returns the objects that are gone, with their bytes, and what kept others from being removed.
-    """
+    """Remove what nothing needs from a side; returns what is gone, with its bytes, and what kept the rest."""
     if garbage.side.folder is not None:
         return _from_folder(places, garbage, garbage.side.folder)
     needed = needed_now(places)
@@ -205,10 +202,7 @@ def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
 
 
 def _of(
-    repository: Repository,
-    revisions: Iterable[str],
-    sides: Sequence[Side],
-    read: Callable[[str], bytes | None],
+    repository: Repository, revisions: Iterable[str], sides: Sequence[Side], read: Callable[[str], bytes | None]
 ) -> set[str]:
     found, members = needs(repository, revisions, read)
     for digest, need in found.items():
@@ -223,7 +217,7 @@ def _of(
 
 def _content(sides: Sequence[Side], digest: str) -> bytes | None:
     try:
-        return content(sides, digest)
+        return first_content(sides, digest)
     except PerennialError as error:
         raise Incomplete(f"the list of a needed folder cannot be read ({error}), so objects stay") from error
 

@@ -58,10 +58,7 @@ def fetch(url: str, to: Path | None = None) -> FetchedVersion:
 
 
 def cached(url: str) -> Path:
-    """Fetch a version from S3 into the user's cache folder; it is verified, and named by its digest.
-
-    The cache keeps the versions that were used last, and those that were used in the last hour.
-    """
+    """Fetch a version from S3, verified, into the user's cache, which keeps the last ones."""
     version = find(url)
     folder = _cache() / "models" / version.sha256
     with _locked(folder):

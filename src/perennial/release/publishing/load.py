@@ -47,10 +47,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
 
 
 def find_export(path: Path) -> Path | None:
-    """Find the export at a path: the folder itself, or the current version of a publish folder.
-
-    The result has no symbolic links, so that it stays the same version when another is published.
-    """
+    """Find the export at a path, or the current version of a publish folder; the result has no links."""
     for folder in (path, path / CURRENT):
         if (folder / GRAPH).is_file():
             return folder.resolve()

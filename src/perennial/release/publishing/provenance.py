@@ -17,20 +17,14 @@ from perennial.base.layout import Project
 from perennial.base.project import code_digests, exclusions, pins
 from perennial.base.project.git import Repository, repository
 from perennial.base.stage_state.environment import EXTRAS, OWN
-from perennial.release.registry.versions import full_name, read
+from perennial.release.registry.versions import read_artifact
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
 PARAMS = Path("params.yaml")
 PINNED = (exclusions.FILE, *pins.FILES, pins.FOLDER / "baseline.json")
 # Files of a revision that determine a model: results by digest, parameters, pins, packages.
-MATERIALS = (
-    dvc_lock.FILE,
-    Path("dvc.yaml"),
-    PARAMS,
-    *PINNED,
-    Path("digests.json"),
-)
+MATERIALS = (dvc_lock.FILE, Path("dvc.yaml"), PARAMS, *PINNED, Path("digests.json"))
 SHARED = (  # by the pipelines of a project
     Path(code_digests.FILE),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
@@ -94,7 +88,7 @@ def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
 
 def _commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:
     """The newest version, else HEAD, whose dvc.lock has these bytes; None if neither has."""
-    registered = [each.commit for each in reversed(read(git, full_name(git, artifact)).versions)]
+    registered = [each.commit for each in reversed(read_artifact(git, artifact).versions)]
     candidates = git.blobs(dvc_lock.FILE, [*registered, *filter(None, [git.commit_of("HEAD")])])
     wanted = git.run("hash-object", "--stdin", stdin=lock.decode("utf-8", "surrogateescape"))
     return next((commit for commit, blob in candidates.items() if blob == wanted), None)

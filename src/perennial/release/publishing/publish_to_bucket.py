@@ -27,7 +27,7 @@ from perennial.release.publishing.version_layout import (
     Pointer,
     Published,
     PublishedVersions,
-    refusal,
+    rolled_back_refusal,
 )
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> 
     _warn_unless_conditional(store)
     for version in state.pointer.rolled_back:
         if _description(store, version) == (allowed.export / DESCRIPTION).read_bytes():
-            raise refusal(allowed.export, version, store.url, state.version)
+            raise rolled_back_refusal(allowed.export, version, store.url, state.version)
     version = _claimed(store, state, allowed)
     _upload(store, version, allowed.export, allowed.digests)
     if allowed.provenance is not None:

@@ -25,7 +25,7 @@ from perennial.release.publishing.version_layout import (
     Published,
     PublishedVersions,
     VersionRecord,
-    refusal,
+    rolled_back_refusal,
 )
 
 ROLLED_BACK = "rolled_back.json"
@@ -52,7 +52,7 @@ def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> 
             return _move(folder, before, before)
         for version in _rolled_back(folder) & set(versions):
             if _description(folder / str(version)) == _description(export):
-                raise refusal(export, version, str(folder), before)
+                raise rolled_back_refusal(export, version, str(folder), before)
         newest = max(versions, default=0)
         # A publish that was killed before it moved the link.
         if newest and _digests(folder / str(newest)) == digests:
@@ -79,8 +79,10 @@ def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) 
         version = history.target(version)
         path = folder / str(version)
         record = documents.read_checked(path / RECORD, VersionRecord, UNCHANGED)
-        changed = record.provenance is not None and _sha256(path / PROVENANCE) != record.provenance
-        if changed or _digests(path) != record.files:
+        found = {name: digest for name, digest in files.digests(path).items() if name != RECORD.as_posix()}
+        if record.provenance is None:
+            found.pop(PROVENANCE.as_posix(), None)
+        if found != record.all_files:
             raise DataError(
                 f"{path} is not what was published: its files differ from {RECORD}; {history}; "
                 "nothing was changed; --rollback VERSION names another one"
@@ -157,10 +159,6 @@ def _digests(version: Path) -> dict[str, str]:
     for added in (RECORD, PROVENANCE):
         found.pop(added.as_posix(), None)
     return found
-
-
-def _sha256(file: Path) -> str | None:
-    return files.sha256(file) if file.is_file() else None
 
 
 def _copy(export: Path, new: Path, digests: Mapping[str, str]) -> None:

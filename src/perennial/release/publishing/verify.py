@@ -16,10 +16,10 @@ from perennial.base.files import MARK
 from perennial.base.project.git import Repository
 from perennial.base.storage import Missing, file_below, is_bucket, together
 from perennial.release.audit.dvc_objects import DvcObjects
-from perennial.release.publishing import provenance
-from perennial.release.publishing.fetch_version import StoredVersion, find
+from perennial.release.publishing import fetch_version, provenance
+from perennial.release.publishing.fetch_version import StoredVersion
 from perennial.release.publishing.version_layout import PROVENANCE, RECORD
-from perennial.release.registry.versions import full_name, read
+from perennial.release.registry.versions import read_artifact
 
 COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
 NONE = "none"
@@ -54,12 +54,12 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
 
     `url` names a publish folder or prefix, for its current version, or one version.
     """
-    version = find(url)
+    version = fetch_version.find(url)
     with _folder(version) as folder:
         found = files.digests(folder)
         checking = _Checking(git, artifact, folder, version, found)
         problems = list(dict.fromkeys(checking.problems()))
-    registered = read(git, full_name(git, artifact)).at(checking.commit) if checking.commit else None
+    registered = read_artifact(git, artifact).at(checking.commit) if checking.commit else None
     return Verified(
         place=f"{version.store.url}/{version.prefix}".rstrip("/"),
         number=version.record.version,
@@ -132,10 +132,7 @@ class _Checking:
         yield from _values(again, statement, f"{PROVENANCE}: ")
 
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
-        """Compare the files and the decision with the revision's dvc.lock.
-
-        `named`: files that differ were reported already.
-        """
+        """Compare files, unless some were `named` before, and the decision with the revision's dvc.lock."""
         stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
         paths = self._paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
@@ -165,7 +162,7 @@ class _Checking:
         """Find a revision whose dvc.lock has this digest, for models published before their commit."""
         if sha256 is None:
             return None
-        known = read(self._git, full_name(self._git, self._artifact)).versions
+        known = read_artifact(self._git, self._artifact).versions
         registered = [each.commit for each in reversed(known)]
         others = self._git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
         locks = self._git.blobs(dvc_lock.FILE, [*registered, *others])

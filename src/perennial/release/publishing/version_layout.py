@@ -77,7 +77,7 @@ class PublishedVersions:
         return sorted({*self.rolled_back, *later} - {version})
 
 
-def refusal(export: Path, version: int, place: str, current: int | None) -> QualityError:
+def rolled_back_refusal(export: Path, version: int, place: str, current: int | None) -> QualityError:
     """The error for an export that is a rolled back version."""
     return QualityError(
         f"{export} is version {version} of {place}, which was rolled back; {CURRENT} stays {current}; "

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base.config import Config
-from perennial.base.errors import ConfigError, redacted
+from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, GitTimedOut, Repository, repository
-from perennial.release.registry import remote_tags
-from perennial.release.registry.versions import Registry, Version, full_name, names, read, tag_patterns
+from perennial.release.registry import remote_tags, versions
+from perennial.release.registry.versions import Registry, Version
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,7 @@ class OpenRegistry:
 
 
 def open_registry(config: Config, *, fetch: bool = True, whole: bool = False) -> OpenRegistry:
-    """Open the registry of this checkout, after fetching from its remote.
-
-    `whole`: fetch all of git's history and all tags, and say so where the remote does not give them.
-    """
+    """Open the registry after a fetch from its remote; `whole`: with all of git's history and all tags."""
     options = config.record
     git = repository(Path(), options.git_name, options.git_email)
     remote = options.remote if options.remote and git.has_remote(options.remote) else None
@@ -66,15 +63,23 @@ def open_registry(config: Config, *, fetch: bool = True, whole: bool = False) ->
             log.warning("%s could not be asked; the registry is as of the last fetch: %s", remote, error)
     if whole and git.is_shallow():
         log.warning("this clone is shallow, and older revisions could not be fetched, so they are unknown")
-    registry = read(git, full_name(git, options.artifact), unpushed=not (remote and fetch))
+    name = versions.full_name(git, options.artifact)
+    registry = versions.read(git, name, unpushed=not (remote and fetch))
     return OpenRegistry(repository=git, registry=registry, remote=remote, unreachable=unreachable)
 
 
-def with_history(config: Config, *revisions: str) -> OpenRegistry:
-    """Open the registry in a clone that has all of git's history, and these versions or revisions.
+def open_for_change(config: Config, *, push: bool = True) -> OpenRegistry:
+    """Open the registry for a change here and, with `push`, on the remote, which must then answer."""
+    opened = open_registry(config)
+    if not push:
+        return here(opened)
+    if opened.unreachable:
+        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    return opened
 
-    The remote is asked only for what is not here.
-    """
+
+def with_history(config: Config, *revisions: str) -> OpenRegistry:
+    """Open the registry with all of git's history and these revisions; asks the remote for what is not here."""
     opened = open_registry(config, fetch=False)
     git = opened.repository
     if git.is_shallow() or not all(_found(git, opened.registry, each) for each in revisions):
@@ -84,7 +89,7 @@ def with_history(config: Config, *revisions: str) -> OpenRegistry:
 
 def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
     """Resolve a version name, branch, tag or commit to a version (if it is one) and a commit."""
-    registry = read(git, full_name(git, artifact))
+    registry = versions.read_artifact(git, artifact)
     if commit := _found(git, registry, revision):
         return registry.at(commit), commit
     what = f"this clone has no version, branch, tag or commit {revision}"
@@ -103,11 +108,8 @@ def _found(git: Repository, registry: Registry, revision: str) -> str | None:
 
 
 def _fetch(git: Repository, remote: str, artifact: str, *, whole: bool) -> None:
-    """Fetch the branches of a remote and the tags of an artifact, which then are the remote's here.
-
-    `whole`: with all their history, and other tags that are not here.
-    """
-    patterns = [pattern for name in names(git, artifact) for pattern in tag_patterns(name)]
+    """Fetch a remote's branches and an artifact's tags; `whole`: with all history and other tags."""
+    patterns = [pattern for name in versions.names(git, artifact) for pattern in versions.tag_patterns(name)]
     before = remote_tags.listed(git, remote_tags.copies(remote), patterns)
     heads = f"+refs/heads/*:refs/remotes/{remote}/*"
     git.fetch(remote, [heads, *remote_tags.refspecs(remote, patterns)], whole=whole)
@@ -133,7 +135,7 @@ def remote(config: Config) -> str | None:
 
 def here(opened: OpenRegistry) -> OpenRegistry:
     """The registry with what was made here without a push, for changes that stay in this repository."""
-    registry = read(opened.repository, opened.registry.artifact)
+    registry = versions.read(opened.repository, opened.registry.artifact)
     return replace(opened, registry=registry, remote=None, unreachable=None)
 
 

@@ -20,8 +20,8 @@ from perennial.base.errors import ConfigError, PerennialError, printable
 from perennial.base.project.git import Repository
 from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision
 from perennial.release.registry import remote_tags, run_records, versions
-from perennial.release.registry.access import OpenRegistry, open_registry
-from perennial.release.registry.push import push
+from perennial.release.registry.access import OpenRegistry, open_for_change
+from perennial.release.registry.push import push_references
 
 log = logging.getLogger(__name__)
 WAITS = ": waits for approval"  # after the subject of a record's commit
@@ -137,10 +137,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
 
     A request that is too late to answer is recorded as expired or superseded, whatever the answer.
     """
-    opened = open_registry(config)
-    if opened.unreachable:
-        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
-    opened = _completed(config, opened)
+    opened = _completed(config, open_for_change(config))
     request = find(config, opened, run)
     tip, record = next(
         (tip, record) for asked, tip, record in _records(config, opened) if asked.run == request.run
@@ -173,10 +170,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
 
 
 def completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
-    """Complete an approval whose push stopped halfway, on a remote without atomic pushes, if that is possible.
-
-    Returns the registry as it is then.
-    """
+    """Complete, if possible, an approval whose push stopped halfway; returns the registry as it is then."""
     try:
         return _completed(config, opened)
     except PerennialError as error:
@@ -293,10 +287,10 @@ def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | Non
     git = opened.repository
     moved = {f"refs/heads/{branch}": commit} if branch else {}
     if opened.remote:
-        pushed = push(git, opened.remote, {**references, **moved})
+        pushed = push_references(git, opened.remote, {**references, **moved})
         if moved and pushed.refused and not pushed.lost:  # the branch may be protected, or checked out there
             moved = {}
-            pushed = push(git, opened.remote, references)
+            pushed = push_references(git, opened.remote, references)
         if pushed.lost:
             raise PerennialError(
                 f"nothing was changed ({pushed}): another answer or another champion came first; "

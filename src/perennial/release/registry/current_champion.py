@@ -13,8 +13,7 @@ from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import Decision
 from perennial.release.registry import access, remote_tags, revision, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
-from perennial.release.registry.push import Push
-from perennial.release.registry.push import push as push_to
+from perennial.release.registry.push import Push, push_references
 from perennial.release.registry.versions import Version
 
 log = logging.getLogger(__name__)
@@ -102,15 +101,8 @@ def rolled_back(config: Config, opened: OpenRegistry) -> Version | None:
 
 
 def rollback(config: Config, version: str | None = None, *, push: bool = True) -> tuple[Version, bool, bool]:
-    """Make an earlier version champion again; returns it, and whether the champion changed and was pushed.
-
-    `push`: on the remote, too, if there is one.
-    """
-    opened = open_registry(config)
-    if not push:
-        opened = access.here(opened)
-    if opened.unreachable:
-        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    """Make an earlier version champion again; returns it, and whether the champion changed and was pushed."""
+    opened = access.open_for_change(config, push=push)
     registry = opened.registry
     target = registry.named(version) if version else registry.previous()
     before = registry.champion
@@ -127,7 +119,7 @@ def rollback(config: Config, version: str | None = None, *, push: bool = True) -
 
 
 def _push_all(opened: OpenRegistry, tags: Mapping[str, str]) -> None:
-    pushed = push_to(opened.repository, opened.remote or "", tags) if tags else Push()
+    pushed = push_references(opened.repository, opened.remote or "", tags) if tags else Push()
     if not pushed.done:
         reason = f"another champion was assigned meanwhile ({pushed})" if pushed.lost else str(pushed)
         remedy = None if pushed.lost else pushed.remedy

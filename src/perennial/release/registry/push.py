@@ -93,11 +93,10 @@ class Push:
         return "; ".join(words)
 
 
-def push(git: Repository, remote: str, references: Mapping[str, str], replaced: str | None = None) -> Push:
-    """Push commits and tags to references of a remote: all or none where it can, else tags last.
-
-    `replaced`: a reference that may be force-pushed.
-    """
+def push_references(
+    git: Repository, remote: str, references: Mapping[str, str], replaced: str | None = None
+) -> Push:
+    """Push all or none where the remote can, else tags last; `replaced`: may be force-pushed."""
     done = _tried(git, remote, references, replaced, atomic=True)
     if done.failure and NOT_ATOMIC in done.failure:
         log.info("%s does not support atomic pushes: the references are pushed one after the other", remote)

@@ -23,7 +23,6 @@ from perennial.release.registry import (
     run_branches,
     run_records,
     scores,
-    unpushed_commits,
     versions,
 )
 from perennial.release.registry.access import OpenRegistry, open_registry
@@ -63,17 +62,8 @@ def record(config: Config, run: str) -> Recorded:
 
 
 def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bool = True) -> Recorded:
-    """Promote the model of this checkout as a flow does, or by the decision of a person.
-
-    `push`: also on the remote, if there is one.
-    """
-    decision, opened = read_decision(config), open_registry(config)
-    if not push:
-        opened = access.here(opened)
-    if opened.unreachable:
-        raise PerennialError(
-            f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
-        )
+    """Promote the model of this checkout, as a flow does or by a person; `push`: also on the remote."""
+    decision, opened = read_decision(config), access.open_for_change(config, push=push)
     here = opened if opened.remote is None else replace(opened, registry=access.here(opened).registry)
     if (champion := here.registry.champion) and current_champion.is_champion(config, here):
         return _push_champion(config, opened, run, champion)
@@ -83,7 +73,7 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
         raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
     done = _record(config, opened, run, decision, by_hand)
     if done.outcome == "refused":
-        unpushed_commits.drop(opened.repository, run)  # the checkout has everything
+        run_branches.drop_unpushed(opened.repository, run)  # the checkout has everything
     if done.outcome in {"refused", "kept"}:
         raise PerennialError(done.message, kind=done.failure)
     note = "" if push else access.kept_here(config, "perennial promote")
@@ -195,7 +185,7 @@ def _committed(
     results.require_recorded(config.paths.decision)
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
-        unpushed_commits.push_all(opened, run)
+        run_branches.push_unpushed(opened, run)
     facts = {**_facts(decision, run, by_hand), **scores.facts(config, decision, opened.registry, run)}
     branch, parent, note = (None, "HEAD", "") if rejected else run_branches.target(config, opened)
     tree = opened.repository.tree_with(parent, written)
@@ -291,18 +281,11 @@ def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None
 
 
 def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequence[str]) -> str | None:
-    """Find a commit with this tree: the parent, the champion's, or a run's or version's with the same parent.
-
-    `asked`: commits of runs that asked for approval.
-    """
+    """Find a commit with this tree: the parent, the champion's, or another with the same parent."""
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
-        "for-each-ref",
-        "--format=%(objectname) %(parent)",
-        *unpushed_commits.PATTERNS,
-        "refs/heads/run/**",
-        *remote,
+        "for-each-ref", "--format=%(objectname) %(parent)", *run_branches.UNPUSHED, "refs/heads/run/**", *remote
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run(

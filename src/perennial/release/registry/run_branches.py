@@ -1,4 +1,7 @@
-"""The branches and tags of a recorded run: which move, their atomic push, and the same in this repository."""
+"""The branches and tags of a recorded run: which move, their atomic push, and the same in this repository.
+
+A commit that cannot be pushed is kept once, on a local branch `waiting/RUN`, for a later run to push.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +14,16 @@ from perennial.base.errors import Failure
 from perennial.base.layout import Project
 from perennial.base.project.git import CHECKOUT, GitError, Repository
 from perennial.release.audit import dvc_remote
-from perennial.release.registry import remote_tags, unpushed_commits
+from perennial.release.registry import remote_tags
 from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.checkout_state import of_siblings, recorded_files
-from perennial.release.registry.push import push
+from perennial.release.registry.push import push_references, short
 
 log = logging.getLogger(__name__)
+# The second where a branch named `waiting` leaves no room for the first.
+UNPUSHED_FOLDERS = ("refs/heads/waiting/", "refs/heads/waiting-runs/")
+UNPUSHED = tuple(f"{folder}**" for folder in UNPUSHED_FOLDERS)
+SUBJECTS = ("Run {}: ", "Record of run {}")
 PASSING = "mend the cause if it does not pass by itself"
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
@@ -94,20 +101,20 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
             return _kept(opened, made, last, f"nothing was recorded: {error}")
     if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
         return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}")
-    pushed = push(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
+    pushed = push_references(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
     if made.branch and pushed.refused and not pushed.lost:
         # The server may let runs push everything but this branch.
         note = f"{opened.remote} does not let this run move {made.branch} ({pushed}), so {apart} has the commit"
         made = replace(made, branch=None, message=f"{made.message}; {note}")
         before = pushed.updated
-        pushed = push(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
+        pushed = push_references(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
         pushed = replace(pushed, updated=(*before, *pushed.updated))
     if pushed.done:
         dvc_remote.push_again(opened.repository, [commit])
-        unpushed_commits.drop(opened.repository, made.run)
+        drop_unpushed(opened.repository, made.run)
         return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
     if pushed.lost:
-        where = unpushed_commits.keep(opened, made.run, commit, last)
+        where = keep_unpushed(opened, made.run, commit, last)
         message = (
             f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
         )
@@ -119,7 +126,7 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
 
 def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str | None = None) -> Recorded:
     """The result if a run's commit could not be pushed."""
-    where = unpushed_commits.keep(opened, made.run, made.commit or last, last)
+    where = keep_unpushed(opened, made.run, made.commit or last, last)
     what_next = f"{remedy or PASSING}; the next run on this machine completes it"
     message = f"{problem}; the commit is kept on {where}; {what_next}"
     result = PushRefused if remedy else Recorded
@@ -171,3 +178,82 @@ def follow(opened: OpenRegistry, commit: str) -> None:
                 (top.folder / name).unlink(missing_ok=True)
         except GitError as error:  # a lock that a dead git left
             log.warning("git's index was not updated, so `git status` shows changes: %s; `git reset`", error)
+
+
+def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
+    """Keep a run's commit, and its record if that is the tip; returns the branch that has the commit.
+
+    A commit that waits already, or is on a branch of a run on the remote, is not kept a second time.
+    """
+    git = opened.repository
+    own = [f"{folder}{run}" for folder in UNPUSHED_FOLDERS]
+    remote = [opened.tracking("run/**")] if opened.remote else []
+    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *UNPUSHED, *remote).split()
+    if others := [name for name in holding if name not in own]:
+        return short(others[0]).removeprefix("refs/remotes/")
+    for name in own:
+        try:
+            git.update({name: tip})
+        except GitError as error:
+            if name == own[-1] or "exists; cannot create" not in str(error):
+                raise
+        else:
+            return short(name)
+    raise AssertionError
+
+
+def drop_unpushed(git: Repository, run: str) -> None:
+    """Remove the waiting branch of a run, whose commit was pushed."""
+    names = git.run(
+        "for-each-ref", "--format=%(refname)", *(f"{folder}{run}" for folder in UNPUSHED_FOLDERS)
+    ).split()
+    git.update(dict.fromkeys(names))
+
+
+def push_unpushed(opened: OpenRegistry, run: str) -> None:
+    """Push what other runs than `run` left waiting, each for itself, so that one refusal stops no other."""
+    git, remote = opened.repository, opened.remote
+    found = {name: tip for name, tip in _waiting(git).items() if not name.endswith(f"/{run}")}
+    if not found or remote is None:
+        return
+    found = {name: _signed(opened, name, tip) for name, tip in found.items()}
+    if problem := dvc_remote.push(git, list(found.values()), all_branches=True):
+        log.warning("%s: still waiting: %s", ", ".join(map(short, found)), problem)
+        return
+    for name, tip in found.items():
+        branch = f"refs/heads/run/{name.rpartition('/')[2]}"
+        pushed = push_references(git, remote, {branch: tip})
+        if pushed.done:
+            git.update({name: None})
+            log.info("pushed %s, which had waited, to %s", short(name), short(branch))
+            continue
+        log.warning("%s still waits: %s", short(name), pushed)
+        if pushed.failure:
+            return
+
+
+def _waiting(git: Repository) -> Mapping[str, str]:
+    """The commits of waiting branches that runs made; a person's branches of such names are left alone."""
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", *UNPUSHED)
+    rows = [row.split(" ", 2) for row in listed.splitlines()]
+    return {
+        name: tip
+        for name, tip, subject in rows
+        if any(subject.startswith(start.format(name.rpartition("/")[2])) for start in SUBJECTS)
+    }
+
+
+def _signed(opened: OpenRegistry, name: str, tip: str) -> str:
+    """Sign the commits of a waiting branch that were made before git was configured to sign."""
+    git = opened.repository
+    if not git.signs("commit.gpgSign"):
+        return tip
+    new = dict[str, str]()
+    for commit in git.run("rev-list", "--reverse", tip, "--not", f"--remotes={opened.remote}").split():
+        header, _, message = git.run("cat-file", "commit", commit).partition("\n\n")
+        tree, parent = git.run("show", "-s", "--format=%T %P", commit).split()
+        if parent in new or "\ngpgsig" not in header:
+            new[commit] = git.commit(tree, new.get(parent, parent), message)
+    if tip in new:
+        git.update({name: new[tip]})
+    return new.get(tip, tip)

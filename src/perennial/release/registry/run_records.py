@@ -28,7 +28,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, DataError, PerennialError, exit_code, printable
 from perennial.base.project.git import Repository, repository
 from perennial.data.records import manifest
-from perennial.release.registry import checkout_state, unpushed_commits, versions
+from perennial.release.registry import checkout_state, run_branches, versions
 from perennial.release.registry.push import short
 
 log = logging.getLogger(__name__)
@@ -91,10 +91,7 @@ class Record(documents.JsonFile):
 
 
 def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
-    """Write the record of a run that starts; a second start, such as after a crash, is added to the first.
-
-    `request`: the parameters of the run, such as its reason.
-    """
+    """Write the record of a run that starts, with its parameters; a second start is added to the first."""
     file = record_file(config, run)
     if (before := read(file)) is not None:
         again = [*before.get("started_again", []), _now()]
@@ -111,7 +108,7 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
         "recorded": None,
         **_code(config),
         "environment": {
-            "digest": _digest(packages),
+            "digest": hashlib.sha256(files.json_bytes(packages)).hexdigest(),
             "prefix": sys.prefix,
             "python": platform.python_version(),
             "packages": packages,
@@ -247,16 +244,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[s
 
 
 def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
-    """Map each run to a function that reads its record: those of this checkout, and those of branches.
-
-    The newest branch is the first; a run may have branches on several remotes.
-    """
+    """Map runs to readers of their records: this checkout's, and those of branches, the newest first."""
     pushed: dict[str, Reader] = {}
     try:
         git = repository(Path())
         listed = git.run(
             "for-each-ref", "--sort=-committerdate", "--format=%(refname)",
-            "refs/heads/run/**", *unpushed_commits.PATTERNS, "refs/remotes/*/run/**",
+            "refs/heads/run/**", *run_branches.UNPUSHED, "refs/remotes/*/run/**",
         )  # fmt: skip
         for reference in listed.split():
             run = reference.rpartition("/")[2]
@@ -280,7 +274,7 @@ def _code(config: Config) -> dict[str, object]:
         git = repository(Path())
         changes = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD")
         digest = hashlib.sha256(changes.encode(errors="surrogateescape")).hexdigest() if changes else None
-        champion = versions.read(git, versions.full_name(git, config.record.artifact)).champion
+        champion = versions.read_artifact(git, config.record.artifact).champion
         return {"revision": git.commit_of("HEAD"), "changes": digest, "champion": champion and champion.name}
     except PerennialError:
         return {"revision": None, "changes": None, "champion": None}
@@ -290,10 +284,7 @@ def made(config: Config) -> dict[str, object]:
     """The current digests of dvc.lock and of the data, and the gate's current decision."""
     try:
         decision = checkout_state.read_decision(config)
-        scored: dict[str, Any] | None = {
-            "promote": decision.promote,
-            "accuracy": decision.candidate.accuracy,
-        }
+        scored: dict[str, Any] | None = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
         if scored and decision.champion and decision.champion.unbiased:
             measured = decision.champion.unbiased.model_dump()
             scored["champion"] = {"version": decision.champion.version, "unbiased": measured}
@@ -314,10 +305,6 @@ def _devices() -> list[str]:
     config = sys.modules["tensorflow"].config
     found = [(each, config.experimental.get_device_details(each)) for each in config.list_physical_devices()]
     return [str(details.get("device_name", each.device_type)) for each, details in found]
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(files.json_bytes(value)).hexdigest()
 
 
 def _now() -> str:

@@ -59,10 +59,7 @@ def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:
     """The versions as `perennial versions --json` prints them, the newest first, with both scores."""
     found = list(_measured(config, registry))
     return [
-        {
-            **each,
-            "unbiased": _largest(score for name, score in found if name == each["version"]),
-        }
+        {**each, "unbiased": _largest(score for name, score in found if name == each["version"])}
         for each in versions.listing(registry)
     ]
 

@@ -185,6 +185,11 @@ def read(repository: Repository, artifact: str, *, unpushed: bool = True) -> Reg
     )
 
 
+def read_artifact(repository: Repository, artifact: str) -> Registry:
+    """Read the registry of an artifact of this folder's dvc.yaml, as last fetched."""
+    return read(repository, full_name(repository, artifact))
+
+
 def _rows(repository: Repository, folder: str, artifact: str) -> Iterator[tuple[str, ...]]:
     """The tags of an artifact in a folder of references: name, object, and `FIELDS`."""
     patterns = [f"{folder}{pattern}" for pattern in tag_patterns(artifact)]
@@ -270,10 +275,7 @@ def _registered(events: Sequence[tuple[Version, bool]]) -> tuple[Version, ...]:
 def _champions(
     assigned: Sequence[tuple[bool, str]], by_commit: Mapping[str, Version]
 ) -> tuple[tuple[Version, ...], Version | None]:
-    """Every version each time it became champion, and the champion.
-
-    After a revocation, the one assigned before it is champion again.
-    """
+    """Every version each time it became champion, and the champion; after a revocation, the one before it."""
     history, current = list[Version](), list[Version]()
     for revoked, commit in assigned:
         version = by_commit.get(commit)
@@ -290,10 +292,7 @@ def _champions(
 def promotion(
     repository: Repository, registry: Registry, commit: str, facts: Mapping[str, object]
 ) -> tuple[str, dict[str, str]]:
-    """Create the tags that register a commit as the next version and as champion.
-
-    Returns the version's name, and the tag of each reference.
-    """
+    """Create the tags of the next version, which is champion; returns its name, and tags by reference."""
     name = registry.next_name()
     version_date = after(registry.last_date)
     accuracy = facts.get("accuracy")
@@ -322,7 +321,8 @@ def assignment(
 
 def listing(registry: Registry) -> list[dict[str, object]]:
     """The versions as `perennial versions --json` prints them, the newest first."""
-    champion = registry.champion
+    champion, known = registry.champion, (*registry.versions, *registry.only_here)
+    newest_first = sorted(known, key=lambda each: (each.order, not each.only_here), reverse=True)
     return [
         {
             "version": version.name,
@@ -336,12 +336,8 @@ def listing(registry: Registry) -> list[dict[str, object]]:
             "comparison": version.facts.get("comparison"),
             "only_here": version.only_here,
         }
-        for version in sorted((*registry.versions, *registry.only_here), key=_newest, reverse=True)
+        for version in newest_first
     ]
-
-
-def _newest(version: Version) -> tuple[tuple[int, ...], bool]:
-    return version.order, not version.only_here
 
 
 def _message(subject: str, facts: Mapping[str, object]) -> str:

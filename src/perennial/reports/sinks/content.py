@@ -138,7 +138,7 @@ def _origin(config: Config) -> dict[str, str]:
         tags["git.changed"] = ", ".join(found.changed)
     try:
         git = repository(Path())
-        registry = versions.read(git, versions.full_name(git, config.record.artifact))
+        registry = versions.read_artifact(git, config.record.artifact)
     except PerennialError:
         return tags
     here = [each.name for each in registry.versions if each.commit == found.revision]

@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Indices:
-    """The index of each version's records, fetched from DVC's cache or remote on first use.
-
-    A file lists indices that neither has, so that later searches do not look for them again.
-    """
+    """The index of each version's records, fetched on first use; those that are missing are remembered."""
 
     def __init__(self, folder: Path, compute: ComputeConfig) -> None:
         self._folder, self._compute = folder, compute

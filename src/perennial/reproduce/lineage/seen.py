@@ -85,10 +85,7 @@ def of_file(file: Path) -> Query:
 def search(
     query: Query, trainings: Sequence[PastTraining], indices: Indices, *, bits: int | None, ask: bool = False
 ) -> SearchResult:
-    """Look for an image in what each training read; `bits`: largest distance of images that look alike.
-
-    `ask`: look again for data that were missing before, including those of trainings without a version.
-    """
+    """Look for an image in what each training read, up to `bits` of distance; `ask`: again for missing data."""
     found: list[tuple[PastTraining, ImageIndex]] = []
     unknown = []
     for training in trainings:

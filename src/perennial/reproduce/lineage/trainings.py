@@ -40,10 +40,7 @@ class PastTraining:
 
 
 def trainings(repository: Repository, registry: Registry, cache: Path) -> list[PastTraining]:
-    """List each registered version and each other training in git's history, newest first.
-
-    `cache`: folder in which what was read of each dvc.lock is kept.
-    """
+    """List versions and other trainings in git's history, newest first; `cache`: folder of what was read."""
     commits = _commits(repository)
     locks = repository.blobs(dvc_lock.FILE, commits)
     facts = _Facts(repository, cache / CACHE)

@@ -28,10 +28,7 @@ class PathHistory:
         self._digest_of = cache(self._digest_of_object)
 
     def changes(self, commit: str, path: str, recorded: str) -> str | None:
-        """The changes at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`.
-
-        None if no earlier commit has that digest.
-        """
+        """The changes at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`, if it had."""
         try:
             listed = self._repository.run("log", f"--max-count={COMMITS}", "--format=%H", commit, "--", path)
             before = next((each for each in listed.split() if self.digest(each, path) == recorded), None)

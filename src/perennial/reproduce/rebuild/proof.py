@@ -20,7 +20,7 @@ from perennial.base.project.git import GitError, Repository
 from perennial.base.retries import PROOF_TRIES
 from perennial.release.registry import access
 from perennial.release.registry.access import OpenRegistry
-from perennial.release.registry.push import push
+from perennial.release.registry.push import push_references
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild.rebuild import Rebuilt
 
@@ -41,7 +41,7 @@ def record(opened: OpenRegistry, rebuilt: Rebuilt) -> str:
         if opened.remote is None:
             git.update({f"refs/heads/{branch}": commit})
             return branch
-        pushed = push(git, opened.remote, {f"refs/heads/{branch}": commit})
+        pushed = push_references(git, opened.remote, {f"refs/heads/{branch}": commit})
         if pushed.done:
             git.update({f"refs/remotes/{opened.remote}/{branch}": commit})
             return branch

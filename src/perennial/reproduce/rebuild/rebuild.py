@@ -16,8 +16,8 @@ from perennial.base.project.git import Repository
 from perennial.base.project.pins import ChampionPin, SourcePin
 from perennial.release.audit import sides
 from perennial.release.audit.dvc_objects import DvcObjects
-from perennial.release.audit.needs import Need, in_pipeline, needs
-from perennial.release.registry.access import find, with_history
+from perennial.release.audit.needs import in_pipeline, needs
+from perennial.release.registry import access
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import rebuild_inputs
 from perennial.reproduce.rebuild.path_history import PathHistory
@@ -28,7 +28,7 @@ from perennial.reproduce.rebuild.stage_differences import (
     differing_inputs,
     differing_outputs,
     explain,
-    made,
+    facts_of_run,
 )
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 
@@ -80,14 +80,14 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     Stages that read from outside git run if their source still matches its pin; else DVC's remote has the
     originals. `keep`: do not remove the checkout.
     """
-    started, git = time.monotonic(), with_history(config, revision).repository
-    version, commit = find(git, config.record.artifact, revision)
+    started, git = time.monotonic(), access.with_history(config, revision).repository
+    version, commit = access.find(git, config.record.artifact, revision)
     if git.read(commit, dvc_lock.FILE) is None:
         raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()
         entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
-        run = made(config, version, hashlib.sha256(recorded).hexdigest())
+        run = facts_of_run(config, version, hashlib.sha256(recorded).hexdigest())
         building = _Building(git, commit, _with_threads(work, run), entries, run)
         done = building.build()
         rebuilt = work.lock.read_bytes()
@@ -134,9 +134,9 @@ class _Building:
         for stage, entry in self._entries.items():
             self._look_at_inputs(stage, entry)
         for stage in dvc_lock.ordered(self._entries):
-            before = {self._done.states[name] for name in self._makers_of(stage)}
-            gone = [name for name in self._makers_of(stage) if self._is_lost(name)]
-            if gone:
+            needed = (name for name in self._makers_of(stage) if name not in self._done.restored)
+            before = {self._done.states[name] for name in needed}
+            if "source gone" in before:
                 self._done.states[stage] = "source gone"
             elif "not rebuilt" in before:
                 self._done.states[stage] = "not rebuilt"
@@ -241,9 +241,6 @@ class _Building:
         found = dict.fromkeys(dvc_lock.maker_of(file, self._makers) for file in files)
         return [name for name in found if name is not None and name != stage]
 
-    def _is_lost(self, stage: str) -> bool:
-        return self._done.states[stage] == "source gone" and stage not in self._done.restored
-
     def _add(self, difference: Difference) -> None:
         """Add a cause; for a tracked path, include the files and lines that changed."""
         recorded, now = difference.recorded, difference.rebuilt
@@ -269,7 +266,8 @@ class _Building:
             there = [each for each in needed if each in held]
             doubtful = [each for each in there if remote.folder or remote.doubtful(each, held[each])]
             damaged = set(remote.damaged(doubtful))
-            damaged |= {each for each in there if _other_size(needed[each], held[each].size)}
+            files = [each for each in there if not needed[each].is_folder]
+            damaged |= {each for each in files if needed[each].size not in {None, held[each].size}}
         except (ConfigError, sides.Unsupported) as error:
             log.warning("DVC's remote was not compared with what the revision needs: %s", error)
             return
@@ -312,7 +310,3 @@ def _changed_record(
     for path, (recorded, rebuilt) in outs.items():
         was = f"{rebuilt}, as in dvc.lock of {commit[:10]} with the same inputs"
         yield Difference("record", stage, f"{path} in dvc.lock", recorded, was)
-
-
-def _other_size(need: Need, size: int) -> bool:
-    return need.size is not None and not need.is_folder and need.size != size

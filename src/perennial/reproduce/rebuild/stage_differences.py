@@ -117,7 +117,7 @@ class Made:
     python: str | None = None
 
 
-def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
+def facts_of_run(config: Config, version: Version | None, lock_sha256: str) -> Made:
     """Facts from the record of the run with this dvc.lock, or from the tag of the version."""
     try:
         found = [each for each in run_records.listing(config, RUNS) if each.get("lock") == lock_sha256]

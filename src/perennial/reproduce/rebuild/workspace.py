@@ -68,10 +68,7 @@ class Workspace:
         return replace(self, python=python, packages=packages)
 
     def repro(self, stage: str, *, above: bool = False) -> set[str]:
-        """Force a run of a stage; with `above`: run it and the stages it depends on unless a cache has them.
-
-        Returns the stages that ran.
-        """
+        """Force a stage, or with `above` get it and what it needs; returns the stages that ran."""
         return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
 
     def dvc(self, *arguments: str) -> set[str]:
@@ -107,10 +104,7 @@ def _yaml(file: Path) -> dict[str, Any]:
 def workspace(
     repository: Repository, commit: str, *, keep: bool = False, cache: Path | None = None
 ) -> Iterator[Workspace]:
-    """Create the checkout and the environment of a commit before anything runs.
-
-    `cache`: the DVC cache to use; None for an empty one.
-    """
+    """Create the checkout and the environment of a commit; `cache`: DVC's cache to use, else an empty one."""
     top, inside = repository.run("rev-parse", "--show-toplevel"), repository.run("rev-parse", "--show-prefix")
     base = files.home() / "rebuilds"
     remove_left(base)

@@ -3,7 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from perennial.reproduce.why.chain import Step, left
+from perennial.reproduce.why import chain
+from perennial.reproduce.why.chain import Step
 from perennial.reproduce.why.differences import Found
 from perennial.reproduce.why.effect import SHOWN, Outcome
 from perennial.reproduce.why.revisions import Revision
@@ -102,6 +103,6 @@ def _search(search: CauseSearch) -> dict[str, Any]:
             }
             for number, name in enumerate(search.names)
         ],
-        "left": [_step(step) for step in left(found, search.steps)] if found else [],
+        "left": [_step(step) for step in chain.left(found, search.steps)] if found else [],
         "seconds": round(search.seconds, 1),
     }

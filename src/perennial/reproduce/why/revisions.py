@@ -12,7 +12,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.project.git import Repository
-from perennial.release.registry.access import find
+from perennial.release.registry import access
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import rebuild_inputs
 from perennial.reproduce.rebuild.path_history import PathHistory
@@ -55,10 +55,7 @@ class Revision:
 
     @cached_property
     def unrecorded(self) -> list[Difference]:
-        """The inputs that changed since the stages ran.
-
-        If there are any, dvc.lock has no score for this commit.
-        """
+        """The inputs that changed since the stages ran; if any did, dvc.lock has no score for this commit."""
         return [
             each
             for stage in self.deciding
@@ -88,7 +85,7 @@ class Revisions:
 
     def open(self, name: str) -> Revision:
         """Open a version, branch, tag or commit."""
-        version, commit = find(self.repository, self._artifact, name)
+        version, commit = access.find(self.repository, self._artifact, name)
         found = self.at(commit)
         if found is None:
             raise ConfigError(

@@ -11,9 +11,9 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError, listed
 from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.registry.access import with_history
-from perennial.reproduce.rebuild.stage_differences import made
-from perennial.reproduce.why import differences, effect
-from perennial.reproduce.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
+from perennial.reproduce.rebuild.stage_differences import facts_of_run
+from perennial.reproduce.why import chain, differences, effect
+from perennial.reproduce.why.chain import Bisection, Noise, State, Step, Untestable
 from perennial.reproduce.why.differences import Found
 from perennial.reproduce.why.effect import ExampleChanges, Outcome
 from perennial.reproduce.why.image_changes import Images
@@ -77,7 +77,10 @@ def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = Fa
 
 
 def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: DvcObjects) -> Why:
-    runs = [made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest()) for each in (a, b)]
+    runs = [
+        facts_of_run(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest())
+        for each in (a, b)
+    ]
     lost, notes = list[PerennialError](), list[str]()
     outcomes = list[Outcome | None]()
     for each in (a, b):
@@ -142,7 +145,7 @@ def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
 def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) -> None:
     """Search for the cause by training mixtures, and add the result."""
     started = time.monotonic()
-    states, steps = chain(opened, done.a, done.b)
+    states, steps = chain.chain(opened, done.a, done.b)
     if not steps:
         done.notes.append("nothing differs that can change the score, so there is nothing to bisect")
         return
@@ -153,13 +156,13 @@ def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) ->
         measured = _noise(done, states[0], known[0], mixed)
         change = abs(known[len(steps)].accuracy - known[0].accuracy)
         within = not change or (measured is not None and change <= measured.limit)
-        bisection = None if within else bisect(states, known, mixed.outcome)
+        bisection = None if within else chain.bisect(states, known, mixed.outcome)
     if missing:
         done.effect = _effect(known[0], known[len(steps)], objects, done.lost)
     caused = None if bisection is None else _effect(*bisection.ends, objects, done.lost)
     done.cause = None
     if bisection is not None and caused is not None:
-        if len(remaining := left(bisection, steps)) == 1:
+        if len(remaining := chain.left(bisection, steps)) == 1:
             labels = remaining[0].kind == "data" and caused.images is not None and caused.images.only_labels
             done.cause = replace(remaining[0], kind="labels") if labels else remaining[0]
         if bisection.share < HALF:
@@ -195,7 +198,7 @@ def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise 
     seed = dvc_lock.value_at(done.a.values, SEED)
     try:
         if isinstance(seed, int):
-            return noise(start, outcome, seed, mixed.outcome)
+            return chain.noise(start, outcome, seed, mixed.outcome)
         done.notes.append(f"params.yaml of {done.a.name} has no {SEED}, so the noise is unknown")
     except Untestable as error:
         done.notes.append(f"the noise is unknown: {error}")
