@@ -177,6 +177,7 @@ def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deplo
     assert not refused.checkout.exists()
     why = "has no branch, tag or commit nowhere; branches: main"
     named = {"flow_run_id": {"any_": [refused.run["id"]]}, "level": {"ge_": logging.ERROR}}
+    wait_until(lambda: deployed.server.post("/logs/filter", {"logs": named}))  # Prefect sends logs in batches
     (error,) = deployed.server.post("/logs/filter", {"logs": named})
     assert [why in text for text in (refused.run["message"], str(error["message"]))] == [True, True]
     alerted = f"{refused.run['name']}: failed\nthe run could not be prepared: "
