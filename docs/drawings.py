@@ -123,7 +123,7 @@ def _steps() -> Iterator[str]:
         for _, _, name in sorted(calls):
             if name in functions:
                 yield from called(functions[name])
-            elif name in tasks - {"publishing", "start_record", "unchanged"}:
+            elif name in tasks - {"publishing", "start_record", "find_unchanged"}:
                 yield name
 
     return called(functions["retrain"])

@@ -29,11 +29,11 @@ def approve(
     check_parameters(pipeline=pipeline, rev=rev, publish_to=publish_to)
     asked = read_request(run)
     if asked["state"] == "waiting":
-        asked = decide(run, wait_for_answer(show_request(asked), asked["until"]))
+        asked = decide(asked, wait_for_answer(show_request(asked), asked["until"]))
     elif asked["state"] in {"expired", "superseded"}:
-        asked = decide(run, None)
+        asked = decide(asked, None)
     announce(asked)
     if asked["state"] == "approved" and (publish_to or publishing()):
         restore("export", "gate")
-        publish(publish_to)
+        publish({}, publish_to)
     return final_state(asked)

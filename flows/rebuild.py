@@ -6,7 +6,7 @@ from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.rebuild_versions import run_name
 from perennial.orchestration.terminal.command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
-from tasks.steps import rebuild_version, report_rebuilds, require_all_equal, unproven
+from tasks.steps import list_unproven, rebuild_version, report_rebuilds, require_all_equal
 
 
 @flow(flow_run_name=run_name, log_prints=True)
@@ -18,7 +18,7 @@ def rebuild(version: str | None = None) -> dict[str, str]:
     require_worth_starting()
     check_parameters()
     found = {}
-    for name in [version] if version else unproven():
+    for name in [version] if version else list_unproven():
         found[name] = rebuild_version(name)
     report_rebuilds(found)
     require_all_equal(found)

@@ -12,9 +12,10 @@ from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
-from perennial.orchestration.steps.recording import raise_lost_races
+from perennial.orchestration.steps.recording import lost_races
 from perennial.orchestration.steps.summary_artifact import completed, run_name
 from perennial.orchestration.terminal.command import run
+from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import check_parameters
 from perennial.orchestration.work.run_record import record_failure
 from tasks.policy import GATE_TRIES
@@ -24,13 +25,13 @@ from tasks.stages import (
     download,
     evaluate,
     export,
+    find_unchanged,
     gate,
     initialize,
     pin,
     publish,
     publishing,
     train,
-    unchanged,
     validate,
 )
 from tasks.steps import pin_champion, record, require_champion, search, start_record, summarize
@@ -67,40 +68,46 @@ def retrain(
     """
     with one_at_a_time(pipeline, when_busy):
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to, tune=tune)
-        start_record(reason)
-        pin()
-        results: dict[str, str] = (tune is None and unchanged()) or {
-            **require_champion(fetch=push),
-            "download": download(),
-            "convert": convert(),
-            "validate": validate(),
-            "initialize": initialize(),
-            **({} if tune is None else search(tune)),
-            "train": train(),
-            "evaluate": evaluate(),
-            "export": export(),
-        }
-        results |= decide(push=push)
+        results = start_record(reason)
+        results = pin(results)
+        if tune is None:
+            results = find_unchanged(results)
+        if not results:
+            results = make_model(results, tune, fetch=push)
+        results = compare_and_record(results, push=push)
         try:
             if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
-                results["publish"] = publish(publish_to)
+                results = publish(results, publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
         return completed(facts)
 
 
-def decide(*, push: bool) -> dict[str, str]:
+def make_model(results: Results, tune: dict[str, Any] | None, *, fetch: bool) -> Results:
+    """Run each stage up to the export whose inputs have changed."""
+    results = require_champion(results, fetch=fetch)
+    results = download(results)
+    results = convert(results)
+    results = validate(results)
+    results = initialize(results)
+    if tune is not None:
+        results = search(results, tune)
+    results = train(results)
+    results = evaluate(results)
+    return export(results)
+
+
+def compare_and_record(results: Results, *, push: bool) -> Results:
     """Compare the model with the champion and record the run, again whenever the champion has changed."""
     for _ in range(GATE_TRIES if push else 1):
-        pin_champion(fetch=push)
-        results: dict[str, str] = {"champion": champion(), "gate": gate()}
+        results = pin_champion(results, fetch=push)
+        results = champion(results)
+        results = gate(results)
         if push:
-            results["record"] = record()
+            results = record(results)
         if results.get("record") != "refused":
-            break
-    else:
-        raise_lost_races(GATE_TRIES)
-    return results
+            return results
+    raise lost_races(GATE_TRIES)
 
 
 if __name__ == "__main__":

@@ -1,106 +1,106 @@
 """A task for each stage, for its pins and for publishing, with retries and a time limit."""
 
 import json
-from typing import Literal
 
 from prefect import get_run_logger
 from prefect.runtime import task_run
 
 from perennial.orchestration.steps.progress_artifact import training_progress
-from perennial.orchestration.work.dvc_repo import Result, parameter, reproduce, stages, stale
+from perennial.orchestration.work.dvc_repo import Results, parameter, reproduce, stages, stale
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 from tasks.policy import HOUR_S, MINUTE_S, once, retried
 
 
 @retried(timeout_s=HOUR_S)
-def pin() -> None:
+def pin(results: Results) -> Results:
     """Pin the inputs of the run: the data source, the previous data version, initial weights."""
     perennial("pin", "source", "baseline", "weights")
+    return results
 
 
 @once()
-def unchanged() -> dict[str, str]:
-    """Return `up to date` for each stage that makes the model; empty if any is stale or DVC cannot check them.
+def find_unchanged(results: Results) -> Results:
+    """Add `up to date` for each stage that makes the model; nothing if one is stale or DVC cannot check.
 
     If there is nothing to do, one check of all stages takes a third of the time of a check per stage.
     """
     making = [name for name in stages() if name not in {"champion", "gate"}]  # a pin comes before these
     try:
         if not stale().isdisjoint(making):
-            return {}
+            return results
     except StageFailed:  # the affected stage will raise it, or retry
-        return {}
+        return results
     log = get_run_logger()
     for name in making:
         log.info("%s: up to date", name, extra={"stage": name, "result": "up to date"})
-    return dict.fromkeys(making, "up to date")
+    return results | dict.fromkeys(making, "up to date")
 
 
 @retried(timeout_s=6 * HOUR_S)
-def download() -> Result:
+def download(results: Results) -> Results:
     """Download verified source files; if the source has changed since it was pinned, a retry pins it again."""
     if task_run.run_count > 1:
         perennial("pin", "source")
-    return _run("download")
+    return results | _run("download")
 
 
 @retried(timeout_s=6 * HOUR_S)
-def convert() -> Result:
+def convert(results: Results) -> Results:
     """Write TFRecord shards and their manifest; if they are new, pin the baseline again."""
-    result = _run("convert")
-    if result != "up to date":
+    done = _run("convert")
+    if done["convert"] != "up to date":
         perennial("pin", "baseline")
-    return result
+    return results | done
 
 
 @retried(timeout_s=6 * HOUR_S)
-def validate() -> Result:
+def validate(results: Results) -> Results:
     """Validate all records, and compare them with those of the last commit."""
-    return _run("validate")
+    return results | _run("validate")
 
 
 @retried(timeout_s=HOUR_S)
-def initialize() -> Result:
+def initialize(results: Results) -> Results:
     """Copy the weights that the training starts from; as in `download`, a retry pins them again."""
     if task_run.run_count > 1:
         perennial("pin", "weights")
-    return _run("initialize")
+    return results | _run("initialize")
 
 
 @retried(timeout_s=48 * HOUR_S)
-def train() -> Result:
+def train(results: Results) -> Results:
     """Train the model."""
     with training_progress():
-        return _run("train")
+        return results | _run("train")
 
 
 @retried(timeout_s=6 * HOUR_S)
-def evaluate() -> Result:
+def evaluate(results: Results) -> Results:
     """Score the model on the test split."""
-    return _run("evaluate")
+    return results | _run("evaluate")
 
 
 @retried(timeout_s=24 * HOUR_S)  # predicts the test split once per format
-def export() -> Result:
+def export(results: Results) -> Results:
     """Export the SavedModel and other formats."""
-    return _run("export")
+    return results | _run("export")
 
 
 @retried(timeout_s=6 * HOUR_S)  # scores the champion's export if the test split is new
-def champion() -> Result:
+def champion(results: Results) -> Results:
     """Fetch the champion's predictions on the test split."""
-    return _run("champion")
+    return results | _run("champion")
 
 
 @retried(timeout_s=10 * MINUTE_S)
-def gate() -> Result:
+def gate(results: Results) -> Results:
     """Decide whether to promote the model."""
-    return _run("gate")
+    return results | _run("gate")
 
 
 @retried(timeout_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
-def publish(to: str | None = None) -> Result | Literal["refused"]:
+def publish(results: Results, to: str | None = None) -> Results:
     """Publish a model that passed the gate, by default to publish.url; a refusal is a result, not a failure."""
     log = get_run_logger()
     try:
@@ -109,10 +109,10 @@ def publish(to: str | None = None) -> Result | Literal["refused"]:
         if refusal.exit_code != ExitCode.NOT_GOOD_ENOUGH:
             raise
         log.warning(refusal.message)
-        return "refused"
-    result: Result = "ran" if published["moved"] else "up to date"
+        return results | {"publish": "refused"}
+    result = "ran" if published["moved"] else "up to date"
     log.info("publish: %s; version %d: %s", result, published["version"], published["path"])
-    return result
+    return results | {"publish": result}
 
 
 def publishing() -> bool:
@@ -120,8 +120,8 @@ def publishing() -> bool:
     return parameter("publish", "url") is not None
 
 
-def _run(name: str) -> Result:
+def _run(name: str) -> Results:
     log = get_run_logger()
     result = reproduce(name, log.info)
     log.info("%s: %s", name, result, extra={"result": result})
-    return result
+    return {name: result}

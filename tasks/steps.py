@@ -20,18 +20,18 @@ record = retried(6 * HOUR_S)(recording.record)  # pushes the model to DVC's remo
 summarize = once(HOUR_S)(summary_artifact.summarize)
 
 # Of `approve`.
-read_request = once(HOUR_S)(wait_for_approval.look)
-show_request = once()(wait_for_approval.show)
+read_request = once(HOUR_S)(wait_for_approval.read_request)
+show_request = once()(wait_for_approval.show_request)
 decide = retried(6 * HOUR_S)(wait_for_approval.decide)
 
 # Of `monitor`.
-check_champion = once(HOUR_S)(monitor.look)
-start_retraining = retried(HOUR_S)(monitor.start)
-report_checks = once()(monitor.report)
+check_champion = once(HOUR_S)(monitor.check_champion)
+start_retraining = retried(HOUR_S)(monitor.start_retraining)
+report_checks = once()(monitor.report_checks)
 require_all_seen = once()(monitor.require_all_seen)
 
 # Of `rebuild`.
-unproven = retried(HOUR_S)(rebuild_versions.unproven)
-rebuild_version = once(48 * HOUR_S, "rebuild {version}")(rebuild_versions.rebuild)
-report_rebuilds = once()(rebuild_versions.report)
+list_unproven = retried(HOUR_S)(rebuild_versions.list_unproven)
+rebuild_version = once(48 * HOUR_S, "rebuild {version}")(rebuild_versions.rebuild_version)
+report_rebuilds = once()(rebuild_versions.report_rebuilds)
 require_all_equal = once()(rebuild_versions.require_all_equal)

@@ -39,8 +39,8 @@ class Nights:
             patch.setenv("PREFECT__RUNTIME__TASK_RUN__RUN_COUNT", str(tries))
             try:
                 if tries == 1:
-                    stages.pin.fn()
-                return ["results:", *(getattr(stages, name).fn() for name in names or STAGES)]
+                    stages.pin.fn({})
+                return ["results:", *(getattr(stages, name).fn({})[name] for name in names or STAGES)]
             except StageFailed as error:
                 return ["failed:", str(error.exit_code), error.message]
 

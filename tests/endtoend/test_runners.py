@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timing
 OTHER_TASKS = (
     "start_record",
     "pin",
-    "unchanged",
+    "find_unchanged",
     "require_champion",
     "pin_champion",
     "record",

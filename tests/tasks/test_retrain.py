@@ -1,32 +1,29 @@
 """The order of the flow `retrain` where other runs promote models meanwhile."""
 
-from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from flows import retrain
-from perennial.base.project.stages import STAGES
 from perennial.orchestration.work.stage_failures import StageFailed
+
+Results = dict[str, str]
 
 
 def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     gates = []
-    for name in (
-        *STAGES,
-        "start_record",
-        "pin",
-        "pin_champion",
-        "require_champion",
-        "check_parameters",
-        "unchanged",
-        "search",
-    ):
-        monkeypatch.setattr(retrain, name, lambda *_, **__: None)
-    monkeypatch.setattr(retrain, "require_champion", lambda **_: {})
-    monkeypatch.setattr(retrain, "search", lambda _: {})
-    monkeypatch.setattr(retrain, "gate", lambda: gates.append("gate"))
-    monkeypatch.setattr(retrain, "one_at_a_time", lambda *_: nullcontext())
-    monkeypatch.setattr(retrain, "record", lambda: "refused")
+
+    def passed_on(results: Results, **_: Any) -> Results:
+        return results
+
+    def gate(results: Results) -> Results:
+        gates.append("gate")
+        return results
+
+    monkeypatch.setattr(retrain, "pin_champion", passed_on)
+    monkeypatch.setattr(retrain, "champion", passed_on)
+    monkeypatch.setattr(retrain, "gate", gate)
+    monkeypatch.setattr(retrain, "record", lambda results: results | {"record": "refused"})
     with pytest.raises(StageFailed, match="another run changed the champion 5 times"):
-        retrain.retrain.fn(push=True)
+        retrain.compare_and_record({}, push=True)
     assert len(gates) == retrain.GATE_TRIES

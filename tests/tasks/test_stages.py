@@ -59,7 +59,7 @@ def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:
         steps.record,
         steps.decide,
         steps.start_retraining,
-        steps.unproven,
+        steps.list_unproven,
     ],
     ids=lambda task: task.name,
 )
@@ -78,17 +78,17 @@ def promoted(load: Callable[..., Config]) -> Config:
 def result() -> str:
     """Of the task, outside a flow."""
     with disable_run_logger():
-        return publish.fn()
+        return publish.fn({})["publish"]
 
 
 def test_stages_are_unchanged_until_one_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(write_pipeline(tmp_path, "open('out', 'w')", deps=["stage.py"], outs=["out"]))
     with disable_run_logger():
-        assert stages.unchanged.fn() == {}
-        stages.train.fn()
-        assert stages.unchanged.fn() == {"train": "up to date"}
+        assert stages.find_unchanged.fn({}) == {}
+        stages.train.fn({})
+        assert stages.find_unchanged.fn({}) == {"train": "up to date"}
         Path("stage.py").write_text("open('out', 'x')")
-        assert stages.unchanged.fn() == {}
+        assert stages.find_unchanged.fn({}) == {}
 
 
 def test_a_version_is_published_once(promoted: Config) -> None:

@@ -48,6 +48,6 @@ def test_a_long_document_and_a_proof_that_is_not_recorded(
     program.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(program))
     monkeypatch.setattr(rebuild_versions, "get_run_logger", logging.getLogger)
-    found = rebuild_versions.rebuild("v0.0.1")
+    found = rebuild_versions.rebuild_version("v0.0.1")
     assert (found["result"], found["code"], len(found["causes"][0])) == (result, code, 300_000)
     assert found.get("message") == ("the remote is down" if result == "failed" else None)

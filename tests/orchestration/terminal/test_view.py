@@ -66,7 +66,7 @@ def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Consol
 def test_a_task_about_several_stages_shows_the_result_of_each(view: View, console: Console) -> None:
     for stage in ("download", "train"):
         extra = {"stage": stage, "result": "up to date"}
-        view.emit(record(f"{stage}: up to date", task_name="unchanged", **extra))
+        view.emit(record(f"{stage}: up to date", task_name="find_unchanged", **extra))
     assert [row[1:5] for row in rows(view, console)[:2]] == [
         [stage, "up", "to", "date"] for stage in STAGES[:2]
     ]

@@ -26,6 +26,16 @@ TIMEOUT = "PREFECT_API_REQUEST_TIMEOUT"
 TIMEOUT_S = 60.0
 YES, NO = {"1", "true", "t", "yes", "y", "on"}, {"0", "false", "f", "no", "n", "off"}  # as Prefect reads them
 EXAMPLE = "http://127.0.0.1:4200/api"
+# Of flows and workers, where nothing else is set.
+DEFAULTS = {
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # on two cores 20 s are too few
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds; automations miss them after 90
+    # A request that is given up may leave the server's SQLite locked for good; SQLite waits 60 s for its lock.
+    TIMEOUT: "600",
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504",  # a busy server or its proxy
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +47,11 @@ class Settings:
     verify: ssl.SSLContext | bool
     csrf: bool = True
     timeout_s: float = TIMEOUT_S
+
+
+def set_defaults() -> None:
+    """Set `DEFAULTS` for this process and those that it starts; Prefect reads them when it is imported."""
+    os.environ |= DEFAULTS | os.environ
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:

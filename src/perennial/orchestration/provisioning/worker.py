@@ -30,9 +30,6 @@ log = logging.getLogger("perennial.orchestration")
 KINDS = (KIND, "kubernetes", "docker")  # of work pools; a run of the others is a container of its own
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
-REQUEST_S = (
-    "600"  # a request that is given up may leave the server's SQLite locked for good; see flows/__init__.py
-)
 SAVE_S = (
     25.0  # for runs to save their work, up to 20 s per stage; Kubernetes kills everything after 30 s by default
 )
@@ -88,7 +85,6 @@ def main(project: Path) -> None:
     os.environ["PREFECT_API_URL"] = _server(pools)
     os.chdir(project)  # Prefect also loads the flow in the worker, when a run is dead
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
-    os.environ.setdefault("PREFECT_API_REQUEST_TIMEOUT", REQUEST_S)
     # The pools' command is `perennial flow-run`, and systemd's PATH does not have the programs of this Python.
     bin_folder = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join((bin_folder, os.environ.get("PATH", os.defpath)))

@@ -18,6 +18,7 @@ from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.files import home
 from perennial.base.layout import Project
 from perennial.base.retries import RESTARTS
+from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import FOLDER, REPOSITORY, require_no_password
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerRefused
@@ -181,7 +182,7 @@ def require_taken(checkout: Path, entrypoint: str, given: Mapping[str, object]) 
 def _become_engine(python: Path, checkout: Path) -> NoReturn:
     """Replace this process by Prefect's engine, with the code, Prefect and packages of the revision."""
     environment = {
-        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504",  # as flows/__init__.py sets it, too late for the engine
+        **settings.DEFAULTS,  # flows would set them too late for the engine
         **os.environ,
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
         "PYTHONPATH": repro.python_path(python, checkout),

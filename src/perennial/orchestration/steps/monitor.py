@@ -49,7 +49,7 @@ def run_name() -> str:
     return Project.find().titled(f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
 
 
-def look() -> dict[str, Any]:
+def check_champion() -> dict[str, Any]:
     """The JSON of `perennial monitor`, with its exit code as `code`."""
     done = call("monitor", "--json", log=get_run_logger().info)
     if not done.output.strip():
@@ -58,7 +58,7 @@ def look() -> dict[str, Any]:
     return {**seen, "code": done.exit_code}
 
 
-def start(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
+def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run of a deployment, unless one was started for this change or a run of the pipeline is active.
 
     The key makes the server create only one run, however often this is called. While a run is active, the
@@ -93,7 +93,7 @@ def start(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": str(made.id), "name": made.name, "deployment": deployment, "how": how}
 
 
-def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
+def report_checks(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
     """Create the artifact `monitor`, and send an alert of drift, once as long as it lasts."""
     artifacts.write_text(markdown(seen, run), "monitor", "What the monitor saw last")
     key = (seen.get("traffic") or {}).get("key")

@@ -20,7 +20,7 @@ def run_name() -> str:
     return Project.find().titled(f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
 
 
-def unproven() -> list[str]:
+def list_unproven() -> list[str]:
     """The versions without a proof, the oldest first."""
     listed = json.loads(perennial("rebuild", "--list", "--json"))
     names = [each["version"] for each in listed if each["proof"] is None]
@@ -28,7 +28,7 @@ def unproven() -> list[str]:
     return names
 
 
-def rebuild(version: str) -> dict[str, Any]:
+def rebuild_version(version: str) -> dict[str, Any]:
     """The JSON of `perennial rebuild`, with a `result`: equal, different or failed.
 
     A version that is equal but whose proof could not be recorded is failed. The lines of its log go to the log
@@ -45,7 +45,7 @@ def rebuild(version: str) -> dict[str, Any]:
     return {**found, **failed} if done.exit_code else {**found, "result": EQUAL, "code": 0}
 
 
-def report(found: Mapping[str, Mapping[str, Any]]) -> None:
+def report_rebuilds(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Create the artifact `rebuild` with the result of each version."""
     artifacts.write_text(markdown(found), "rebuild", "Versions that were rebuilt")
 

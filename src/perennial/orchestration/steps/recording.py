@@ -1,37 +1,34 @@
 """The champion that a model is compared with, and the record of a run in git."""
 
 import json
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from httpx import HTTPError
 from prefect import get_run_logger, runtime
 
 from perennial.orchestration.server.events import alert
 from perennial.orchestration.steps.wait_for_approval import ask_for_approval
+from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
 
-def require_champion(*, fetch: bool) -> dict[str, str]:
-    """Check before the training that the champion's predictions, which the gate needs, can be fetched.
-
-    It is no stage, so it adds no result to those of the stages: the returned ones are empty.
-    """
+def require_champion(results: Results, *, fetch: bool) -> Results:
+    """Check before the training that the champion's predictions, which the gate needs, can be fetched."""
     perennial("pin", "champion", "--check", "--fetch" if fetch else "--no-fetch")
-    return {}
+    return results
 
 
-def pin_champion(*, fetch: bool) -> str | None:
+def pin_champion(results: Results, *, fetch: bool) -> Results:
     """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
     pinned = json.loads(perennial("pin", "champion", "--json", "--fetch" if fetch else "--no-fetch"))
-    version: str | None = pinned["champion"]["version"]
-    get_run_logger().info("champion: %s", version or "none yet")
-    return version
+    get_run_logger().info("champion: %s", pinned["champion"]["version"] or "none yet")
+    return results
 
 
-def record() -> Outcome:
+def record(results: Results) -> Results:
     """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
     outcome: Outcome = recorded["outcome"]
@@ -43,7 +40,7 @@ def record() -> Outcome:
         alert("rejected", recorded["message"])
     elif outcome == "waiting":
         _ask_for_approval()
-    return outcome
+    return results | {"record": outcome}
 
 
 def _ask_for_approval() -> None:
@@ -55,9 +52,9 @@ def _ask_for_approval() -> None:
         get_run_logger().warning("the server did not take the request (%s); %s", error, answers)
 
 
-def raise_lost_races(attempts: int) -> NoReturn:
-    """End the run as failed: the champion changed before each push of this run."""
-    raise StageFailed(
+def lost_races(attempts: int) -> StageFailed:
+    """The failure of a run before each push of which the champion changed."""
+    return StageFailed(
         "record",
         1,
         f"another run changed the champion {attempts} times between the gate and the push, so this model is "

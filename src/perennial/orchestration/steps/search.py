@@ -6,15 +6,16 @@ from typing import Any
 
 from prefect import get_run_logger
 
+from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import search_arguments
 from perennial.orchestration.work.perennial_command import call
 from perennial.orchestration.work.stage_failures import StageFailed
 
 
-def search(tune: Mapping[str, Any]) -> dict[str, str]:
+def search(results: Results, tune: Mapping[str, Any]) -> Results:
     """Search settings, and write the best ones into params.yaml, which the run commits with its results.
 
-    A retry, or a run that starts again, goes on with the search. It is no stage, so it adds no result.
+    A retry, or a run that starts again, goes on with the search.
     """
     log = get_run_logger()
     done = call("tune", "--no-experiment", "--json", *search_arguments(tune), log=log.info)
@@ -26,4 +27,4 @@ def search(tune: Mapping[str, Any]) -> dict[str, str]:
         log.info("tune: validation %s %.4f with %s", found["metric"], best["score"], best["settings"])
     else:
         log.info("tune: no trial was better than the present settings, which stay")
-    return {}
+    return results

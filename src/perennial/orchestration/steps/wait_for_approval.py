@@ -46,7 +46,7 @@ def run_name() -> str:
 def ask_for_approval() -> None:
     """Start the run that waits for a person's answer about this one; only one, however often this is called."""
     run, log = str(runtime.flow_run.id), get_run_logger()
-    asked = _request(run)
+    asked = read_request(run)
     parameters = {
         "run": run,
         "rev": asked["commit"],
@@ -81,12 +81,7 @@ def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
             client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
 
 
-def look(run: str) -> dict[str, Any]:
-    """Read the request of a run."""
-    return _request(run)
-
-
-def show(asked: Mapping[str, Any]) -> str:
+def show_request(asked: Mapping[str, Any]) -> str:
     """Create the artifact `approval` and the alert, once each; returns the text, which the form shows, too."""
     text = markdown(asked)
     if not any(
@@ -108,19 +103,19 @@ def wait_for_answer(text: str, until: str) -> Answer | None:
         return None
 
 
-def decide(run: str, answer: Answer | None) -> dict[str, Any]:
+def decide(asked: Mapping[str, Any], answer: Answer | None) -> dict[str, Any]:
     """Carry out an answer, or record that there was none."""
     how = ["--expire"]
     if answer:
         reason = [f"--because={answer.reason}"] if answer.reason else []
         how = [f"--by={answer.name}", *reason, *(["--reject"] if answer.decision == "reject" else [])]
     try:
-        perennial("approve", run, *how, "--json")
+        perennial("approve", asked["run"], *how, "--json")
     except StageFailed as late:
         if late.exit_code != ExitCode.NOT_GOOD_ENOUGH:
             raise
         get_run_logger().warning(late.message)
-    return _request(run)
+    return read_request(asked["run"])
 
 
 def announce(asked: Mapping[str, Any]) -> None:
@@ -135,8 +130,8 @@ def final_state(asked: Mapping[str, Any]) -> State[Any]:
     return (Completed if decided else Cancelled)(message=str(asked["message"]))
 
 
-def _request(run: str) -> dict[str, Any]:
-    """The request of a run, as `perennial approve RUN --json` prints it."""
+def read_request(run: str) -> dict[str, Any]:
+    """Read the request of a run, as `perennial approve RUN --json` prints it."""
     found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
     return found
 

@@ -28,6 +28,9 @@ from perennial.base.processes.process import is_alive
 from perennial.orchestration.work.stage_failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
 Result = Literal["ran", "restored", "up to date"]
+Results = dict[
+    str, str
+]  # of the steps of a run so far, by name; each task adds its own, which orders the run graph
 OF_A_FILE = re.compile(r"\[Errno (\d+)\] [^:]+: b?'([^']+)'")  # an OSError in DVC's output
 ENTRY = "*/*/*"  # of DVC's run cache, below its folder: two folders named after the inputs of a stage
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")

@@ -12,13 +12,14 @@ from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
 
-def start_record(reason: str | None) -> None:
-    """Start the record of this run in `paths.runs`, with its parameters; its stages add to it."""
+def start_record(reason: str | None) -> dict[str, str]:
+    """Start the record of this run in `paths.runs`; returns the results of its stages, none yet."""
     request = {name: value for name, value in runtime.flow_run.parameters.items() if value not in (None, {})}
     start = ("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
     perennial(*start, meanwhile=load)  # the tasks after this one need it
     if reason:
         get_run_logger().info("reason: %s", reason)
+    return {}
 
 
 def record_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - Prefect's
