@@ -7,7 +7,6 @@ import os
 import re
 import sqlite3
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, Literal
 
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
-from dvc.utils import dict_sha256
 from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
@@ -24,7 +22,7 @@ from perennial.base import failures
 from perennial.base.dvc import dvc_program, repro
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import Failure
-from perennial.base.processes.process import is_alive
+from perennial.orchestration.work import dvc_internals
 from perennial.orchestration.work.stage_failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
 Result = Literal["ran", "restored", "up to date"]
@@ -32,7 +30,6 @@ Results = dict[
     str, str
 ]  # of the steps of a run so far, by name; each task adds its own, which orders the run graph
 OF_A_FILE = re.compile(r"\[Errno (\d+)\] [^:]+: b?'([^']+)'")  # an OSError in DVC's output
-ENTRY = "*/*/*"  # of DVC's run cache, below its folder: two folders named after the inputs of a stage
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
 # DVC's advice after each stage is for people who run it by hand.
 ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto staging",
@@ -66,7 +63,8 @@ def _run(stage: str, work: Path, log: Callable[[str], None], grace_s: float) -> 
             work=work, to=log_line, grace_s=grace_s,
         )  # fmt: skip
     except BaseException:
-        _release_locks_of_the_dead()
+        with suppress(DvcException, OSError), _repo() as repo:
+            dvc_internals.release_locks_of_the_dead(repo)
         raise
     if ended.code:
         raise _failure(stage, ended)
@@ -78,35 +76,32 @@ def _recorded_as_read(stage: str, results: Path) -> Iterator[None]:
     """Undo what DVC records in the block if it is not what the stage says that it read.
 
     The stage compares both at its end, but DVC reads parameters and code a moment later. `results`: the folder
-    in which DVC keeps which inputs had which results.
+    of DVC's run cache.
     """
     lock, noted = Path("dvc.lock"), work_folder() / "inputs" / f"{stage}.json"
-    before, note, known = (
-        lock.read_bytes() if lock.exists() else None,
-        _written(noted),
-        set(results.glob(ENTRY)),
-    )
+    before = lock.read_bytes() if lock.exists() else None
+    note = _written(noted)
     yield
     if _written(noted) in {note, None}:  # restored from DVC's cache
         return
-    read, entry = json.loads(noted.read_bytes()), load_yaml(lock)["stages"][stage]
+    entry = load_yaml(lock)["stages"][stage]
+    wrong = _recorded_otherwise(entry, json.loads(noted.read_bytes()))
+    if not wrong:
+        return
+    lock.unlink() if before is None else lock.write_bytes(before)
+    dvc_internals.forget_run(results, entry)  # DVC would restore the result for inputs that did not make it
+    text = f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
+    raise InputsChanged(stage, ExitCode.INTERRUPTED, f"{text} to use what is there now")
+
+
+def _recorded_otherwise(entry: Mapping[str, Any], read: Mapping[str, Any]) -> list[str]:
+    """The code and parameters of which an entry of dvc.lock has other values than the stage read."""
     digests = {dep["path"]: dep.get("md5") for dep in entry.get("deps", [])}
     wrong = [path for path, md5 in read["code"].items() if digests.get(path, md5) != md5]
     for file, values in read["params"].items():
         recorded = entry.get("params", {}).get(file, {})
         wrong += [key for key, value in values.items() if recorded.get(key, value) != value]
-    if not wrong:
-        return
-    lock.unlink() if before is None else lock.write_bytes(before)
-    # DVC would restore the result for inputs that did not make it. An entry is named after its content: those
-    # of other pipelines in the same cache stay.
-    name = dict_sha256(entry, exclude=["size", "nfiles"])
-    for made in {file for file in results.glob(ENTRY) if file.name == name} - known:
-        made.unlink()
-        with suppress(OSError):  # it has other results; DVC fails on an empty folder
-            made.parent.rmdir()
-    text = f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
-    raise InputsChanged(stage, ExitCode.INTERRUPTED, f"{text} to use what is there now")
+    return wrong
 
 
 def _written(file: Path) -> tuple[int, int] | None:
@@ -165,26 +160,8 @@ def load() -> None:
 
 def _repo() -> Any:
     repo = importlib.import_module("dvc.repo").Repo()
-    _remove_broken_list_of_locks(repo)
+    dvc_internals.remove_broken_list_of_locks(repo)
     return repo
-
-
-def _remove_broken_list_of_locks(repo: Any) -> None:
-    """Remove the list that a DVC which was killed left half written: every later DVC would fail on it."""
-    rwlock = importlib.import_module("dvc.rwlock")
-    file = Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE)
-    guard = str(file.with_name(rwlock.RWLOCK_LOCK))
-    try:
-        json.loads(file.read_bytes())
-    except FileNotFoundError:
-        return
-    except ValueError:  # or another DVC is writing it: then the guard is taken until it has
-        hardlink = repo.config["core"].get("hardlink_lock", False)
-        with rwlock.make_lock(guard, tmp_dir=repo.tmp_dir, hardlink_lock=hardlink):
-            with suppress(ValueError, FileNotFoundError):
-                json.loads(file.read_bytes())
-                return
-            file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -208,19 +185,12 @@ def _failures_of(stage: str) -> Iterator[None]:
     except (sqlite3.Error, DiskError) as error:
         if "locked" in str(error):  # by another DVC
             raise StageFailed(stage, 1, f"another DVC command is running: {error}; run this again") from error
+        folder = dvc_internals.notes_folder(error)
         message = (
-            f"DVC cannot read what it noted about files in {_noted_in(error)}: {error}; nothing was changed"
+            f"DVC cannot read what it noted about files in {folder}: {error}; nothing was changed; move that "
+            "folder away, and run this again: DVC makes a new one"
         )
-        raise NotStarted(
-            stage, 1, f"{message}; move that folder away, and run this again: DVC makes a new one"
-        ) from error
-
-
-def _noted_in(error: Exception) -> str:
-    """The folder of the database that an error is about."""
-    holders = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
-    found = [folder for each in (error, *holders) if (folder := getattr(each, "directory", None))]
-    return str(found[-1] if found else "/var/tmp/dvc")  # noqa: S108 - where DVC keeps it
+        raise NotStarted(stage, 1, message) from error
 
 
 def _remedy(path: str) -> str:
@@ -252,23 +222,6 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
             f"{stage} depends on {', '.join(missing)}, which does not exist; "
             "put it there, or correct its name in params.yaml; nothing was changed",
         )
-
-
-def _release_locks_of_the_dead() -> None:
-    """Remove the locks of stopped DVC processes; each later DVC command would warn about every one."""
-    with suppress(DvcException, OSError), _repo() as repo:
-        rwlock = importlib.import_module("dvc.rwlock")
-        if not Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE).exists():
-            return
-        hardlink = repo.config["core"].get("hardlink_lock", False)
-        with rwlock._edit_rwlock(repo.tmp_dir, repo.fs, hardlink) as locks:  # noqa: SLF001 - DVC offers no other way
-            for path, readers in list(locks["read"].items()):
-                locks["read"][path] = [reader for reader in readers if is_alive(reader["pid"])]
-                if not locks["read"][path]:
-                    del locks["read"][path]
-            for path, writer in list(locks["write"].items()):
-                if not is_alive(writer["pid"]):
-                    del locks["write"][path]
 
 
 def _failure(stage: str, ended: repro.Ended) -> StageFailed:
