@@ -29,7 +29,7 @@ def run_entry(results: Path, entry: Mapping[str, Any]) -> Path:
     """The file of the run cache in which DVC keeps an entry of dvc.lock, as `dvc.stage.cache` names it."""
     inputs = {**entry, "outs": [out["path"] for out in entry.get("outs", [])]}
     key, value = (dict_sha256(each, exclude=["size", "nfiles"]) for each in (inputs, entry))
-    return results / key[:2] / key / value
+    return Path(results, key[:2], key, value)
 
 
 def notes_folder(error: Exception) -> Path:
