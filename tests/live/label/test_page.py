@@ -20,30 +20,6 @@ from perennial.live.capture.place import KeptImage
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")
 TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-# The least contrast of a text with what is behind it (WCAG 2.2, 1.4.3).
-CONTRAST = """(() => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const light = colour => {
-    canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => {
-      const share = each / 255;
-      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = node => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor;
-      if (!colour.endsWith(", 0)")) return colour;
-    }
-  };
-  const shown = [...document.querySelectorAll("h1, p, span, bdi, kbd, label")].filter(each =>
-    each.textContent.trim() && each.getClientRects().length);
-  return Math.min(...shown.map(each => {
-    const [one, other] = [light(getComputedStyle(each).color), light(behind(each))].sort((a, b) => b - a);
-    return (one + 0.05) / (other + 0.05);
-  }));
-})()"""
 
 
 def kept(folder, classes, count=8):
@@ -176,7 +152,7 @@ def test_text_has_enough_contrast_and_fits(started, browser, width, scheme):
         page.show(width=width, scheme=scheme)
         press(page, "1", "s")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(CONTRAST) >= 4.5
+        assert page.evaluate(chromium.CONTRAST) >= 4.5
 
 
 @pytest.mark.slow
