@@ -43,7 +43,6 @@ OWN_PROCESSES = {
     "base/parallel/child",
     "base/distributed/ray_agent",
     "base/parallel/ray_driver",
-    "base/distributed/ray_workers",
     "base/dvc/repro",
     "base/distributed/workers",
     "project/rehearsal/marked_programs",

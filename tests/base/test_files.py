@@ -1,6 +1,7 @@
 """Files and folders are written whole or not at all."""
 
 import hashlib
+import os
 import pickle
 import resource
 import subprocess
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from perennial.base import documents, files
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, DataError
 
 HEX = "0123456789abcdef"
 # Writes into the folder `there`, says so, and waits to be killed.
@@ -21,6 +22,13 @@ from perennial.base import files
 with files.{kind}(Path("there", "a")) as new:
     print("writing", flush=True)
     time.sleep(600)
+"""
+LOCKER = """
+import sys
+from pathlib import Path
+from perennial.base import files
+with files.locked(Path(sys.argv[1])):
+    print("held")
 """
 
 
@@ -264,3 +272,82 @@ def test_a_user_without_a_home_folder_is_asked_to_name_one(monkeypatch, tmp_path
         files.home()
     monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
     assert files.home() == tmp_path
+
+
+def test_a_home_is_an_absolute_path(monkeypatch):
+    monkeypatch.setenv("PERENNIAL_HOME", "here")
+    with pytest.raises(ConfigError):
+        files.home()
+
+
+@pytest.mark.parametrize(("named", "after"), [({}, "uid-"), ({"LOGNAME": "me"}, None)])
+def test_a_user_without_a_name_gets_one_and_git_no_variables_of_a_hook(monkeypatch, named, after):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**named, **dict.fromkeys(files.GIT_VARIABLES, "other")}.items():
+        monkeypatch.setenv(name, value)
+
+    def unknown(_number):
+        raise KeyError
+
+    monkeypatch.setattr(files.pwd, "getpwuid", unknown)
+    files.prepare_environment()
+    assert os.environ.keys().isdisjoint(files.GIT_VARIABLES)
+    assert os.environ.get("USER") == (after and f"{after}{os.getuid()}")
+
+
+def test_json_is_written_only_where_it_differs(tmp_path):
+    file = tmp_path / "a.json"
+    assert [files.update_json(file, value) for value in ({"a": 1}, {"a": 1}, {"a": 2})] == [True, False, True]
+    assert documents.read_json(file) == {"a": 2}
+
+
+def test_a_copy_replaces_the_old_file_and_makes_its_folder(tmp_path):
+    (tmp_path / "source").write_bytes(bytes(files.CHUNK_BYTES + 1))
+    files.copy(tmp_path / "source", tmp_path / "there" / "a")
+    assert (tmp_path / "there" / "a").read_bytes() == (tmp_path / "source").read_bytes()
+    assert names(tmp_path / "there") == ["a"]
+
+
+def test_digests_are_those_of_all_files_below_a_folder_in_order(tmp_path):
+    for name in ("b", "a/c", files.MARK, f"a/{files.MARK}"):
+        files.write_bytes(tmp_path / name, name.encode())
+    expected = {name: hashlib.sha256(name.encode()).hexdigest() for name in (f"a/{files.MARK}", "a/c", "b")}
+    assert list(files.digests(tmp_path).items()) == list(expected.items())
+    assert files.md5(tmp_path / "b") == hashlib.md5(b"b", usedforsecurity=False).hexdigest()
+
+
+def test_a_link_is_moved_and_leaves_nothing_beside_it(tmp_path):
+    for target in ("one", "other"):
+        files.point(tmp_path / "link", target)
+        assert (str((tmp_path / "link").readlink()), names(tmp_path)) == (target, ["link"])
+
+
+def test_messages_of_native_code_go_to_a_file_only_in_the_block(tmp_path, capfd):
+    os.write(2, b"before ")
+    with files.stderr_into(tmp_path / "log"):
+        os.write(2, b"in it")
+    os.write(2, b"after")
+    assert ((tmp_path / "log").read_text(), capfd.readouterr().err) == ("in it", "before after")
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path):
+    files.require_utf8(tmp_path / "\N{SNOWMAN}")
+    with pytest.raises(DataError):
+        files.require_utf8(tmp_path / os.fsdecode(b"\xff"))
+
+
+def test_a_folder_with_the_signs_of_a_pattern_has_a_plain_name(tmp_path):
+    fill(tmp_path / "a[b]*", "content")
+    with files.plainly_named(tmp_path / "a[b]*") as plain:
+        assert "[" not in str(plain)
+        assert (plain / "file").read_text() == "content"
+    assert not plain.exists()
+
+
+def test_one_process_at_a_time_holds_a_folder_and_no_file_stays(tmp_path):
+    with files.locked(tmp_path), (tmp_path / "log").open("w") as log:
+        other = subprocess.Popen([sys.executable, "-c", LOCKER, str(tmp_path)], stdout=log)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+    assert (other.wait(60), (tmp_path / "log").read_text(), names(tmp_path)) == (0, "held\n", ["log"])

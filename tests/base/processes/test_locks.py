@@ -146,3 +146,55 @@ def test_a_stage_that_dvc_started_leaves_dvcs_lock_alone(checkout, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train")
     with locks.stage(WORK, "train", timeout_s=0):
         dvc("status", "-q", check=True)
+
+
+@with_dvc
+@pytest.mark.parametrize("use", ["write", "read"])
+def test_a_stage_of_another_pipeline_that_dvc_runs_is_no_obstacle(checkout, use):
+    for folder in (Path(), Path("pipelines/birds")):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("params.yaml", "dvc.yaml"):
+            (folder / name).touch()
+    user = {"pid": os.getppid(), "cmd": "dvc repro"}
+    listed = {use: {str(Path("pipelines/birds/data").absolute()): user if use == "write" else [user]}}
+    Path(".dvc/tmp/rwlock").write_text(json.dumps(listed))
+    with locks.stage(WORK, "train", timeout_s=0):
+        pass
+
+
+@with_dvc
+@pytest.mark.parametrize("text", ["", "{"])
+def test_a_list_of_dvc_that_cannot_be_read_is_no_obstacle(checkout, text):
+    Path(".dvc/tmp/rwlock").write_text(text)
+    with locks.stage(WORK, "train", timeout_s=0):
+        pass
+
+
+@with_dvc
+def test_only_a_stage_of_dvc_yaml_holds_the_lock_of_dvc(checkout):
+    with locks.stage(WORK, "tune", by_dvc=False):
+        dvc("status", "-q", check=True)
+        assert (Path(".dvc/tmp/perennial.lock").exists(), Path(".perennial.lock").exists()) == (True, False)
+
+
+def test_a_lock_that_is_inherited_is_free_after_its_block(tmp_path):
+    for _ in range(2):
+        with locks.inherited(tmp_path / "there" / "lock") as descriptor:
+            os.fstat(descriptor)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_who_waits_for_a_lock_logs_the_holder_and_takes_it_when_it_is_free(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(locks, "WAIT_S", 0.05)
+    caplog.set_level("INFO")
+    file = tmp_path / "lock"
+    with locks.held(file, "one", busy="it is busy"):
+        for limit in ({}, {"timeout_s": 0}):
+            with pytest.raises(PerennialError), locks.held(file, "other", busy="it is busy", **limit):
+                pass
+    assert {each.getMessage() for each in caplog.records} == {
+        f"it is busy (one, process {os.getpid()}); waiting for it"
+    }
+    with locks.held(file, "other", busy=""):
+        assert file.read_text() == f"other, process {os.getpid()}\n"

@@ -9,7 +9,6 @@ import logging
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -310,6 +309,6 @@ class RemoteWorker:
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if deadline is not None and time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("worker", timeout or 0)
+                raise TimeoutError
             time.sleep(POLL_S)
         return code

@@ -52,7 +52,7 @@ class Worker(Protocol):
         """Send a signal; does nothing if it has ended."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises TimeoutExpired after `timeout` seconds."""
+        """Wait for its end; raises TimeoutExpired or TimeoutError after `timeout` seconds."""
 
 
 def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
@@ -205,7 +205,7 @@ def _end(workers: Sequence[Worker], *, patient: bool = False) -> None:
 def _wait(workers: Sequence[Worker], limit_s: float | None) -> None:
     deadline = None if limit_s is None else time.monotonic() + limit_s
     for worker in workers:
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired, TimeoutError):
             worker.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
 
 
