@@ -243,7 +243,12 @@ def parameters(stage: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
     declared = {param.split(".")[0] for param in parameters(stage)["params.yaml"]}
-    source = ast.unparse(tree(SOURCE / "perennial" / "stages" / f"{stage}.py"))
+    files = [SOURCE / "perennial" / "stages" / f"{stage}.py"]
+    if stage == "train":
+        files += [
+            SOURCE / "perennial" / "model" / "training" / f"{name}.py" for name in ("assembly", "image_spec")
+        ]
+    source = "\n".join(ast.unparse(tree(file)) for file in files)
     sections = YAML(typ="safe").load(ROOT / "params.yaml")
     # Where work is done, when it is saved and what is logged of it changes no result.
     neutral = {"paths", "compute", "checkpoints", "logging"}
@@ -269,10 +274,8 @@ def test_gate_lists_all_its_parameters_but_those_of_a_person_s_approval() -> Non
 
 def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:
     (declared,) = (keys for file, keys in parameters("train").items() if "$" in file)
-    source = tree(SOURCE / "perennial" / "stages" / "train.py")
-    (reader,) = (
-        node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_image_spec"
-    )
+    source = tree(SOURCE / "perennial" / "model" / "training" / "image_spec.py")
+    (reader,) = (node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "fitted")
     texts = {
         node.value for node in ast.walk(reader) if isinstance(node, ast.Constant) if type(node.value) is str
     }

@@ -41,7 +41,8 @@ def load() -> None:
     """Import TensorFlow and Keras without what only optional parts of Keras use, in a process of ours."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     hidden = [name for name in UNUSED_BY_KERAS if name not in sys.modules]
-    sys.modules |= dict.fromkeys(hidden, cast("ModuleType", None))  # refuses an import
+    for name in hidden:
+        sys.modules[name] = cast("ModuleType", None)  # an import of it fails
     collects = gc.isenabled()
     gc.disable()  # a sixth of the time, and what is imported stays
     try:

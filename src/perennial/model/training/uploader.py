@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Self
 from perennial.base.config.training import CheckpointsConfig
 from perennial.base.errors import PerennialError
 from perennial.base.retries import COPY_PAUSE_S
+from perennial.model.training.distributed import Peers
 from perennial.model.training.remote import FetchedCheckpoint, RemoteRun
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,18 @@ def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
     if config.dvc_remote:  # DVC is no code of a training
         options = importlib.import_module("perennial.base.dvc.dvc_program").remote_options(config.dvc_remote)
     return Uploader(RemoteRun(config.remote, folder, options), interval_s=config.remote_interval_s)
+
+
+def prepared(config: CheckpointsConfig, folder: Path, peers: Peers, *, clean: bool) -> "Uploader | None":
+    """The uploader of the chief, after it fetched a newer checkpoint, or with `clean` removed this training."""
+    if clean and peers.is_chief and folder.exists():
+        shutil.rmtree(folder)
+    uploader = configured(config, folder) if peers.is_chief else None
+    if uploader:
+        uploader.prepare(clean=clean)
+    if config.remote:
+        peers.barrier()  # all resume from what the chief fetched
+    return uploader
 
 
 class Uploader:

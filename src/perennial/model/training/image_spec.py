@@ -1,0 +1,57 @@
+"""The images that a network is trained on: preprocessing, fitted to the sizes in the validation report."""
+
+import logging
+from typing import Any
+
+from perennial.base import documents
+from perennial.base.config import Config
+from perennial.base.config.networks import facts
+from perennial.base.errors import ConfigError, DataError
+from perennial.base.params import advice
+from perennial.data import preprocessing
+from perennial.data.preprocessing import ImageSpec
+from perennial.data.records import manifest
+from perennial.model import models
+
+log = logging.getLogger(__name__)
+
+
+def fitted(config: Config) -> ImageSpec:
+    """The chosen preprocessing for images of the sizes in the validation report."""
+    file = config.paths.validation
+    report: dict[str, Any] = documents.read_json(file) if file.is_file() else {"ok": False}
+    digest = manifest.digest(config.paths.records)
+    advice.log(log, advice.of_training(config))  # advice comes before any error
+    if not report["ok"] or report["statistics"]["manifest"] != digest:
+        raise DataError(
+            f"{file} does not report the records with manifest {digest} as valid; run `dvc repro validate`"
+        )
+    # If some images are gray and others RGB, all are decoded as RGB.
+    (low, high), (left, right), (_, channels) = (
+        report["statistics"][name] for name in ("height", "width", "channels")
+    )
+    spec = preprocessing.fitted(
+        config.preprocessing,
+        published=models.named(config.model.name).preprocessing,
+        tensorflow_1=facts(config.model.name).program is not None,
+        heights=(low, high),
+        widths=(left, right),
+        channels=channels,
+    )
+    _log_input_size(config, spec)
+    if config.train.xla and not spec.compilable:
+        raise ConfigError(
+            "train.xla cannot compile preprocessing.name rescale if images are resized; "
+            "set train.xla: false, image_size: null, or preprocessing.name: standard"
+        )
+    return spec
+
+
+def _log_input_size(config: Config, spec: ImageSpec) -> None:
+    """Log the input size if the images have another size than the network was published for."""
+    own, (height, width, _) = facts(config.model.name).image_size, spec.model_shape
+    if own and config.preprocessing.image_size is None and (height, width) != (own, own):
+        log.info(
+            "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "
+            "for %dx%d (image_size: network)", config.model.name, height, width, own, own,
+        )  # fmt: skip
