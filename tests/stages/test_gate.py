@@ -183,6 +183,32 @@ def test_each_rule_decides_by_its_numbers(decide: Decide, case: str) -> None:
     assert decision["promote"] == all(expected.values()), decision["reasons"]
 
 
+@pytest.mark.parametrize(("latency_ms", "megabytes"), [(5.0, 2.0), (5.5, 2.0), (5.0, 1.999_999)])
+def test_time_and_size_may_reach_their_limits(
+    decide: Decide, monkeypatch: pytest.MonkeyPatch, latency_ms: float, megabytes: float
+) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr("perennial.base.parallel.child.call", lambda *given: asked.append(given) or latency_ms)
+    found = decide(LARGE, **{"gate.max_latency_ms": 5.0, "gate.max_model_mb": megabytes})
+    checks = {check["name"]: (check["value"], check["passed"]) for check in found["checks"]}
+    assert checks["max_model_mb"] == (2.0, megabytes == 2)
+    assert checks["max_latency_ms"] == (latency_ms, latency_ms == 5)
+    assert found["candidate"]["latency_ms"] == latency_ms
+    ((program, given, log),) = asked
+    assert (program, set(given), log.name) == ("perennial.model.inference.latency", {"export"}, "latency.log")
+
+
+def test_reasons_say_whether_there_was_something_to_compare_with(decide: Decide) -> None:
+    alone, compared = decide(BETTER)["reasons"], decide(BETTER, OLD)["reasons"]
+    same = decide(replace(BETTER, digest="old"), OLD)["reasons"]
+    assert [any("no champion" in reason for reason in each) for each in (alone, compared, same)] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert [any("nothing new" in reason for reason in each) for each in (alone, compared, same)] == [
+        False, False, True,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("champion", [None, OLD])
 def test_a_model_that_is_not_finite_is_never_promoted(

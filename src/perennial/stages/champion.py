@@ -102,10 +102,7 @@ def _parts(
 
 
 def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
-    """Score the champion's export on this test split.
-
-    If that is impossible, return the champion with the reason.
-    """
+    """Score the champion's export on this test split; if that is impossible, return it with the reason."""
     file = folder / "rescored.npz"
     devices, count = config.evaluate.devices, config.compute.gpus
     job = {"export": str(folder / "export"), "records": str(config.paths.records), "to": str(file)}

@@ -112,10 +112,7 @@ def _adapted(examples: Examples, config: Config) -> Examples:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Create an empty folder for unpacked files and remove it afterwards.
-
-    The next call cleans up after a kill.
-    """
+    """Create an empty folder for unpacked files and remove it afterwards; after a kill, the next call does."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:

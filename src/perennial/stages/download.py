@@ -88,10 +88,7 @@ def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[P
 
 
 def _link(file: Path, target: Path) -> None:
-    """Create a hard link; copy where links are not supported, or where the file belongs to the user.
-
-    DVC makes raw files read-only and may link them to its cache.
-    """
+    """Create a hard link; copy a file of the user's (DVC makes it read-only), or where links do not work."""
     if not file.is_symlink() and file.stat().st_nlink == 1 and files.linked(file, target):
         return
     with disk_errors(target):

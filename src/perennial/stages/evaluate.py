@@ -82,10 +82,7 @@ def _log_abstention(result: SplitResult) -> None:
 
 
 def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> None:
-    """Write all files; metrics last, since they name the model and data of the others.
-
-    `audit`: the score on examples that no decision reads, if there are such.
-    """
+    """Write all files, metrics last; `audit` is the score on examples that no decision reads."""
     predictions, scores, paths = result.predictions, result.scores, config.paths
     bins = config.evaluate.calibration_bins
     reliability, temperature, abstention = (

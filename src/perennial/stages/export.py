@@ -73,10 +73,7 @@ def export(config: Config) -> None:
 
 
 def _card(config: Config, description: Description, data: Manifest) -> tuple[dict[str, Any], Description]:
-    """The fields of the model card, and the description with the confidence that evaluate fitted.
-
-    Metrics and training record must belong to this model.
-    """
+    """The fields of the model card, and the description with the confidence that evaluate fitted."""
     metrics, training = _metrics(config, description), _training(config, description)
     _require_scored(config, description, metrics)
     card = model_card.model_card(

@@ -166,11 +166,7 @@ def _checks(
 
 
 def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judged:
-    """Without gate.min_accuracy, check that the model beats always predicting the largest class.
-
-    The reason says if the difference may be chance; that is no ground for rejection, since a first model of few
-    images could not pass.
-    """
+    """Check that the model beats always predicting the largest class; a difference by chance only shows."""
     top, accuracy = candidate.predictions, candidate.metrics.accuracy
     counts = np.bincount(top.labels)
     largest, share = int(counts.argmax()), float(counts.max() / counts.sum())
@@ -312,10 +308,7 @@ def _recorded(candidate: Candidate) -> CandidateRecord:
 
 
 def _recorded_champion(champion: Champion, top: TopPredictions, scores: Scores | None) -> ChampionRecord:
-    """The fields of the champion.
-
-    `scores` are on the same test examples, None where it has no predictions on them.
-    """
+    """The fields of the champion; `scores` are on the same test examples, None without predictions on them."""
     fresh = None if scores is None else comparison.fresh_score(top, champion)
     return ChampionRecord(
         version=champion.version,

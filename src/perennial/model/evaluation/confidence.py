@@ -1,15 +1,8 @@
 """Make confidence mean what it says: a temperature, and a threshold below which the answer is unknown.
 
-Both come from validation examples, which neither trained the weights nor are scored. Networks are often surer
-than they are right, the more so the longer they train; with smoothed labels, less sure. Their logits are
-divided by one number, the temperature, which leaves every prediction as it is and changes only how sure it is.
-
-The threshold holds while images resemble the validation images, and for all answers together, not for each
-class or confidence.
-
-Sources: C. Guo et al., On Calibration of Modern Neural Networks, 2017. Y. Geifman and R. El-Yaniv, Selective
-Classification for Deep Neural Networks, 2017. A. Angelopoulos et al., Learn then Test, 2021 (fixed-sequence
-testing).
+Both come from validation examples and hold while images resemble these, for all answers together. Sources:
+C. Guo et al., On Calibration of Modern Neural Networks, 2017. Y. Geifman and R. El-Yaniv, Selective
+Classification for Deep Neural Networks, 2017. A. Angelopoulos et al., Learn then Test, 2021.
 """
 
 import logging

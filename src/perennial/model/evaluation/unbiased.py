@@ -1,12 +1,8 @@
 """The score of a champion on test examples that played no part in choosing it.
 
-The test split chooses the champion, so its score there is too high: of many candidates that are compared on the
-same examples, the luckiest wins. Examples that joined the test split later, and that it was not trained on, do
-not know it; neither does a part of the test split that no decision reads (`evaluate.audit_fraction`).
-
-Sources, on test examples that are used again and again: A. Blum and M. Hardt, The Ladder: A Reliable
-Leaderboard for Machine Learning Competitions, 2015; C. Dwork et al., The reusable holdout, Science 349, 2015.
-They limit how much a decision tells about the examples; here, others give the score.
+The test split chooses the champion, so its score there is too high: the luckiest of many wins. Examples that
+joined the split later, and those that no decision reads (`evaluate.audit_fraction`), do not know it.
+Compare A. Blum and M. Hardt, The Ladder, 2015; C. Dwork et al., The reusable holdout, Science 349, 2015.
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """Which encoded images the graph of an export takes: those that it decodes as `perennial predict` does.
 
-JPEG and PNG, but no JPEG in CMYK and no image that EXIF says is rotated, which TensorFlow would leave lying. A
-grey model takes no PNG in colours of 16 bits, which TensorFlow rounds otherwise. GIF, BMP and WebP are refused:
-TensorFlow misreads palettes and transparency in them.
+That leaves out JPEG in CMYK or rotated by EXIF, PNG in colours of 16 bits for a grey model, GIF, BMP and WebP.
 """
 
 from typing import NamedTuple

@@ -50,11 +50,7 @@ class Format:
 
 
 def named(name: str) -> Format:
-    """The format that a name means, which may be a component of the project.
-
-    Raises:
-        ConfigError: the component cannot be imported, or is not a Format.
-    """
+    """The format that a name means, which may be a component of the project."""
     if not is_component(name):
         return FORMATS[name]
     found: Format = own_components.load(name, own_components.expect(Format))
@@ -79,11 +75,7 @@ def write(export: Path, names: Sequence[str], representative: Representative) ->
 
 
 def require(names: Sequence[str], pixels: ImageSpec) -> None:
-    """Check that these formats can express the preprocessing, and that their packages are installed.
-
-    Raises:
-        ConfigError: a format fails the check; names the first one and the reason.
-    """
+    """Check that these formats can express the preprocessing, and that their packages are installed."""
     operations = _operations(pixels) if names else set()
     for name in names:
         chosen = named(name)
@@ -170,11 +162,7 @@ def _to_tflite(precision: Precision, graph: Any, representative: Representative)
 
 
 def _to_int8(converter: tf.lite.TFLiteConverter) -> bytes:
-    """An int8 model that standardizes images in float32.
-
-    TensorFlow Lite refuses to divide by an int8 stored as 0, whatever number it represents, so it would
-    fail on images of a certain contrast.
-    """
+    """An int8 model that standardizes in float32: TensorFlow Lite refuses to divide by an int8 stored as 0."""
     experimental = tf.lite.experimental
     quantizer = experimental.QuantizationDebugger(converter=converter)
     measured = tf.lite.Interpreter(model_content=quantizer.calibrated_model)
@@ -226,9 +214,7 @@ def _erfc(graph: Any, node: Any, name: str, _: object) -> None:
 def _order(graph: Any) -> None:
     """Order the nodes of an ONNX graph from the outputs back, and name them and the constants by their place.
 
-    Of equal nodes and constants tf2onnx keeps arbitrary ones, in an arbitrary order, with numbers that go on
-    from one call to the next. Graphs with loops or branches stay unchanged, because their subgraphs use these
-    names, too.
+    tf2onnx orders and numbers them arbitrarily. Graphs with loops or branches use the names, and stay.
     """
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return

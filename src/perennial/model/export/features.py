@@ -1,8 +1,7 @@
 """What an export computes to find drift: random features of its penultimate layer, and an image's brightness.
 
-The distance between the means of two sets of random Fourier features (Rahimi and Recht 2007, "Random Features
-for Large-Scale Kernel Machines") estimates the maximum mean discrepancy of a Gaussian kernel. The weights of
-these features are drawn inside the graph from a fixed seed, so they need no space in the export.
+The distance between the means of two sets of random Fourier features (Rahimi and Recht 2007) estimates the
+maximum mean discrepancy of a Gaussian kernel. The graph draws their weights from a fixed seed.
 """
 
 import math

@@ -279,11 +279,7 @@ class Classifier:
         return list(self._classify(image=_tensor(list(images)))["probabilities"].numpy())
 
     def _pixels(self, encoded: bytes) -> int:
-        """The number of pixels of an image, after a check of its size.
-
-        Raises:
-            UnusableImage: the model takes images of another size.
-        """
+        """The number of pixels of an image, after a check of its size."""
         found = header(encoded)
         if found is None:  # the decoder gives the reason
             return 0

@@ -1,7 +1,4 @@
-"""Heatmaps: which parts of an image a class depends on, for any exported model.
-
-A grey patch is moved over the image, and the heat of a place is how much the class loses while the patch covers
-it. That needs only the model's answers, so it explains exactly what is served, whatever its network.
+"""Heatmaps of which parts of an image a class depends on: how much it loses while a grey patch covers them.
 
 Source: M. D. Zeiler and R. Fergus, Visualizing and Understanding Convolutional Networks, 2014, section 4.2.
 """

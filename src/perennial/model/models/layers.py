@@ -170,10 +170,7 @@ class LocalResponseNormalization(keras.layers.Layer):  # type: ignore[misc]  # K
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _normalized(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """tf.nn.local_response_normalization by other operations.
-
-    Its own kernels take four times as long on a CPU.
-    """
+    """tf.nn.local_response_normalization in a quarter of the time of its own kernels on a CPU."""
     scale = 1 + LRN_ALPHA * _window_sums(tf.square(inputs))
     root = tf.math.rsqrt(scale)
     factor = root * tf.sqrt(root)

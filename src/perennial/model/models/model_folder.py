@@ -97,11 +97,7 @@ def load_export(folder: Path) -> tuple[keras.Model, Description]:
 
 
 def _saved(model: keras.Model) -> dict[str, object]:
-    """The objects of a model under their names in a checkpoint.
-
-    TensorFlow does not see layers that a layer keeps in a list, as those of transformers: then all weights are
-    listed.
-    """
+    """The objects of a model by name; all weights if layers are in lists, which TensorFlow does not see."""
     checkpoint = tf.train.Checkpoint(model=model)
     seen = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
     return {"model": model} if all(id(weight) in seen for weight in model.weights) else _listed(model)

@@ -2,9 +2,8 @@
 # names of layers, initial weights, heads.
 """Building blocks of slim's networks: convolutions configured like an argument scope, and heads.
 
-Layers are named like slim's scopes below the network's own scope, with a dot for each slash. The initial
-weights are slim's, too. A kernel that covers the remaining grid (fc6, auxiliary classifiers) does so at every
-image size.
+Layers have the names of slim's scopes below the network's own, with a dot for each slash, and slim's initial
+weights.
 """
 
 from collections.abc import Callable

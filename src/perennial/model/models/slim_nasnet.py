@@ -166,10 +166,7 @@ class Builder:
     def _fitted(
         self, before: keras.KerasTensor, last: keras.KerasTensor, filters: int, scope: str, *, given: bool
     ) -> keras.KerasTensor:
-        """Fit the earlier state to the grid of the last one and the filters of the cell.
-
-        Unchanged in a first cell.
-        """
+        """Fit the earlier state to the last one's grid and the cell's filters; unchanged in a first cell."""
         if not given:
             return before
         if before.shape[2] != last.shape[2]:

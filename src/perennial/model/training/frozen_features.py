@@ -1,9 +1,7 @@
 """Features of each example, computed once while the layers that produce them are frozen.
 
-If a phase trains only some layers, the layers before them give the same output for an undistorted image at
-every step. Their output is computed once for training and validation and kept in memory; the steps take it
-instead of images. The results equal those of whole steps except for rounding. A resumed training computes the
-features again from equal weights in equal batches, so they are equal bit by bit.
+Undistorted images give the same features at every step, so the steps take these from memory. The results equal
+those of whole steps except for rounding, and those of a resumed training bit by bit.
 """
 
 import logging
@@ -151,11 +149,7 @@ def choose(
 
 
 def _boundary(model: keras.Model) -> tuple[list[keras.KerasTensor], list[keras.Layer], bool]:
-    """Find the tensors to cut at, the layers with weights before them, and whether all outputs come after.
-
-    Before the cut are the layers that have no trainable weight, draw no random number, and depend only on such
-    layers.
-    """
+    """The tensors to cut at, the layers with weights before them, and whether all outputs come after."""
     before, varying, cut = [], set[int](), dict[int, keras.KerasTensor]()
     for layer in model.operations:  # in topological order
         if isinstance(layer, keras.layers.InputLayer):

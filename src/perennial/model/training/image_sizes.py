@@ -59,10 +59,7 @@ def resized(network: keras.Model, side: int, images: tf.Tensor, *, training: boo
 
 
 def _weights(full: int, side: int) -> NDArray[np.float32]:
-    """The share of each of `full` pixels in each of `side` pixels, float32 [side, full].
-
-    A product with it is as exact as `tf.image.resize`, several times as fast on a CPU, and XLA can compile it.
-    """
+    """The share of each of `full` pixels in each of `side` pixels, float32 [side, full], for XLA."""
     with tf.init_scope():
         single = np.eye(full, dtype=np.float32)[:, None]
         weights: NDArray[np.float32] = tf.image.resize(single, (side, 1), antialias=True).numpy()

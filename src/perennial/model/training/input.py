@@ -295,9 +295,7 @@ class _Block(NamedTuple):
 def _blocks(folder: Path, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[_Block]:
     """The encoded examples of the chunks, in order.
 
-    Shards are read whole. Those of the next group are read one by one while the images of the current one are
-    yielded, so that both together take no more memory than one group. A group that repeats immediately is read
-    once.
+    While a group is yielded, the shards of the next are read one by one: both take the memory of one group.
     """
     group: _Shards | None = None
     following: _Shards | None = None

@@ -136,10 +136,7 @@ class Evaluator:
         return [getattr(each, self._config.stop_metric) for each in evaluations]
 
     def _scores(self, step: int) -> list[float]:
-        """Accuracy, loss and top-5 accuracy as the chief computes them.
-
-        Those of other workers may differ by rounding.
-        """
+        """Accuracy, loss and top-5 accuracy as the chief computes them; others may round."""
         found = (0.0, 0.0, 0.0)
         if self._peers.is_chief and self._score is not None:
             scores = self._score(step)

@@ -67,10 +67,7 @@ def apply(
 
 
 class _TakesSums:
-    """Mixin that disables Keras' own sum over replicas, which comes after clipping and loss scaling.
-
-    Keras 3 has no option for it: https://github.com/keras-team/keras/issues/19308
-    """
+    """Disables Keras' own sum over replicas, which comes after clipping; no option does (keras issue 19308)."""
 
     def _all_reduce_sum_gradients(
         self, gradients_and_weights: Sequence[tuple[tf.Tensor, tf.Variable]]
@@ -79,11 +76,7 @@ class _TakesSums:
 
 
 class _InOneKernel(keras.optimizers.Adam):  # type: ignore[misc]  # Keras ships no types
-    """Adam with one fused operation per weight instead of sixteen, each a pass through memory.
-
-    It takes 4.4 ms of processor time per step for the 3.3 million weights of mnist_cnn, plain Keras 18.6 ms
-    (medians of 7 alternating runs of 20 steps, 2 cores). Upstream: keras-team/keras issue 19307.
-    """
+    """Adam with one fused operation per weight, a quarter of the time of Keras' sixteen (keras issue 19307)."""
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Apply Keras' formula; AMSGrad uses Keras' implementation, since XLA has no operation for it."""
@@ -106,10 +99,7 @@ class _InOneKernel(keras.optimizers.Adam):  # type: ignore[misc]  # Keras ships 
 
 
 class _Momentum(keras.optimizers.SGD):  # type: ignore[misc]
-    """Gradient descent with momentum that sums up gradients, as TensorFlow 1 does, or steps, as Keras does.
-
-    They differ when the learning rate changes: a sum of steps keeps the rates of the past ones.
-    """
+    """Momentum that sums gradients, as in TensorFlow 1, or steps with their past rates, as in Keras."""
 
     def __init__(self, *args: Any, accumulate: Literal["gradients", "steps"], **options: Any) -> None:
         super().__init__(*args, **options)

@@ -150,10 +150,7 @@ class RemoteRun:
         return size + len(manifest)
 
     def _prune(self, before: Mapping[str, Mapping[str, int]], *, keep: list[str]) -> None:
-        """Remove all copies except those to keep, and older incomplete ones.
-
-        A newer incomplete copy may be one that another machine is sending.
-        """
+        """Remove copies but those to keep, and incomplete ones but newer: another machine may be sending it."""
         for name in before.keys() - set(keep):
             if MANIFEST in before[name] or _step(name) < _step(keep[0]):
                 # Remove the manifest first: what remains after a kill is then an incomplete copy.

@@ -77,10 +77,7 @@ class Shuffle:
         return f"shuffled within groups of at least {least} examples ({fewest} of {shards} shards)"
 
     def _group_count(self) -> int:
-        """The smallest number of groups that fit the memory limit for any order of shards.
-
-        One shard may exceed it.
-        """
+        """The smallest number of groups that fit the memory limit for any order; one shard may exceed it."""
         sizes, memory = [shard.bytes for shard in self.shards], self.memory_mb * MEGABYTE
         return 1 if sum(sizes) <= memory else math.ceil(len(sizes) / max(memory // max(sizes), 1))
 

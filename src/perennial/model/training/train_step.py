@@ -169,10 +169,7 @@ class Trainer:
         return StepResults(metrics=metrics, sums=sums, examples=int(examples), waited_s=float(waited_s))
 
     def _loop(self, phase: Phase, side: int | None) -> Callable[..., tuple[tf.Tensor, ...]]:
-        """A compiled function that runs many steps per call from Python, to save the overhead of calls.
-
-        It does not use AutoGraph, which would take half of the time before the first step.
-        """
+        """A compiled function that runs many steps per call; AutoGraph would double the time of its start."""
         network = phase.frozen.rest if phase.frozen else self.model
         forward = network if side is None else partial(resized, network, side)
 
@@ -201,10 +198,7 @@ class Trainer:
         return run
 
     def _now(self) -> tf.Tensor:
-        """Clock time in seconds, float64.
-
-        TensorFlow's own op is not allowed if operations are deterministic.
-        """
+        """Clock time in seconds, float64; TensorFlow's own op cannot be deterministic."""
         if not self._config.deterministic:
             return tf.timestamp()
         return tf.ensure_shape(tf.numpy_function(time.monotonic, [], tf.float64), ())
