@@ -139,6 +139,14 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return training.prepare(tmp_path_factory.mktemp("digits"))
 
 
+@pytest.fixture(scope="session")
+def shared_records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with validated records for trainings by several workers, which no test changes."""
+    from support import workers  # noqa: PLC0415 - imports TensorFlow
+
+    return workers.records(tmp_path_factory.mktemp("records"))
+
+
 @pytest.fixture
 def here(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, which the test works in."""

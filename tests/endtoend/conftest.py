@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.checkout import Beside, Checkout, Server, copy_project, free_port, responds, wait_until
+from support.checkout import (
+    Beside,
+    Checkout,
+    Server,
+    copy_project,
+    free_port,
+    responds,
+    start_repository,
+    wait_until,
+)
 
 EPOCHS = 2  # enough to see every stage work
 # Of a server, which take a tenth of a core by default: schedules are looked at often, and all else seldom.
@@ -41,8 +50,7 @@ def make_checkout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
         copy_project(checkout.folder, {"dvc.lock"})
         checkout.set("train", epochs=EPOCHS)
         checkout.set("gate", min_accuracy=0.1)
-        for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm start"):
-            checkout.must("git", *command.split())
+        start_repository(checkout.folder)
         return checkout
 
     return make

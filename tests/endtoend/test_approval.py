@@ -69,7 +69,7 @@ def deployed(
     project, home = make_checkout("approval"), tmp_path_factory.mktemp("worker")
     project.set("publish", url=str(home / "served"))
     project.set("gate", approval=True, significance=None, min_gain=0.0, max_class_drop=None)
-    project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "approval")
+    project.commit("approval")
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
     with webhook() as hook:
         project.must(sys.executable, "-m", "tasks.deploy", **extra, PERENNIAL_NOTIFY_URL=hook.url)

@@ -175,7 +175,7 @@ def hunt(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytest.Temp
     change_params(checkout.folder / "params.yaml", START)
     checkout.must(sys.executable, "-m", "dvc", "repro", "download", "initialize")
     checkout.must("git", "add", ".")
-    checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "Start")
+    checkout.commit("Start")
     return Hunt(checkout, tmp_path_factory.mktemp("hunt"))
 
 

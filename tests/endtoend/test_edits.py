@@ -59,11 +59,10 @@ def downloading(make_checkout: Callable[[str], Checkout], source: Source) -> Che
     """A checkout whose first stage fetches from that server."""
     checkout = replace(make_checkout("edits"), forked=True)
     checkout.set("dataset", base_url=source.url)
-    commit = ("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam")
-    checkout.must(*commit, "Source")
+    checkout.commit("Source")
     checkout.must("git", "checkout", "-qb", "other")
     checkout.set("dataset", digests="record")
-    checkout.must(*commit, "Digests")
+    checkout.commit("Digests")
     checkout.must("git", "branch", "start", "HEAD~1")
     return checkout
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prefect.logging import disable_run_logger
 from support import raw, s3
-from support.checkout import Checkout
+from support.checkout import IDENTITY, Checkout
 
 from perennial.orchestration.work.stage_failures import StageFailed
 from tasks import stages
@@ -46,14 +46,12 @@ class Nights:
 
     def commit(self) -> None:
         self.checkout.must("git", "add", *PINS)
-        self.checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "Night")
+        self.checkout.must("git", *IDENTITY, "commit", "-qm", "Night")
         self.checkout.must("dvc", "push", "-q")
 
     def requests(self) -> tuple[list[str], int]:
         """Objects that were fetched since the last call, and the number of other requests."""
-        asked, self.proxy.asked[:] = list(self.proxy.asked), []
-        objects = [path.partition("/photos/")[2] for _, path in asked if "/photos/" in path]
-        return sorted(objects), len(asked) - len(objects)
+        return self.proxy.requests("/photos/")
 
     def json(self, name: str) -> Any:
         return json.loads((self.checkout.folder / name).read_text(encoding="utf-8"))
@@ -72,7 +70,7 @@ def nights(
         checkout.set("validate.severity", near_duplicate="ignore")
         remote = tmp_path_factory.mktemp("remote")
         checkout.dvc("remote", "add", "-q", "-d", "folder", str(remote))
-        checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Source")
+        checkout.commit("Source")
         yield Nights(checkout, proxy, client)
         proxy.end()
 

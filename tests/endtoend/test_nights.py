@@ -100,7 +100,7 @@ def nights(
     project.set("gate", min_accuracy=0.8)
     project.set("publish", url=f"{bucket.url}/models")
     project.must("perennial", "remote", "add", "store", f"{bucket.url}/dvc", **environment)
-    project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Bucket")
+    project.commit("Bucket")
     project.must("git", "init", "-q", "--bare", "-b", "main", str(repository))
     project.must("git", "remote", "add", "origin", str(repository))
     project.must("git", "push", "-q", "origin", "main")
@@ -148,7 +148,7 @@ def test_machines_at_once_each_have_the_right_opponent(nights: Nights, tmp_path:
     """Each pushes by itself, without a common server; who loses a race is compared with the new champion."""
     nights.project.set("train", epochs=1)
     nights.project.set("gate", min_accuracy=None, min_gain=0.0, significance=None, max_class_drop=None)
-    nights.project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Easy gate")
+    nights.project.commit("Easy gate")
     nights.project.must("git", "push", "-q", "origin", "main")
     nights.put(range(FIRST))
     nights.run()

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 from conftest import ROOT
 from prefect import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from support.checkout import Server, wait_until
+from support.checkout import Server, copy_standin, wait_until
 from support.cluster import Cluster, cluster
 from support.manifests import are_valid
 
@@ -24,7 +23,6 @@ from perennial.orchestration.server import dead_runs
 
 pytestmark = pytest.mark.timing
 
-STANDIN = ROOT / "tests" / "endtoend" / "standin"
 STEPS = 12
 NOT_STARTED, WAITING = "perennial: runs that do not start", dead_runs.WAITING
 
@@ -41,12 +39,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def repository(server: Server, pods: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of one small stage, with a deployment in the pool kubernetes and one in cpu."""
     folder = tmp_path_factory.mktemp("project") / "standin"
-    shutil.copytree(STANDIN, folder)
-    parameters = folder / "params.yaml"
-    parameters.write_text(parameters.read_text().replace("seconds: 30", f"seconds: {STEPS / 2}"))
-    for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm start"):
-        subprocess.run(["git", *command.split()], cwd=folder, check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=folder, check=True)
+    copy_standin(folder, STEPS)
     (pods.config.parent / "home").mkdir()
     with pytest.MonkeyPatch.context() as patch, client_of(server) as client:
         patch.chdir(ROOT)

@@ -103,7 +103,7 @@ def test_a_deployed_run_whose_processes_are_killed_makes_the_very_same_weights(
         "RAY_ADDRESS": os.environ["RAY_ADDRESS"],
     }
     project.must("dvc", "remote", "add", "-d", "store", str(tmp_path / "store"))
-    project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Ray")
+    project.commit("Ray")
     project.must("git", "init", "-q", "--bare", "-b", "main", str(repository))
     project.must("git", "remote", "add", "origin", str(repository))
     project.must("git", "push", "-q", "origin", "main")

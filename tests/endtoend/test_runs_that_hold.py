@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import pytest
 from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from support.checkout import Server, processes_under, wait_until
+from support.checkout import ROOT, STANDIN, Server, copy_standin, processes_under, wait_until
 from support.small_servers import Hook, webhook
 
 from perennial.orchestration.run_setup.flow_run import RESTARTS
@@ -33,8 +32,6 @@ from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent
 
 pytestmark = pytest.mark.timing
 
-ROOT = Path(__file__).parents[2]
-STANDIN = ROOT / "tests" / "endtoend" / "standin"
 RUNS = int(os.environ.get("RUNS", "3"))
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 WORKERS = int(os.environ.get("WORKERS", "1"))  # of each pool
@@ -94,6 +91,19 @@ class Standin:
         paths = islice(cycle(f"/deployments/{each['id']}/create_flow_run" for each in deployments), count)
         return [str(self.server.post(path, {})["id"]) for path in paths]  # type: ignore[call-overload]
 
+    def begin(self) -> str:
+        """Start a run, and wait until its training is at work; it ends once `hold` is gone."""
+        self.hold.touch()
+        (run,) = self.start()
+        wait_until(lambda: self.steps(run))
+        return run
+
+    def complete(self, run: str) -> None:
+        """Wait until a run has completed; it has made what an unbroken one makes."""
+        self.hold.unlink(missing_ok=True)
+        wait_until(lambda: self.state(run) == "COMPLETED")
+        assert json.loads((self.folder(run) / "model.json").read_text()) == unbroken()
+
     def runs(self, ids: list[str]) -> list[dict[str, str]]:
         found = self.server.post("/flow_runs/filter", {"flow_runs": {"id": {"any_": ids}}})
         return sorted(found, key=lambda run: ids.index(str(run["id"])))  # type: ignore[return-value]
@@ -129,13 +139,8 @@ def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def deployed(server: Server, hook: Hook, base: Path) -> Standin:
     made = Standin(server, base / "repository", base / "home", hook)
-    shutil.copytree(STANDIN, made.repository)
+    copy_standin(made.repository, STEPS)
     made.home.mkdir()
-    parameters = made.repository / "params.yaml"
-    parameters.write_text(parameters.read_text().replace("seconds: 30", f"seconds: {STEPS / 2}"))
-    for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm start"):
-        subprocess.run(["git", *command.split()], cwd=made.repository, check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=made.repository, check=True)
     deploy = [sys.executable, str(STANDIN / "deploy.py")]
     subprocess.run(deploy, env=made.environment, check=True, cwd=ROOT)
     return made
@@ -151,10 +156,8 @@ def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin)
         assert first.wait(120) == 0
         assert processes_under(standin.folder(run)) == []
         wait_until(lambda: standin.state(run) in {"CRASHED", "SCHEDULED"})
-    standin.hold.unlink()
     with standin.worker():
-        wait_until(lambda: standin.state(run) == "COMPLETED")
-    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+        standin.complete(run)
 
 
 @pytest.mark.slow
@@ -291,22 +294,16 @@ def test_a_run_that_was_called_dead_stops_where_another_has_taken_its_place(stan
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_no_run_is_dead_because_the_server_was_away(standin: Standin) -> None:
-    standin.hold.touch()
-    (run,) = standin.start()
-    wait_until(lambda: standin.steps(run))
+    run = standin.begin()
     standin.server.restart(AWAY_S)
-    standin.hold.unlink()
-    wait_until(lambda: standin.state(run) == "COMPLETED")
-    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+    standin.complete(run)
     assert len({process for process, _ in standin.steps(run)}) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_run_that_is_deleted_saves_and_leaves_no_process(standin: Standin) -> None:
-    standin.hold.touch()
-    (run,) = standin.start()
-    wait_until(lambda: standin.steps(run))
+    run = standin.begin()
     standin.server.request("DELETE", f"/flow_runs/{run}")
     wait_until(lambda: not processes_under(standin.folder(run)))
     saved = json.loads((standin.folder(run) / ".work" / "checkpoint.json").read_text())
@@ -320,9 +317,7 @@ def test_a_run_that_is_deleted_saves_and_leaves_no_process(standin: Standin) -> 
 def at_work(standin: Standin) -> Iterator[str]:
     """A run at work that the server does not start again, whatever its state, for the block."""
     with automation_waits(standin.server, "perennial: start again"):
-        standin.hold.touch()
-        (run,) = standin.start()
-        wait_until(lambda: standin.steps(run))
+        run = standin.begin()
         try:
             yield run
         finally:
@@ -364,14 +359,10 @@ def slots(standin: Standin, since: datetime) -> list[dict[str, str]]:
 @pytest.mark.usefixtures("worker")
 def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(standin: Standin) -> None:
     with automation_waits(standin.server, "perennial: start again"):
-        standin.hold.touch()
-        (run,) = standin.start()
-        wait_until(lambda: standin.steps(run))
+        run = standin.begin()
         os.kill(standin.process(run, "prefect.engine"), signal.SIGKILL)
         wait_until(lambda: standin.state(run) == "CRASHED")
-        standin.hold.unlink()
-        wait_until(lambda: standin.state(run) == "COMPLETED")
-    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+        standin.complete(run)
 
 
 @pytest.mark.slow
@@ -379,13 +370,9 @@ def test_a_dead_run_is_found_where_the_server_misses_its_silence(
     standin: Standin, worker: subprocess.Popen[bytes]
 ) -> None:
     with automation_waits(standin.server, "perennial: dead runs"):
-        standin.hold.touch()
-        (run,) = standin.start()
-        wait_until(lambda: standin.steps(run))
+        run = standin.begin()
         kill(standin, worker, run, "worker and flow")
-        standin.hold.unlink()
-        wait_until(lambda: standin.state(run) == "COMPLETED")
-    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+        standin.complete(run)
 
 
 @pytest.mark.slow
@@ -415,8 +402,7 @@ def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -
         deployment = standin.server.post("/deployments/filter", {})[0]["id"]
         taken = {"state": {"type": "PENDING"}}  # by a worker that is gone
         run = str(standin.server.request("POST", f"/deployments/{deployment}/create_flow_run", taken)["id"])  # type: ignore[index]
-        wait_until(lambda: standin.state(run) == "COMPLETED")
-    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+        standin.complete(run)
 
 
 @pytest.mark.slow

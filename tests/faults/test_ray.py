@@ -18,12 +18,6 @@ TOGETHER = {"compute.workers": 2, "train.devices": "cpu:2", **LONG}
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A folder with validated records."""
-    return workers.records(tmp_path_factory.mktemp("records"))
-
-
-@pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
     """A head without cores, and two nodes."""
     with ray_nodes.cluster(tmp_path_factory.mktemp("nodes"), head_cpus=0, others=2) as started:
@@ -37,17 +31,17 @@ def outcome(folder):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source, tmp_path_factory):
+def undisturbed(shared_records, tmp_path_factory):
     """What workers on this machine leave."""
-    folder = workers.copy(source, tmp_path_factory.mktemp("undisturbed"), TOGETHER)
+    folder = workers.copy(shared_records, tmp_path_factory.mktemp("undisturbed"), TOGETHER)
     assert workers.ends([workers.start(folder)]) == [0], workers.said(folder)
     return outcome(folder)
 
 
 def test_a_training_whose_workers_nodes_and_command_are_killed_ends_with_the_very_same_weights(
-    source, nodes, undisturbed, tmp_path
+    shared_records, nodes, undisturbed, tmp_path
 ):
-    folder = workers.copy(source, tmp_path / "killed", {**TOGETHER, "compute.engine": "ray"})
+    folder = workers.copy(shared_records, tmp_path / "killed", {**TOGETHER, "compute.engine": "ray"})
     training = ray_nodes.Killed(folder, nodes, lambda: workers.start(folder), random.Random(SEED))
     kinds = training.moments.sample([*KINDS] * KILLS, len(KINDS) * KILLS)
     while kinds:

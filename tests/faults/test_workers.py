@@ -20,15 +20,9 @@ rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with F
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A folder with validated records."""
-    return workers.records(tmp_path_factory.mktemp("records"))
-
-
-@pytest.fixture(scope="module")
-def unbroken(source, tmp_path_factory):
+def unbroken(shared_records, tmp_path_factory):
     """The folder of two workers that nobody disturbed."""
-    folder = workers.copy(source, tmp_path_factory.mktemp("unbroken"), LONG)
+    folder = workers.copy(shared_records, tmp_path_factory.mktemp("unbroken"), LONG)
     assert workers.ends(workers.start_together(folder, 2)) == [0, 0], workers.said(folder)
     return folder
 
@@ -46,15 +40,15 @@ def resumed(folder):
 
 
 @pytest.mark.slow  # tests/base/runtime/test_workers.py compares workers that `train` starts
-def test_pods_of_a_job_make_what_workers_by_hand_make(source, unbroken, tmp_path):
-    folder = workers.copy(source, tmp_path / "pods", LONG)
+def test_pods_of_a_job_make_what_workers_by_hand_make(shared_records, unbroken, tmp_path):
+    folder = workers.copy(shared_records, tmp_path / "pods", LONG)
     started = [workers.start(folder, index, pod=pod) for index, pod in enumerate(workers.pods(2))]
     assert workers.ends(started) == [0, 0], workers.said(folder)
     assert record(folder) == record(unbroken)
 
 
-def test_a_pod_without_its_peers_gives_its_gpu_back(source, tmp_path):
-    folder = workers.copy(source, tmp_path / "alone")
+def test_a_pod_without_its_peers_gives_its_gpu_back(shared_records, tmp_path):
+    folder = workers.copy(shared_records, tmp_path / "alone")
     first, second = workers.pods(2)
     address = second["PERENNIAL_CLUSTER_HOSTS"].format(index=1)
     waiting = workers.start(folder, pod=first | {"PERENNIAL_CLUSTER_WAIT_S": "1"})
@@ -65,7 +59,7 @@ def test_a_pod_without_its_peers_gives_its_gpu_back(source, tmp_path):
     assert "Traceback" not in workers.said(folder)
 
 
-def test_a_worker_whose_peer_never_connects_is_killed_and_does_not_fail(source):
+def test_a_worker_whose_peer_never_connects_is_killed_and_does_not_fail(shared_records):
     # The peer answers, and is no worker: TensorFlow waits for it forever.
     program = (
         "from pathlib import Path\n"
@@ -80,18 +74,18 @@ def test_a_worker_whose_peer_never_connects_is_killed_and_does_not_fail(source):
     with socket.create_server(("127.0.0.1", int(peer.partition(":")[2]))):
         ended = subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, **pod, "PYTHONPATH": str(workers.ROOT / "src")},
-            cwd=source, timeout=workers.LIMIT_S, check=False,
+            cwd=shared_records, timeout=workers.LIMIT_S, check=False,
         )  # fmt: skip
     assert ended.returncode == -signal.SIGALRM
 
 
 @rest
 @pytest.mark.parametrize("count", [2, 3])
-def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source, tmp_path, count):
+def test_workers_learn_what_one_process_learns_and_only_the_first_writes(shared_records, tmp_path, count):
     remote = {"checkpoints.remote": str(tmp_path / "remote")}
     together, alone = (
-        workers.copy(source, tmp_path / "together", remote),
-        workers.copy(source, tmp_path / "alone"),
+        workers.copy(shared_records, tmp_path / "together", remote),
+        workers.copy(shared_records, tmp_path / "alone"),
     )
     processes = [*workers.start_together(together, count), workers.start(alone)]
     assert workers.ends(processes) == [0] * len(processes)
@@ -103,11 +97,11 @@ def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source,
 
 
 @pytest.mark.slow
-def test_workers_mix_images_of_each_other_as_one_process_does_and_resume(source, tmp_path):
+def test_workers_mix_images_of_each_other_as_one_process_does_and_resume(shared_records, tmp_path):
     mixed = {"train.augmentation.mixup": 0.2, "train.augmentation.cutmix": 1.0}
     together, alone = (
-        workers.copy(source, tmp_path / "together", mixed),
-        workers.copy(source, tmp_path / "alone", mixed),
+        workers.copy(shared_records, tmp_path / "together", mixed),
+        workers.copy(shared_records, tmp_path / "alone", mixed),
     )
     processes = [*workers.start_together(together, 2), workers.start(alone)]
     assert workers.ends(processes) == [0, 0, 0], workers.said(together)
@@ -132,10 +126,10 @@ def test_workers_mix_images_of_each_other_as_one_process_does_and_resume(source,
     ],
 )
 def test_a_worker_that_is_lost_ends_the_others_and_all_resume_to_the_very_same_weights(
-    source, unbroken, tmp_path, number, lost
+    shared_records, unbroken, tmp_path, number, lost
 ):
     for number_of_try in count():
-        folder = workers.copy(source, tmp_path / f"broken {number_of_try}", LONG)
+        folder = workers.copy(shared_records, tmp_path / f"broken {number_of_try}", LONG)
         processes = workers.start_together(folder, 2)
         workers.wait_for_step(folder, 45, processes)
         processes[lost].send_signal(number)
@@ -150,8 +144,8 @@ def test_a_worker_that_is_lost_ends_the_others_and_all_resume_to_the_very_same_w
 
 @rest
 @pytest.mark.parametrize("signalled", [(0,), (1,), (0, 1)])
-def test_workers_that_a_signal_ends_save_every_update(source, unbroken, tmp_path, signalled):
-    folder = workers.copy(source, tmp_path / "signalled", LONG)
+def test_workers_that_a_signal_ends_save_every_update(shared_records, unbroken, tmp_path, signalled):
+    folder = workers.copy(shared_records, tmp_path / "signalled", LONG)
     processes = workers.start_together(folder, 2)
     workers.wait_for_step(folder, 45, processes)
     for index in signalled:
@@ -162,18 +156,18 @@ def test_workers_that_a_signal_ends_save_every_update(source, unbroken, tmp_path
 
 
 @rest
-def test_workers_with_other_parameters_do_not_begin(source, tmp_path):
+def test_workers_with_other_parameters_do_not_begin(shared_records, tmp_path):
     among = workers.addresses(2)
-    folders = [workers.copy(source, tmp_path / f"seed{seed}", {"train.seed": seed}) for seed in (0, 1)]
+    folders = [workers.copy(shared_records, tmp_path / f"seed{seed}", {"train.seed": seed}) for seed in (0, 1)]
     processes = [workers.start(folder, index, among) for index, folder in enumerate(folders)]
     assert workers.ends(processes) == [2, 2]
     assert "worker 1 and worker 0 have different parameters" in workers.said(folders[1], 1)
 
 
 @rest
-def test_workers_that_do_not_see_the_checkpoints_do_not_begin(source, unbroken, tmp_path):
+def test_workers_that_do_not_see_the_checkpoints_do_not_begin(shared_records, unbroken, tmp_path):
     among = workers.addresses(2)
-    private = workers.copy(source, tmp_path / "private", LONG)
+    private = workers.copy(shared_records, tmp_path / "private", LONG)
     shutil.copytree(unbroken, tmp_path / "shared")
     processes = [
         workers.start(folder, index, among) for index, folder in enumerate((tmp_path / "shared", private))

@@ -21,7 +21,9 @@ from support import forks
 from support.parameters import change_params
 
 ROOT = Path(__file__).parents[2]
+STANDIN = ROOT / "tests" / "endtoend" / "standin"
 BIN = Path(sys.executable).parent
+IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@t")
 RESPONSE_S = 600  # a busy machine answers late
 TRIES = 60
 USER, _, PASSWORD = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
@@ -71,6 +73,10 @@ class Checkout:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
+    def commit(self, message: str, *options: str) -> None:
+        """Commit what git tracks, as a person."""
+        self.must("git", *IDENTITY, "commit", "-qam", message, *options)
+
     def dvc(self, *arguments: str) -> str:
         """What DVC prints, without the time of its imports: for settings, and what a test looks up."""
         return self.must(forks.python(), "-m", "dvc", *arguments)
@@ -95,6 +101,21 @@ def copy_project(folder: Path, left_out: Collection[str]) -> None:
         with suppress(FileNotFoundError):  # removed, but not for git
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)  # with its time, which bytecode names
+
+
+def start_repository(folder: Path) -> None:
+    """Make a repository of a folder, with a commit of all that is in it."""
+    for command in (("init", "-q", "-b", "main"), ("add", "."), (*IDENTITY, "commit", "-qm", "start")):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
+def copy_standin(folder: Path, steps: int) -> None:
+    """Write a project of one small stage that takes so many steps, as a repository with DVC."""
+    shutil.copytree(STANDIN, folder)
+    parameters = folder / "params.yaml"
+    parameters.write_text(parameters.read_text().replace("seconds: 30", f"seconds: {steps / 2}"))
+    start_repository(folder)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=folder, check=True)
 
 
 def processes_under(folder: Path) -> list[str]:
@@ -163,24 +184,6 @@ class Server:
         """Flow runs by the type of their state; all runs if none is named."""
         named = {"flow_runs": {"state": {"type": {"any_": states}}}} if states else {}
         return self.post("/flow_runs/filter", named)
-
-    @contextmanager
-    def resumed(self, deployment: str) -> Iterator[Callable[[], dict[str, object]]]:
-        """The only schedule of a deployment, active during the block; gives a function that reads it."""
-
-        def read() -> dict[str, object]:
-            (found,) = self.post("/deployments/filter", {"deployments": {"name": {"any_": [deployment]}}})
-            schedule: dict[str, object] = found["schedules"][0]
-            return {**schedule, "path": f"/deployments/{found['id']}/schedules/{schedule['id']}"}
-
-        def switch(active: bool) -> None:
-            self.request("PATCH", str(read()["path"]), {"active": active})
-
-        switch(True)
-        try:
-            yield read
-        finally:
-            switch(False)
 
     @contextmanager
     def schedule(self, deployment: str, *, seconds: float, **more: str) -> Iterator[None]:

@@ -97,6 +97,12 @@ class Proxy(ThreadingHTTPServer):
                 self.failed.append((fault, method, path))
             return fault
 
+    def requests(self, folder):
+        """Objects of a folder that were asked for since the last call, and the number of other requests."""
+        asked, self.asked[:] = list(self.asked), []
+        objects = [path.partition(folder)[2] for _, path in asked if folder in path]
+        return sorted(objects), len(asked) - len(objects)
+
     def end(self):
         self.open.set()
         self.shutdown()

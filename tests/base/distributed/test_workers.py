@@ -24,12 +24,6 @@ LONG = {"train.max_steps": 3000, "train.steps_between_evals": 3000, "checkpoints
 rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A folder with validated records."""
-    return workers.records(tmp_path_factory.mktemp("records"))
-
-
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
     """A machine with two GPUs, which TensorFlow cannot use."""
@@ -65,8 +59,8 @@ def failure(folder):
     return str(json.loads((folder / ".work" / "failure.json").read_text())["message"])
 
 
-def test_workers_that_it_starts_make_what_workers_by_hand_make(source, tmp_path, train):
-    ours, by_hand = (workers.copy(source, tmp_path / name) for name in ("ours", "by hand"))
+def test_workers_that_it_starts_make_what_workers_by_hand_make(shared_records, tmp_path, train):
+    ours, by_hand = (workers.copy(shared_records, tmp_path / name) for name in ("ours", "by hand"))
     workers.change_params(ours / "params.yaml", TOGETHER)
     processes = [train(ours), *workers.start_together(by_hand, 2)]
     assert workers.ends(processes) == [0, 0, 0], workers.said(ours)
@@ -81,9 +75,11 @@ def test_workers_that_it_starts_make_what_workers_by_hand_make(source, tmp_path,
 
 @pytest.mark.slow
 def test_none_outlives_the_process_that_started_them_and_their_gpus_stay_leased_so_long(
-    source, environment, tmp_path, train
+    shared_records, environment, tmp_path, train
 ):
-    folder = workers.copy(source, tmp_path / "killed", {**LONG, "compute.workers": 2, "train.devices": "auto"})
+    folder = workers.copy(
+        shared_records, tmp_path / "killed", {**LONG, "compute.workers": 2, "train.devices": "auto"}
+    )
     training = train(folder)
     workers.wait_for_step(folder, 25, [training])
     started = children(training.pid)
@@ -98,8 +94,8 @@ def test_none_outlives_the_process_that_started_them_and_their_gpus_stay_leased_
 
 
 @rest
-def test_a_signal_reaches_all_and_they_resume(source, tmp_path, train):
-    folder = workers.copy(source, tmp_path / "signalled", {**LONG, **TOGETHER})
+def test_a_signal_reaches_all_and_they_resume(shared_records, tmp_path, train):
+    folder = workers.copy(shared_records, tmp_path / "signalled", {**LONG, **TOGETHER})
     for step in (25, 60):
         training = train(folder)
         workers.wait_for_step(folder, step, [training])
@@ -110,8 +106,8 @@ def test_a_signal_reaches_all_and_they_resume(source, tmp_path, train):
 
 
 @rest
-def test_a_worker_that_is_killed_ends_all_and_they_save(source, tmp_path, train):
-    folder = workers.copy(source, tmp_path / "killed", {**LONG, **TOGETHER})
+def test_a_worker_that_is_killed_ends_all_and_they_save(shared_records, tmp_path, train):
+    folder = workers.copy(shared_records, tmp_path / "killed", {**LONG, **TOGETHER})
     training = train(folder)
     workers.wait_for_step(folder, 5, [training])
     os.kill(children(training.pid)[1], signal.SIGKILL)
@@ -121,8 +117,8 @@ def test_a_worker_that_is_killed_ends_all_and_they_save(source, tmp_path, train)
 
 
 @pytest.mark.slow
-def test_the_mistake_of_a_worker_is_that_of_the_stage(source, tmp_path, train):
-    folder = workers.copy(source, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
+def test_the_mistake_of_a_worker_is_that_of_the_stage(shared_records, tmp_path, train):
+    folder = workers.copy(shared_records, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
     assert workers.ends([train(folder)]) == [2]
     assert re.match("worker [01]: train.batch_size 97 cannot be split evenly over 2 devices", failure(folder))
 

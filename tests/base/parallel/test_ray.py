@@ -174,21 +174,15 @@ TOGETHER = {"compute.engine": "ray", "compute.workers": 2, "train.devices": "cpu
 LONG = {"train.max_steps": 120, "train.steps_between_evals": 60, "checkpoints.interval_steps": 20}
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A folder with validated records."""
-    return workers.records(tmp_path_factory.mktemp("records"))
-
-
 def weights(folder):
     """The digest of the weights that a training made."""
     return documents.read_json(folder / "metrics" / "training.json")["weights_sha256"]
 
 
 @pytest.mark.slow
-def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(source, tmp_path):
-    ours = workers.copy(source, tmp_path / "ours", TOGETHER)
-    by_hand = workers.copy(source, tmp_path / "by hand")
+def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(shared_records, tmp_path):
+    ours = workers.copy(shared_records, tmp_path / "ours", TOGETHER)
+    by_hand = workers.copy(shared_records, tmp_path / "by hand")
     started = [workers.start(ours), *workers.start_together(by_hand, 2)]
     assert workers.ends(started) == [0, 0, 0], workers.said(ours)
     assert weights(ours) == weights(by_hand)
@@ -199,9 +193,9 @@ def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(source, tmp_pat
 
 
 @pytest.mark.slow
-def test_all_workers_start_again_after_one_is_killed(source, tmp_path):
+def test_all_workers_start_again_after_one_is_killed(shared_records, tmp_path):
     ours, other = (
-        workers.copy(source, tmp_path / name, {**TOGETHER, **LONG, "compute.engine": engine})
+        workers.copy(shared_records, tmp_path / name, {**TOGETHER, **LONG, "compute.engine": engine})
         for name, engine in (("ours", "ray"), ("other", "processes"))
     )
     training = workers.start(ours)
@@ -215,8 +209,8 @@ def test_all_workers_start_again_after_one_is_killed(source, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(source, tmp_path):
-    folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
+def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(shared_records, tmp_path):
+    folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     for step, number, code in ((30, signal.SIGTERM, 75), (70, signal.SIGKILL, -9)):
         training = workers.start(folder)
         workers.wait_for_step(folder, step, [training])
@@ -238,8 +232,8 @@ def doomed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_whose_cluster_loses_its_head_saves_and_says_so(doomed, source, tmp_path):
-    folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
+def test_a_training_whose_cluster_loses_its_head_saves_and_says_so(doomed, shared_records, tmp_path):
+    folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     training = workers.start(folder)
     workers.wait_for_step(folder, 30, [training])
     ray_nodes.kill(doomed.head_node, "gcs_server")
@@ -260,8 +254,8 @@ def test_tasks_whose_cluster_loses_its_head_are_interrupted(doomed):
 
 
 @pytest.mark.slow
-def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, source, tmp_path):
-    folder = workers.copy(source, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
+def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, shared_records, tmp_path):
+    folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     training = workers.start(folder)
     workers.wait_for_step(folder, 30, [training])
     before = ray_nodes.agents()
@@ -273,26 +267,26 @@ def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, source, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_mistake_of_a_worker_is_that_of_the_command(source, tmp_path):
-    folder = workers.copy(source, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
+def test_the_mistake_of_a_worker_is_that_of_the_command(shared_records, tmp_path):
+    folder = workers.copy(shared_records, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
     assert workers.ends([workers.start(folder)]) == [2]
     assert "train.batch_size 97 cannot be split evenly over 2 devices" in workers.said(folder)
     assert "start again" not in workers.said(folder)
 
 
 @pytest.mark.slow
-def test_a_cluster_with_too_few_nodes_is_described_after_a_bounded_wait(source, tmp_path, monkeypatch):
+def test_a_cluster_with_too_few_nodes_is_described_after_a_bounded_wait(shared_records, tmp_path, monkeypatch):
     monkeypatch.setenv(cluster.WAIT, "0")
     values = {**TOGETHER, "compute.workers": 3, "train.devices": "cpu:3"}
-    folder = workers.copy(source, tmp_path / "three", values)
+    folder = workers.copy(shared_records, tmp_path / "three", values)
     assert workers.ends([workers.start(folder)]) == [2]
     assert "the Ray cluster has 2 of 3 nodes with CPU 1 free on each" in workers.said(folder)
 
 
 @pytest.mark.slow
-def test_busy_nodes_end_a_training_after_one_bounded_wait(source, tmp_path, monkeypatch):
+def test_busy_nodes_end_a_training_after_one_bounded_wait(shared_records, tmp_path, monkeypatch):
     monkeypatch.setenv(cluster.WAIT, "0")
-    folder = workers.copy(source, tmp_path / "second", TOGETHER)
+    folder = workers.copy(shared_records, tmp_path / "second", TOGETHER)
     with ray_nodes.reserved(2):
         assert workers.ends([workers.start(folder)]) == [75]
     assert "the nodes of the Ray cluster are busy" in workers.said(folder)

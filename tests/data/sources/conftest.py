@@ -37,9 +37,7 @@ class Bucket:
 
     def requests(self):
         """Objects that were asked for since the last call, and the number of other requests."""
-        asked, self.proxy.asked[:] = list(self.proxy.asked), []
-        objects = [path.partition("/photos/")[2] for _, path in asked if "/photos/" in path]
-        return sorted(objects), len(asked) - len(objects)
+        return self.proxy.requests("/photos/")
 
 
 @pytest.fixture(scope="module")

@@ -65,9 +65,7 @@ class Watched:
 
     def requests(self) -> tuple[list[str], int]:
         """Objects that were fetched since the last call, and the number of other requests."""
-        asked, self.proxy.asked[:] = list(self.proxy.asked), []
-        objects = [path.partition("/photos/")[2] for _, path in asked if "/photos/" in path]
-        return sorted(objects), len(asked) - len(objects)
+        return self.proxy.requests("/photos/")
 
 
 def _project(folder: Path) -> None:
