@@ -22,7 +22,7 @@ from perennial.data.downloads.spec import (
     record_digest,
     recorded_digest,
 )
-from perennial.data.sources.pin import collect, collect_labels
+from perennial.data.sources.pin import collect_labels, collect_source
 
 MADE = "made.txt"  # the only raw file of a data set without files: the records name their source
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     dataset = datasets.of(config.dataset)
     if config.dataset.url is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
-            collect(config, raw, limits)
+            collect_source(config, raw, limits)
             collect_labels(config, raw)
         return
     if dataset.collect is not None:

@@ -41,7 +41,7 @@ def pin(config: Config) -> SourcePin:
     return found
 
 
-def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
+def collect_source(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
     """Put the objects of `dataset.url` into the raw folder: exactly those that pins/source.json pins."""
     url, dataset = config.dataset.url or "", datasets.of(config.dataset)
     pinned = SourcePin.read()

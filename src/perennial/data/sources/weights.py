@@ -127,7 +127,7 @@ def is_pinned(config: Config) -> bool:
 
 
 @contextmanager
-def linked(config: Config) -> Iterator[Mapping[str, Path]]:
+def linked_weights(config: Config) -> Iterator[Mapping[str, Path]]:
     """Links to the weights that the options name, without pins and copies, in the form of `located`."""
     with tempfile.TemporaryDirectory() as folder:
         found = {}

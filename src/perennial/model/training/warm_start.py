@@ -25,7 +25,7 @@ from perennial.data.sources.weights import (
     SLIM_CHECKPOINT,
     WARM_START,
     by_name,
-    linked,
+    linked_weights,
     located,
 )
 from perennial.model import export_layout
@@ -73,7 +73,7 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
     """
     digest, weights, pretrained, original, source = hashlib.sha256(), None, None, False, None
     averages: Weights = {}
-    with nullcontext(located(config)) if pinned else linked(config) as found:
+    with nullcontext(located(config)) if pinned else linked_weights(config) as found:
         if file := found.get(IMAGENET):
             digest.update(files.sha256(file).encode())
             pretrained = _origin(config, file)
