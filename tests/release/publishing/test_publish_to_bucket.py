@@ -346,6 +346,7 @@ def requests_of(publisher, proxy, url, export):
     return len(proxy.asked)
 
 
+@pytest.mark.slow
 def test_of_two_publishers_at_once_one_wins_and_the_other_is_refused(url, make, proxy, tmp_path):
     with (tmp_path / "errors").open("w") as error:
         publishers = [Publisher(error), Publisher(error)]

@@ -195,6 +195,11 @@ def photo(content: bytes, name: str = "photo.jpg") -> str:
     return name
 
 
+@pytest.mark.fast_rows(
+    "None-the same JPEG", "64-with metadata", "None-turned by its metadata",
+    "64-without the metadata that turn it", "None-mirrored", "64-half the size", "None-a WebP of the JPEG",
+    "64-a palette", "None-16 bits", "64-transparent", "64-grey", "None-a TIFF that the client converted",
+)  # fmt: skip
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("max_side", [None, SIDE])
 def test_nothing_is_left_in_a_place(project, client, max_side):
@@ -420,6 +425,7 @@ OWN = {
 }
 
 
+@pytest.mark.fast_rows("the file itself", "mirrored", "another encoding that is reduced")
 @pytest.mark.parametrize("kind", OWN)
 def test_records_to_come_leave_out_what_shows_the_image(project, kind):
     mine, theirs, side = OWN[kind]
@@ -443,6 +449,7 @@ def test_records_are_left_out_by_the_digest_that_seen_prints_of_a_reduced_one(pr
     assert run() == before - 1
 
 
+@pytest.mark.fast_rows("another encoding")
 @pytest.mark.parametrize("named", ["another encoding", "the digest of the record"])
 def test_records_of_another_limit_leave_it_out_too(project, named):
     run = trained(project, **{"dataset.max_side": SIDE})

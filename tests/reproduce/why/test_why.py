@@ -151,6 +151,7 @@ def test_what_is_lost_is_named_and_the_rest_is_compared(hand: Hand) -> None:
     assert "metrics/predictions.npz of HEAD is lost" in done.stderr
 
 
+@pytest.mark.fast_rows("--upload-pack=x")
 @pytest.mark.parametrize("name", ["v9.9.9", "--upload-pack=x", "no\nsuch"])
 def test_an_unknown_revision_is_refused(hand: Hand, name: str) -> None:
     hand.run(GOOD)
