@@ -6,14 +6,19 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
-from perennial.orchestration.steps.wait_for_approval import announce, final_state, run_name, wait_for_answer
+from perennial.orchestration.steps.wait_for_approval import (
+    announce,
+    approve_run_name,
+    final_state,
+    wait_for_answer,
+)
 from perennial.orchestration.work.dvc_repo import restore
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.stages import publish, publishing
 from tasks.steps import decide, read_request, show_request
 
 
-@flow(flow_run_name=run_name, log_prints=True)
+@flow(flow_run_name=approve_run_name, log_prints=True)
 def approve(
     run: str, pipeline: str = "classifier", rev: str | None = None, publish_to: str | None = None
 ) -> State[Any]:

@@ -3,13 +3,13 @@
 from prefect import flow
 
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
-from perennial.orchestration.steps.rebuild_versions import run_name
+from perennial.orchestration.steps.rebuild_versions import rebuild_run_name
 from perennial.orchestration.terminal.command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.steps import list_unproven, rebuild_version, report_rebuilds, require_all_equal
 
 
-@flow(flow_run_name=run_name, log_prints=True)
+@flow(flow_run_name=rebuild_run_name, log_prints=True)
 def rebuild(version: str | None = None) -> dict[str, str]:
     """Rebuild every version that has no proof yet, oldest first, or only `version`.
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
 from perennial.orchestration.steps.recording import lost_races
-from perennial.orchestration.steps.summary_artifact import completed, run_name
+from perennial.orchestration.steps.summary_artifact import completed_state, retrain_run_name
 from perennial.orchestration.terminal.command import run
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import check_parameters
@@ -42,7 +42,7 @@ Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_l
 Reason = Annotated[str, Field(max_length=500)]
 
 
-@flow(flow_run_name=run_name, log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
+@flow(flow_run_name=retrain_run_name, log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
 def retrain(
     *,
     overrides: dict[str, Any] = {},  # noqa: B006 - never changed, and Prefect shows it
@@ -80,7 +80,7 @@ def retrain(
                 results = publish(results, publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
-        return completed(facts)
+        return completed_state(facts)
 
 
 def make_model(results: Results, tune: dict[str, Any] | None, *, fetch: bool) -> Results:

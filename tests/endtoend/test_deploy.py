@@ -179,7 +179,7 @@ def test_a_name_of_another_project_is_refused_and_nothing_is_changed(make: Calla
 
 def _run_and_status_leave_it_alone(first: Place, second: Place) -> None:
     environment = {"PREFECT_API_URL": first.server.url}
-    mine = owner.of_checkout(second.folder, "classifier", {})
+    mine = owner.owner_of_checkout(second.folder, "classifier", {})
     with api.connect(environment) as client:
         with pytest.raises(ConfigError, match=r"retrain/nightly belongs to .*; nothing was started"):
             start_run.start(client, "nightly", {}, mine)
@@ -316,7 +316,7 @@ def own_pool(server: Server) -> Iterator[None]:
 def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[..., Place]) -> None:
     place = make("A")
     server, queue = place.server, "/work_pools/own/queues/default"
-    own, environment = owner.of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
+    own, environment = owner.owner_of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
     with own_pool(server), api.connect(environment) as client:
         started = start_run.start(client, "mine", {})
 

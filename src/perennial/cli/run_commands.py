@@ -225,7 +225,7 @@ def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], 
             pipeline = config.load(PARAMS).record.artifact
     except ConfigError:  # a run of another revision may be started all the same
         pipeline = None
-    return full, given, owner.of_checkout(project.folder, pipeline)
+    return full, given, owner.owner_of_checkout(project.folder, pipeline)
 
 
 @command(app, "status", "Print the champion, the next and last runs, and open problems.")

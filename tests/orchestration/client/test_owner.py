@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from perennial.base.errors import ConfigError
-from perennial.orchestration.client.owner import FOLDER, PIPELINE, REPOSITORY, Owner, normal, of_checkout, owner
+from perennial.orchestration.client.owner import (
+    FOLDER,
+    PIPELINE,
+    REPOSITORY,
+    Owner,
+    normal,
+    owner,
+    owner_of_checkout,
+)
 
 SAME = [
     "https://host.example/team/project",
@@ -50,15 +58,15 @@ def test_a_checkout_is_known_by_its_path_and_its_remotes_unless_a_repository_is_
     (top / "inside").mkdir(parents=True)
     for arguments in (["init", "-q"], ["remote", "add", "origin", "../up"], ["remote", "add", "o", SAME[3]]):
         subprocess.run(["git", "-C", str(top), *arguments], check=True)
-    found = of_checkout(top / "inside", "classifier", {})
+    found = owner_of_checkout(top / "inside", "classifier", {})
     assert (found.repository, found.folder) == (str(top), "inside")
     assert found.places == {str(top), str(tmp_path / "up"), "host.example/team/project"}
-    named = of_checkout(top, "classifier", {REPOSITORY: "https://other.example/project"})
+    named = owner_of_checkout(top, "classifier", {REPOSITORY: "https://other.example/project"})
     assert named.places == {str(top), "other.example/project"}
 
 
 def test_a_project_owns_what_has_its_repository_folder_and_pipeline(tmp_path: Path) -> None:
-    mine = of_checkout(tmp_path, "classifier", {REPOSITORY: SAME[0]})
+    mine = owner_of_checkout(tmp_path, "classifier", {REPOSITORY: SAME[0]})
     variables = {"env": {REPOSITORY: SAME[3], PIPELINE: "classifier"}}
     assert mine.owns(owner(variables, {}))
     assert mine.owns(owner(None, None))
@@ -76,7 +84,7 @@ def test_a_pipeline_is_known_by_its_folder_also_where_that_of_the_project_is_nam
         (folder / name).touch()
     named = {REPOSITORY: SAME[0]}
     for variables in ({}, named, {**named, FOLDER: "shop"}, {**named, FOLDER: "shop/pipelines/birds"}):
-        assert of_checkout(folder, "classifier", variables).folder == "shop/pipelines/birds"
+        assert owner_of_checkout(folder, "classifier", variables).folder == "shop/pipelines/birds"
 
 
 @pytest.mark.parametrize(
@@ -84,5 +92,5 @@ def test_a_pipeline_is_known_by_its_folder_also_where_that_of_the_project_is_nam
 )
 def test_an_address_with_a_password_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{REPOSITORY} holds credentials") as refused:
-        of_checkout(tmp_path, None, {REPOSITORY: address})
+        owner_of_checkout(tmp_path, None, {REPOSITORY: address})
     assert "gh_secret" not in str(refused.value)

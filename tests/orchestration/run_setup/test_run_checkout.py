@@ -19,7 +19,7 @@ from support.pipelines import Project, make, recorded
 
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
-from perennial.orchestration.run_setup.run_checkout import prepare
+from perennial.orchestration.run_setup.run_checkout import prepare_checkout
 
 KILLS = int(os.environ.get("KILLS", "2"))
 
@@ -32,7 +32,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def checkout(project: Project, home: Path, run: str, rev: str | None = None) -> Project:
     """The checkout of a run."""
-    return replace(project, folder=prepare(home, project.git("remote", "get-url", "origin"), run, rev))
+    return replace(project, folder=prepare_checkout(home, project.git("remote", "get-url", "origin"), run, rev))
 
 
 def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(
 ) -> None:
     url = str(tmp_path / "copy.git")
     project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), url)
-    run = replace(project, folder=prepare(tmp_path, url, "run-1"))
+    run = replace(project, folder=prepare_checkout(tmp_path, url, "run-1"))
     change_params(run.folder / "params.yaml", {"train.seed": 4})
     run.must("perennial", "runs", "start", "run-1")
     run.reproduce()
@@ -98,10 +98,10 @@ def test_a_repository_that_cannot_be_checked_out_says_what_it_has(tmp_path: Path
     commit(whole, "branch", "-m", "main", "master")
     subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{whole}", str(shallow)], check=True)
     with pytest.raises(ConfigError, match=r"shallow is a shallow clone, .* `git fetch --unshallow` there"):
-        prepare(tmp_path / "home", str(shallow), "run")
+        prepare_checkout(tmp_path / "home", str(shallow), "run")
     subprocess.run(["git", "-C", str(whole), "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
     with pytest.raises(ConfigError, match=r"no default branch; name one as `rev` .*; branches: master"):
-        prepare(tmp_path / "home", str(whole), "run")
+        prepare_checkout(tmp_path / "home", str(whole), "run")
 
 
 @pytest.mark.fast_rows("tag-2")
@@ -131,7 +131,7 @@ def test_a_repository_that_is_away_is_named_without_its_password(
 ) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", (0,))
     with pytest.raises(PerennialError, match=r"http://\*\*\*@127\.0\.0\.1:1/x\.git cannot be fetched") as away:
-        prepare(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
+        prepare_checkout(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
     assert "secret" not in str(away.value)
 
 
@@ -155,7 +155,7 @@ def test_projects_with_equal_names_of_models_have_trainings_of_their_own(
     fork = str(tmp_path / "fork.git")
     project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), fork)
     own = checkout(project, tmp_path, "run-1").folder / ".work" / "train"
-    others = [prepare(tmp_path, each, run) / ".work" / "train"
+    others = [prepare_checkout(tmp_path, each, run) / ".work" / "train"
               for run, each in (("run-2", fork), ("run-3", f"file://{fork}/"))]  # fmt: skip
     assert own.resolve() != others[0].resolve()
     assert others[0].resolve() == others[1].resolve()
@@ -184,9 +184,10 @@ def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
 ) -> None:
     url = project.git("remote", "get-url", "origin")
     code = (
-        "from pathlib import Path\nfrom perennial.orchestration.run_setup.run_checkout import prepare\n"
+        "from pathlib import Path\n"
+        "from perennial.orchestration.run_setup.run_checkout import prepare_checkout\n"
         "print('now', flush=True)\n"
-        f"prepare(Path({str(tmp_path)!r}), {url!r}, 'run-1')"
+        f"prepare_checkout(Path({str(tmp_path)!r}), {url!r}, 'run-1')"
     )
     for _ in range(3):
         with subprocess.Popen(
@@ -207,8 +208,8 @@ def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_p
     home.home.mkdir()
     home.git("config", "--global", "safe.bareRepository", "explicit")
     code = "import sys; from pathlib import Path; "
-    code += "from perennial.orchestration.run_setup.run_checkout import prepare; "
-    code += "print(prepare(Path(sys.argv[1]), sys.argv[2], 'run-1'))"
+    code += "from perennial.orchestration.run_setup.run_checkout import prepare_checkout; "
+    code += "print(prepare_checkout(Path(sys.argv[1]), sys.argv[2], 'run-1'))"
     origin = project.git("remote", "get-url", "origin")
     folder = home.must(sys.executable, "-c", code, str(tmp_path / "runs"), origin)
     run = replace(home, folder=Path(folder))
@@ -237,9 +238,9 @@ def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
     commit(inner, "status")
     commit(outer, "submodule", "--quiet", "add", str(inner), "inner")
     commit(whole, "submodule", "--quiet", "add", "../outer", "src/outer")
-    found = prepare(tmp_path / "home", str(whole), "run")
+    found = prepare_checkout(tmp_path / "home", str(whole), "run")
     assert (found / "src" / "outer" / "inner" / "code.py").read_text() == "VALUE = 1\n"
-    assert prepare(tmp_path / "home", str(whole), "run") == found
+    assert prepare_checkout(tmp_path / "home", str(whole), "run") == found
 
 
 def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,21 +249,21 @@ def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.M
     commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")
     inner.rename(tmp_path / "elsewhere")
     with pytest.raises(PerennialError, match=r"whole with its submodules cannot be fetched: .*inner"):
-        prepare(tmp_path / "home", str(whole), "run")
+        prepare_checkout(tmp_path / "home", str(whole), "run")
 
 
 def test_a_project_in_a_subfolder_is_where_the_run_works(tmp_path: Path) -> None:
     whole = str(repository(tmp_path / "whole", "two/models"))
-    found = prepare(tmp_path / "home", whole, "run", inside="two/models")
+    found = prepare_checkout(tmp_path / "home", whole, "run", inside="two/models")
     assert found == tmp_path / "home" / "runs" / "run" / "two" / "models"
     assert (found / ".work" / "train").resolve().name.startswith("classifier-")
     with pytest.raises(ConfigError, match=r"the folder three of .* holds no project at main"):
-        prepare(tmp_path / "home", whole, "other", inside="three")
+        prepare_checkout(tmp_path / "home", whole, "other", inside="three")
 
 
 @pytest.mark.parametrize("name", ["a #b", "a,b", "50% 'x'", "a \"b\" 'c'", "[z];"])
 def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: Path) -> None:
-    found = prepare(tmp_path / name, str(repository(tmp_path / "whole")), "run")
+    found = prepare_checkout(tmp_path / name, str(repository(tmp_path / "whole")), "run")
     (found / ".dvc" / "config").write_text("")
     assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
 
@@ -329,23 +330,23 @@ def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
 ) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
-    first = prepare(home, str(whole), "run-1")
+    first = prepare_checkout(home, str(whole), "run-1")
     (mirror,) = (home / "mirror").iterdir()
     DAMAGE[damage](mirror)
     (whole / "more").touch()
     commit(whole, "status")
-    assert (prepare(home, str(whole), "run-2") / "more").exists()
-    assert prepare(home, str(whole), "run-1") == first  # which may be at work
-    assert (prepare(home, str(whole), "run-3") / "more").exists()
+    assert (prepare_checkout(home, str(whole), "run-2") / "more").exists()
+    assert prepare_checkout(home, str(whole), "run-1") == first  # which may be at work
+    assert (prepare_checkout(home, str(whole), "run-3") / "more").exists()
 
 
 def test_a_damaged_mirror_that_no_run_needs_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
-    shutil.rmtree(prepare(home, str(whole), "run-1"))
+    shutil.rmtree(prepare_checkout(home, str(whole), "run-1"))
     (mirror,) = (home / "mirror").iterdir()
     DAMAGE["a damaged config"](mirror)
-    prepare(home, str(whole), "run-2")
+    prepare_checkout(home, str(whole), "run-2")
     assert [each.name for each in (home / "mirror").iterdir()] == [f"{mirror.name}-1"]
 
 
@@ -354,16 +355,16 @@ def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(
 ) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
-    first = prepare(home, str(whole), "run-1")
+    first = prepare_checkout(home, str(whole), "run-1")
     (mirror,) = (home / "mirror").iterdir()
     DAMAGE["a damaged config"](mirror)
-    second = prepare(home, str(whole), "run-2")
+    second = prepare_checkout(home, str(whole), "run-2")
     assert mirror.exists()
     shutil.rmtree(first)
-    prepare(home, str(whole), "run-3")
+    prepare_checkout(home, str(whole), "run-3")
     (other,) = (home / "mirror").iterdir()
     DAMAGE["a damaged config"](other)
-    prepare(home, str(whole), "run-4")
+    prepare_checkout(home, str(whole), "run-4")
     assert (second / ".git").exists()
     assert {each.name for each in (home / "mirror").iterdir()} == {f"{mirror.name}-1", f"{mirror.name}-2"}
 
@@ -380,7 +381,7 @@ def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(
     config = tmp_path / "gitconfig"
     config.write_text(f"[core]\n  hooksPath = {hooks}\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    assert (prepare(tmp_path / "home", str(whole), "run") / "params.yaml").exists()
+    assert (prepare_checkout(tmp_path / "home", str(whole), "run") / "params.yaml").exists()
     assert not (tmp_path / "ran").exists()
 
 
@@ -388,9 +389,9 @@ def test_a_branch_below_a_deleted_one_and_tags_that_are_gone(tmp_path: Path) -> 
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
     for arguments in (("branch", "feature"), ("tag", "old")):
         subprocess.run(["git", "-C", str(whole), *arguments], check=True)
-    prepare(home, str(whole), "run-1", "feature")
+    prepare_checkout(home, str(whole), "run-1", "feature")
     for arguments in (("branch", "-qD", "feature"), ("branch", "feature/x"), ("tag", "-d", "old")):
         subprocess.run(["git", "-C", str(whole), *arguments], check=True, capture_output=True)
-    prepare(home, str(whole), "run-2", "feature/x")
+    prepare_checkout(home, str(whole), "run-2", "feature/x")
     with pytest.raises(ConfigError, match="has no branch, tag or commit old"):
-        prepare(home, str(whole), "run-3", "old")
+        prepare_checkout(home, str(whole), "run-3", "old")

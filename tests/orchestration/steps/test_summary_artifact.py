@@ -8,7 +8,7 @@ from prefect import runtime
 
 from perennial.orchestration.steps import monitor
 from perennial.orchestration.steps.progress_artifact import progress
-from perennial.orchestration.steps.summary_artifact import CLASSES, markdown, run_name
+from perennial.orchestration.steps.summary_artifact import CLASSES, markdown, retrain_run_name
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
@@ -94,7 +94,7 @@ def test_the_name_of_a_run_says_pipeline_date_and_reason(
     given = {"pipeline": "classifier", "reason": reason}
     monkeypatch.setattr(runtime.flow_run, "parameters", given, raising=False)
     monkeypatch.setattr(runtime.deployment, "name", deployment, raising=False)
-    assert run_name() == f"classifier 2026-11-22 02:00, {why}"
+    assert retrain_run_name() == f"classifier 2026-11-22 02:00, {why}"
 
 
 def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(
@@ -109,4 +109,4 @@ def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(
     monkeypatch.setattr(
         runtime.flow_run, "scheduled_start_time", datetime(2026, 11, 22, 2, tzinfo=UTC), raising=False
     )
-    assert monitor.run_name() == "birds monitor 2026-11-22 02:00"
+    assert monitor.monitor_run_name() == "birds monitor 2026-11-22 02:00"

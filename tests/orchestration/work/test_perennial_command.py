@@ -7,7 +7,7 @@ import pytest
 from support.checkout import wait_until
 
 from perennial.orchestration.work import perennial_command as cli
-from perennial.orchestration.work.perennial_command import call, perennial
+from perennial.orchestration.work.perennial_command import call_perennial, perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
 pytestmark = pytest.mark.timing
@@ -31,7 +31,7 @@ def test_a_failure_has_the_exit_code_and_the_whole_log(program: Path) -> None:
 
 def test_a_command_that_a_signal_ended_failed(program: Path) -> None:
     program.write_text("#!/bin/sh\nkill -9 $$\n")
-    assert call("report").exit_code == 1
+    assert call_perennial("report").exit_code == 1
 
 
 def test_an_interrupted_command_may_save(program: Path, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_an_interrupted_command_may_save(program: Path, tmp_path: Path) -> None:
         raise KeyboardInterrupt(line)
 
     with pytest.raises(KeyboardInterrupt, match="ready"):
-        call("rebuild", log=interrupt)
+        call_perennial("rebuild", log=interrupt)
     assert (tmp_path / "saved").exists()
 
 
@@ -59,6 +59,6 @@ def test_a_command_that_does_not_end_is_killed(
         raise KeyboardInterrupt(line)
 
     with pytest.raises(KeyboardInterrupt):
-        call("rebuild", log=interrupt)
+        call_perennial("rebuild", log=interrupt)
     process = Path("/proc", (tmp_path / "id").read_text().strip())
     wait_until(lambda: not process.exists())

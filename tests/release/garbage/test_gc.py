@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from perennial.base import files
 from perennial.base.storage import open_store
 from perennial.cli import app
-from perennial.orchestration.run_setup.run_checkout import prepare
+from perennial.orchestration.run_setup.run_checkout import prepare_checkout
 from perennial.release.audit import sides
 from perennial.release.garbage import local_folders, unneeded_objects
 
@@ -270,7 +270,7 @@ def test_folders_that_nobody_used_go_and_their_bytes_are_those_named(world):
 def test_a_checkout_of_a_run_goes_with_its_branch_but_not_with_commits_of_its_own(world):
     world.commit("first")
     git("push", "-q", "origin", "main")
-    own, plain = (prepare(world.home, str(world.base / "remote"), name) for name in ("own", "plain"))
+    own, plain = (prepare_checkout(world.home, str(world.base / "remote"), name) for name in ("own", "plain"))
     git("commit", "-q", "--allow-empty", "-m", "Mine", folder=own)
     for folder in (own, plain):
         for file in (folder, *folder.rglob("*")):
@@ -282,7 +282,7 @@ def test_a_checkout_of_a_run_goes_with_its_branch_but_not_with_commits_of_its_ow
     assert local_folders.remove(items[plain]) == items[plain].bytes > 0
     assert (own.exists(), plain.exists()) == (True, False)
     assert "checkout/plain" not in git("branch", folder=own)
-    assert prepare(world.home, str(world.base / "remote"), "plain").is_dir()
+    assert prepare_checkout(world.home, str(world.base / "remote"), "plain").is_dir()
 
 
 def test_usage_counts_a_file_with_two_names_once(tmp_path):

@@ -70,7 +70,7 @@ def owner(variables: Mapping[str, Any] | None, parameters: Mapping[str, Any] | N
     )
 
 
-def of_checkout(
+def owner_of_checkout(
     folder: Path, pipeline: str | None, environment: Mapping[str, str] = os.environ, more: Iterable[str] = ()
 ) -> LocalOwner:
     """The owner of what a checkout deploys; PERENNIAL_REPOSITORY names the repository.

@@ -17,7 +17,7 @@ from typing import IO
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
-from perennial.orchestration.client.owner import REPOSITORY, normal, of_checkout, top_folder
+from perennial.orchestration.client.owner import REPOSITORY, normal, owner_of_checkout, top_folder
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def repositories(*, deployed: bool, server: bool) -> list[str]:
     project in a subfolder has locks of its own.
     """
     named = os.environ if deployed else {}
-    local = of_checkout(Path.cwd(), None, named)
+    local = owner_of_checkout(Path.cwd(), None, named)
     places = local.places
     if deployed and named.get(REPOSITORY):
         places = frozenset({normal(local.repository)})

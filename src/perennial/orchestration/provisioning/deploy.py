@@ -34,8 +34,8 @@ from perennial.orchestration.client.owner import (
     LocalOwner,
     Owner,
     clash,
-    of_checkout,
     owner,
+    owner_of_checkout,
     require_no_password,
 )
 from perennial.orchestration.client.prefect_server import connect
@@ -104,7 +104,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     automations.install(client, ours_elsewhere)
     _bring(client, plan)
     _remove_others(client, ours, there, [planned.name for planned in plan])
-    _remove_gone(client, of_checkout(project.root, None), ours, there)
+    _remove_gone(client, owner_of_checkout(project.root, None), ours, there)
     _remember(repository)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
     folders = [each.folder for each in ours if each.folder]
@@ -117,7 +117,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
 
 def _owner(project: Project) -> LocalOwner:
     artifact = YAML(typ="safe").load(project.folder / "params.yaml")["record"]["artifact"]
-    return of_checkout(project.folder, artifact, more=_deployed_from_here())
+    return owner_of_checkout(project.folder, artifact, more=_deployed_from_here())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
 from perennial.orchestration.client import settings
-from perennial.orchestration.client.owner import LocalOwner, Owner, of_checkout, owner
+from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
 from perennial.orchestration.client.responses import ServerRefused
 from perennial.release.registry import access, run_records, scores, versions
@@ -30,7 +30,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     now = datetime.now(UTC)
     opened = access.open_registry(config, fetch=fetch)
     registry = access.here(opened).registry
-    local = of_checkout(Path.cwd(), config.record.artifact, environment)
+    local = owner_of_checkout(Path.cwd(), config.record.artifact, environment)
     server = _server(environment, local, now) if settings.read(environment).url else None
     problems = list(_problems(server, now)) if server else []
     if opened.unreachable:

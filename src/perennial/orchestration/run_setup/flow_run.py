@@ -22,7 +22,7 @@ from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import FOLDER, REPOSITORY, require_no_password
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerRefused
-from perennial.orchestration.run_setup.run_checkout import prepare
+from perennial.orchestration.run_setup.run_checkout import prepare_checkout
 from perennial.orchestration.run_setup.run_environment import python_for
 
 RUN = "PREFECT__FLOW_RUN_ID"
@@ -149,7 +149,7 @@ def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]
     if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
         raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
     require_no_password(repository)
-    checkout = prepare(home(), repository, run, rev, os.environ.get(FOLDER, ""))
+    checkout = prepare_checkout(home(), repository, run, rev, os.environ.get(FOLDER, ""))
     python = python_for(home(), checkout, lambda line: server.log(run, line))
     source = f"{rev or 'the default branch'} of {redacted(repository)}"
     server.log(run, f"{source} in {checkout}, with the packages of {python.parents[1]}")

@@ -36,7 +36,7 @@ HEAD = re.compile(r"^ref: refs/heads/(.+)\tHEAD$", re.MULTILINE)
 T = TypeVar("T")
 
 
-def prepare(home: Path, repository: str, run: str, rev: str | None = None, inside: str = "") -> Path:
+def prepare_checkout(home: Path, repository: str, run: str, rev: str | None = None, inside: str = "") -> Path:
     """Return the project in the checkout of a run: an existing one, else a new one at a branch, tag or commit.
 
     Without `rev` it is the repository's default branch. `inside`: the folder of the project in the repository.

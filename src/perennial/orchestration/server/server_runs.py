@@ -24,7 +24,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Running
 
-from perennial.orchestration.client.owner import LocalOwner, Owner, of_checkout, owner
+from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
 from perennial.orchestration.server import temporary
 
 PIPELINE = "classifier"  # of a run that names none
@@ -99,7 +99,7 @@ class Ours:
     """Tells the runs of this project from those of others on the server."""
 
     def __init__(self, client: SyncPrefectClient, pipeline: str | None = None) -> None:
-        self.owner: LocalOwner = of_checkout(Path.cwd(), pipeline)
+        self.owner: LocalOwner = owner_of_checkout(Path.cwd(), pipeline)
         self._client = client
         self._owners: dict[UUID, Owner] = {}
 
@@ -123,7 +123,7 @@ class Ours:
 
 def tags_by_hand() -> list[str]:
     """The tags of a run that no deployment started."""
-    local = of_checkout(Path.cwd(), None)
+    local = owner_of_checkout(Path.cwd(), None)
     inside = [f"{INSIDE}{local.folder}"] if local.folder else []
     return [TAG, *(f"{PLACE}{place}" for place in sorted(local.places)), *inside]
 

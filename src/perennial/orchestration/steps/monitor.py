@@ -22,12 +22,12 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.variables import Variable
 
 from perennial.base.layout import Project
-from perennial.orchestration.client.owner import clash, normal, of_checkout, owner
+from perennial.orchestration.client.owner import clash, normal, owner, owner_of_checkout
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.events import alert
 from perennial.orchestration.server.server_runs import Ours, due_now, in_states, pipeline_of
-from perennial.orchestration.steps.summary_artifact import cell, table
-from perennial.orchestration.work.perennial_command import call
+from perennial.orchestration.steps.summary_artifact import cell, markdown_table
+from perennial.orchestration.work.perennial_command import call_perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 STARTED, BEFORE = "was started", "was started before, for the same change"
@@ -44,14 +44,14 @@ RULES = {
 }
 
 
-def run_name() -> str:
+def monitor_run_name() -> str:
     """The name of a run, such as `monitor 2026-11-22 02:00`."""
     return Project.find().titled(f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
 
 
 def check_champion() -> dict[str, Any]:
     """The JSON of `perennial monitor`, with its exit code as `code`."""
-    done = call("monitor", "--json", log=get_run_logger().info)
+    done = call_perennial("monitor", "--json", log=get_run_logger().info)
     if not done.output.strip():
         raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log), done.kind)
     seen: dict[str, Any] = json.loads(done.output)
@@ -99,7 +99,7 @@ def report_checks(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> Non
     key = (seen.get("traffic") or {}).get("key")
     if key is None or runtime.deployment.id is None:
         return
-    ours = of_checkout(Path.cwd(), str(seen["pipeline"]))
+    ours = owner_of_checkout(Path.cwd(), str(seen["pipeline"]))
     whose = f"{normal(ours.repository)} {ours.folder} {ours.pipeline}"
     name = f"perennial-drift-{hashlib.sha256(whose.encode()).hexdigest()[:DIGITS]}"
     try:
@@ -132,7 +132,7 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
         shown = f"{each['name']}: {json.dumps(limit)}{': retrain' if each['fires'] else ''}" if on else "none"
         rows.append((RULES[each["name"]], each["seen"], shown))
     lines += [
-        *table(("", "seen", "rule"), rows),
+        *markdown_table(("", "seen", "rule"), rows),
         "",
         *_traffic(seen.get("traffic")),
         *(f"Not looked at: {cell(problem)}" for problem in seen["problems"]),
@@ -153,7 +153,7 @@ def _traffic(traffic: Mapping[str, Any] | None) -> list[str]:
         )
         for each in traffic["windows"][-SHOWN:]
     ]
-    shown = table(("until", "images", "distance", "expected at most"), rows) if rows else []
+    shown = markdown_table(("until", "images", "distance", "expected at most"), rows) if rows else []
     title = "## Traffic: alarm" if traffic["alarm"] else "## Traffic"
     return [title, *(f"{cell(line)}  " for line in traffic["words"]), "", *shown, ""]
 

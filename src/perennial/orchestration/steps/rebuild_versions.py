@@ -8,14 +8,14 @@ from prefect import get_run_logger, runtime
 
 from perennial.base.layout import Project
 from perennial.orchestration.server import artifacts
-from perennial.orchestration.steps.summary_artifact import table
-from perennial.orchestration.work.perennial_command import call, perennial
+from perennial.orchestration.steps.summary_artifact import markdown_table
+from perennial.orchestration.work.perennial_command import call_perennial, perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
 EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
 
 
-def run_name() -> str:
+def rebuild_run_name() -> str:
     """The name of a run, such as `rebuild 2026-11-22 04:00`."""
     return Project.find().titled(f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
 
@@ -34,7 +34,7 @@ def rebuild_version(version: str) -> dict[str, Any]:
     A version that is equal but whose proof could not be recorded is failed. The lines of its log go to the log
     of the run.
     """
-    done = call("rebuild", version, "--push", "--json", log=get_run_logger().info)
+    done = call_perennial("rebuild", version, "--push", "--json", log=get_run_logger().info)
     message = done.log[-1] if done.log else f"exit code {done.exit_code}"
     failed = {"result": FAILED, "code": done.exit_code or 1, "message": message}
     if not done.output.strip():
@@ -65,7 +65,7 @@ def markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
     for name, each in found.items():
         rows.append((name, each["result"], _causes(each)))
     title = f"# {len(found)} version{'' if len(found) == 1 else 's'} rebuilt"
-    return "\n".join([title, "", *table(("version", "result", "cause"), rows)]) + "\n"
+    return "\n".join([title, "", *markdown_table(("version", "result", "cause"), rows)]) + "\n"
 
 
 def _why(found: Mapping[str, Any]) -> str:

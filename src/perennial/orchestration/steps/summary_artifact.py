@@ -13,7 +13,7 @@ from prefect.states import Completed
 
 from perennial.base.layout import Project
 from perennial.orchestration.server import artifacts
-from perennial.orchestration.work.perennial_command import call, perennial
+from perennial.orchestration.work.perennial_command import call_perennial, perennial
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
@@ -51,7 +51,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
 
 def _sent_to_sinks() -> dict[str, str]:
     """Send the results to `logging.sinks`, and return the address of each; failures are warnings."""
-    done = call("log", "--json")
+    done = call_perennial("log", "--json")
     if done.exit_code:
         get_run_logger().warning("%s", " ".join(done.log))
     try:
@@ -61,13 +61,13 @@ def _sent_to_sinks() -> dict[str, str]:
     return {each["sink"]: each["place"] for each in sent if each["place"]}
 
 
-def completed(facts: Mapping[str, str]) -> State[dict[str, str]]:
+def completed_state(facts: Mapping[str, str]) -> State[dict[str, str]]:
     """The final state of a run: its message is the decision and what git has of it, its data are the facts."""
     recorded = f"; record: {facts['record']}" if "record" in facts else ""
     return Completed(message=facts["decision"] + recorded, data=dict(facts))
 
 
-def run_name() -> str:
+def retrain_run_name() -> str:
     """The name of a run: model, date and reason, such as `classifier 2026-11-22 02:00, nightly`."""
     given, start = runtime.flow_run.parameters, runtime.flow_run.scheduled_start_time
     why = given.get("reason") or runtime.deployment.name or "by hand"
@@ -79,7 +79,7 @@ def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, floa
     """Format the decision as a heading, then tables of other facts and of classes with the lowest recall."""
     decision, _, reasons = facts["decision"].partition(": ")
     others = [(name, value) for name, value in facts.items() if name != "decision"]
-    lines = [f"# {decision.capitalize()}", cell(reasons), "", *table(("fact", ""), others)]
+    lines = [f"# {decision.capitalize()}", cell(reasons), "", *markdown_table(("fact", ""), others)]
     worst = sorted(per_class.items(), key=lambda found: _order(found[1].get("recall")))
     if worst:
         lines += ["", "## Classes", "", row("class", *SCORES), row("---", *("---:" for _ in SCORES))]
@@ -89,7 +89,7 @@ def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, floa
     return "\n".join(lines) + "\n"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table."""
     return [row(*header), row(*("---" for _ in header)), *(row(*each) for each in rows)]
 

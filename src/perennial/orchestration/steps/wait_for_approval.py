@@ -20,7 +20,7 @@ from perennial.orchestration.client.owner import clash, owner
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.events import Alert, alert
 from perennial.orchestration.server.server_runs import Ours, Runs, in_states, pipeline_of
-from perennial.orchestration.steps.summary_artifact import cell, table
+from perennial.orchestration.steps.summary_artifact import cell, markdown_table
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
@@ -37,7 +37,7 @@ class Answer(RunInput):
     reason: str = Field(default="", max_length=1000, description="Why; recorded, too.")
 
 
-def run_name() -> str:
+def approve_run_name() -> str:
     """The name of a run, such as `classifier: approve 2026-11-22 02:00`."""
     start = runtime.flow_run.scheduled_start_time
     return Project.find().titled(f"{runtime.flow_run.parameters['pipeline']}: approve {start:%Y-%m-%d %H:%M}")
@@ -148,7 +148,7 @@ def markdown(asked: Mapping[str, Any]) -> str:
         f"# {cell(asked['run'])}",
         f"This model passed the gate. It waits until {until}; without an answer it will not become champion.",
         "",
-        *table(("", "new model", f"champion {asked['opponent'] or '(none yet)'}"), rows),
+        *markdown_table(("", "new model", f"champion {asked['opponent'] or '(none yet)'}"), rows),
         "",
         *(f"- {cell(reason)}" for reason in asked["reasons"]),
         "",

@@ -31,7 +31,7 @@ from perennial.orchestration.terminal.view import live_view
 from perennial.orchestration.work.dvc_repo import stages, work_folder
 from perennial.orchestration.work.output import ignore_closed_terminal
 from perennial.orchestration.work.parameters import check_parameters, pipeline, set_parameters
-from perennial.orchestration.work.perennial_command import call
+from perennial.orchestration.work.perennial_command import call_perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 _signals: list[int] = []  # that this process received, oldest first
@@ -117,7 +117,7 @@ def _values(parser: argparse.ArgumentParser) -> list[str]:
     """The values of `--set`; another option ends this process with how to set the key that it means."""
     given, unknown = parser.parse_known_args()
     if unknown:
-        meant = call("config", *unknown).log[-1:]
+        meant = call_perennial("config", *unknown).log[-1:]
         hint = [line.partition(". A key ")[2] for line in meant if ". A key " in line]
         how = f"; a key {hint[0]}" if hint else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{how}")

@@ -59,7 +59,7 @@ def _run(stage: str, work: Path, log: Callable[[str], None], grace_s: float) -> 
 
     try:
         ended = repro.run(
-            Path(sys.executable), "repro", "--single-item", stage, folder=Path(), variables=environment(),
+            Path(sys.executable), "repro", "--single-item", stage, folder=Path(), variables=stage_environment(),
             work=work, to=log_line, grace_s=grace_s,
         )  # fmt: skip
     except BaseException:
@@ -120,7 +120,7 @@ def restore(*stages: str) -> None:
     """Restore the outputs of stages from DVC's cache, or else from its remote."""
     for how in ("checkout", "pull"):
         try:
-            dvc_program.run(how, *stages, variables=environment())
+            dvc_program.run(how, *stages, variables=stage_environment())
         except DvcError as error:
             message = str(error)
         else:
@@ -148,12 +148,12 @@ def work_folder() -> Path:
     return Path(parameter("paths", "work"))
 
 
-def environment() -> dict[str, str]:
+def stage_environment() -> dict[str, str]:
     """The variables of a stage or command that a flow starts in its checkout."""
     return {**repro.environment(Path(sys.executable), Path.cwd()), "PERENNIAL_RUN": flow_run.id or ""}
 
 
-def load() -> None:
+def load_dvc() -> None:
     """Import DVC in advance, which takes half a second, while waiting for something else."""
     importlib.import_module("dvc.repo")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from perennial.base import failures
 from perennial.base.dvc.repro import GRACE_S
 from perennial.base.errors import Failure
-from perennial.orchestration.work.dvc_repo import environment
+from perennial.orchestration.work.dvc_repo import stage_environment
 from perennial.orchestration.work.stage_failures import StageFailed
 
 
@@ -27,13 +27,13 @@ class Finished:
 
 def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> str:
     """Run a command, and `meanwhile` beside it; returns what the command prints."""
-    done = call(*arguments, meanwhile=meanwhile)
+    done = call_perennial(*arguments, meanwhile=meanwhile)
     if done.exit_code:
         raise StageFailed(arguments[0], done.exit_code, "\n".join(done.log), done.kind)
     return done.output
 
 
-def call(
+def call_perennial(
     *arguments: str,
     log: Callable[[str], None] = lambda line: None,  # noqa: ARG005 - the default drops each line
     meanwhile: Callable[[], None] = lambda: None,
@@ -50,7 +50,7 @@ def call(
         tempfile.TemporaryFile("w+", encoding="utf-8") as output,
         subprocess.Popen(
             command,
-            env={**environment(), failures.VARIABLE: str(failure := Path(folder, "failure.json"))},
+            env={**stage_environment(), failures.VARIABLE: str(failure := Path(folder, "failure.json"))},
             stdout=output,
             stderr=subprocess.PIPE,
             text=True,

@@ -7,7 +7,7 @@ from typing import Any
 from prefect import Flow, get_run_logger, runtime
 from prefect.client.schemas.objects import FlowRun, State
 
-from perennial.orchestration.work.dvc_repo import load
+from perennial.orchestration.work.dvc_repo import load_dvc
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
@@ -16,7 +16,7 @@ def start_record(reason: str | None) -> dict[str, str]:
     """Start the record of this run in `paths.runs`; returns the results of its stages, none yet."""
     request = {name: value for name, value in runtime.flow_run.parameters.items() if value not in (None, {})}
     start = ("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
-    perennial(*start, meanwhile=load)  # the tasks after this one need it
+    perennial(*start, meanwhile=load_dvc)  # the tasks after this one need it
     if reason:
         get_run_logger().info("reason: %s", reason)
     return {}

@@ -20,7 +20,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import process, programs
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository
-from perennial.orchestration.run_setup.run_checkout import prepare
+from perennial.orchestration.run_setup.run_checkout import prepare_checkout
 from perennial.orchestration.run_setup.run_environment import differing, python_for
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def workspace(
             cache.mkdir(parents=True, exist_ok=True)
             here.mkdir(parents=True)
             (here / "cache").symlink_to(cache)
-        folder = prepare(here, top, "rebuild", commit, inside.rstrip("/"))
+        folder = prepare_checkout(here, top, "rebuild", commit, inside.rstrip("/"))
         _add_remotes(Project.find(folder).root / ".dvc" / "config.local")
         python, packages = _python(folder)
         log.info("checkout in %s, packages of %s", folder, python.parents[1])
