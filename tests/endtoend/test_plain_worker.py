@@ -1,0 +1,39 @@
+"""A run by Prefect's own worker, and its run graph."""
+
+import json
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from support.checkout import Beside, Checkout, Server
+
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
+
+ORDER = (
+    "start_record", "pin", "find_unchanged", "require_champion", "download", "convert", "validate",
+    "initialize", "train", "evaluate", "export", "pin_champion", "champion", "gate", "record", "summarize",
+)  # fmt: skip
+
+
+def test_a_plain_worker_completes_a_run_whose_graph_shows_the_order(
+    make_checkout: Callable[[str], Checkout], server: Server, tmp_path: Path
+) -> None:
+    project = make_checkout("plain")
+    extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(tmp_path / "home")}
+    project.must(sys.executable, "-m", "tasks.deploy", **extra, PERENNIAL_REPOSITORY=f"{project.folder}/")
+    worker = ["prefect", "worker", "start", "--pool", "cpu"]
+    with Beside(worker, tmp_path, project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="5")):
+        command = ("run", "on-demand", "--watch", "--json")
+        done = project.must(sys.executable, "-m", "perennial", *command, **extra)
+    run = json.loads(done[done.index("{") :])
+    assert run["state"] == "Completed"
+    graph = server.request("GET", f"/flow_runs/{run['id']}/graph-v2")
+    nodes = dict(graph["nodes"])  # type: ignore[index]
+    names = {node["id"]: node["label"].rsplit("-", 1)[0] for node in nodes.values()}
+    before = {names[key]: {names[each["id"]] for each in node["parents"]} for key, node in nodes.items()}
+    assert before == {
+        "start_record": set(),
+        **{name: {last} for last, name in pairwise(ORDER)},
+    }
