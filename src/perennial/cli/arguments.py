@@ -56,7 +56,7 @@ class ExplainingCommand(TyperCommand):
         return keys if settable else [key for key in keys if key.endswith(f".{name}")]
 
 
-def assignment(text: str) -> tuple[str, object]:
+def key_and_value(text: str) -> tuple[str, object]:
     """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml."""
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
@@ -67,7 +67,7 @@ def assignment(text: str) -> tuple[str, object]:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 
 
-def json_object(option: str, text: str) -> dict[str, Any]:
+def option_object(option: str, text: str) -> dict[str, Any]:
     """Parse the value of an option that takes a JSON object."""
     try:
         return dict(documents.parse_json(text))

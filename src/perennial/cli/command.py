@@ -19,7 +19,7 @@ from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
 from perennial.cli import changed_params
-from perennial.cli.arguments import ExplainingCommand, assignment
+from perennial.cli.arguments import ExplainingCommand, key_and_value
 
 PARAMS = Path("params.yaml")
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
@@ -60,7 +60,7 @@ class Command(ExplainingCommand):
             if _chosen or ctx.params.get("params") == PARAMS:
                 _enter_project(ctx.params)
             if changes:
-                values = dict(map(assignment, changes))
+                values = dict(map(key_and_value, changes))
                 ctx.params["params"] = changed_params.write(ctx.params["params"], values)
             super(Command, self).invoke(ctx)
 
@@ -129,16 +129,16 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
     except (PerennialError, OSError) as error:
         if debug:
             traceback.print_exc()
-        failures.tell_starter(file, error, message(error))
+        failures.tell_starter(file, error, error_message(error))
         with suppress(OSError):  # its terminal was closed
-            typer.echo(f"perennial {command}: {message(error)}", err=True)
+            typer.echo(f"perennial {command}: {error_message(error)}", err=True)
         raise SystemExit(exit_code(error)) from None
     except Exception as error:
-        failures.tell_starter(file, error, message(error))
+        failures.tell_starter(file, error, error_message(error))
         raise
 
 
-def message(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """What is wrong, without secrets."""
     if isinstance(error, PerennialError):
         return redacted(str(error))

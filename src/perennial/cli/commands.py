@@ -12,7 +12,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
-from perennial.cli.arguments import assignment, json_object
+from perennial.cli.arguments import key_and_value, option_object
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
@@ -56,7 +56,7 @@ def _config(  # noqa: PLR0913 - each option is one
         text = reference.defaults() if defaults else reference.markdown()
         output(document, text.removesuffix("\n"), as_json=as_json)
     elif upgrade or preset is not None or assign:
-        values = dict(map(assignment, assign or ()))
+        values = dict(map(key_and_value, assign or ()))
         own_components.require(documents.nested(values), Project.find().root)
         change = edit_params.change_file(params, add_missing=upgrade, preset=preset, values=values)
         _show_change(params, change, as_json=as_json)
@@ -109,7 +109,7 @@ def _report(
         report_page.write(checked, explain=explain)
     facts = summary.summary(checked)
     if run:
-        run_records.end(checked, run, run_records.COMPLETED, None, json_object("--results", results))
+        run_records.end(checked, run, run_records.COMPLETED, None, option_object("--results", results))
     lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
     document = {**facts, **summary.details(checked)}
     output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)

@@ -16,7 +16,7 @@ from perennial.base import config, layout
 from perennial.base.errors import ConfigError
 from perennial.base.layout import FLOWS, Project
 from perennial.base.processes import process
-from perennial.cli.arguments import assignment
+from perennial.cli.arguments import key_and_value
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, command, output
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _start(  # noqa: PLR0913 - each option is one
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    values = dict(map(assignment, assign or ()))
+    values = dict(map(key_and_value, assign or ()))
     with process.interruptible():
         from perennial.project.start import start
         from perennial.project.start.proposals import Named

@@ -16,7 +16,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
-from perennial.cli.arguments import assignment, json_object
+from perennial.cli.arguments import key_and_value, option_object
 from perennial.cli.command import (
     PARAMS,
     DebugOption,
@@ -97,7 +97,7 @@ def _start_record(
     checked, values = config.load_with_values(params)
     if wrong := recorded.wrong(checked.paths.work, (params, values)):
         raise InputsChanged(f"{wrong}; nothing was started")
-    run_records.start(checked, run, json_object("--request", request))
+    run_records.start(checked, run, option_object("--request", request))
 
 
 @command(_records, "end", "Add to the record of a run that it was cut off.", hidden=True)
@@ -164,7 +164,7 @@ def _run(  # noqa: PLR0913 - each option is one
     from perennial.orchestration.client import prefect_server
     from perennial.orchestration.remote_runs import start_run
 
-    if overrides := dict(map(assignment, assign or ())):
+    if overrides := dict(map(key_and_value, assign or ())):
         given["overrides"] = overrides
     if rev is None:  # another revision may have other keys
         start_run.require_options(overrides)

@@ -19,7 +19,7 @@ from perennial.base.project import code_digests, own_components, source_code
 from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.stage_state import environment, kept_results, outputs, recorded, stage_inputs
 from perennial.base.stage_state.stage_inputs import Inputs
-from perennial.cli.command import message
+from perennial.cli.command import error_message
 from perennial.cli.stage_devices import import_with_devices, own_devices
 from perennial.release.registry import run_records
 
@@ -136,7 +136,7 @@ def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[Non
     try:
         yield
     except Exception as error:
-        files.write_json(failure, {"stage": stage, **failures.document(error, message(error))})
+        files.write_json(failure, {"stage": stage, **failures.document(error, error_message(error))})
         raise
 
 

@@ -1,5 +1,6 @@
 """`perennial new --pipeline`: a further pipeline of a project, whole or not at all."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,17 @@ from perennial.project.new.added_pipeline import add
 from perennial.project.new.new import new
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    new(folder / "shop")
+    return folder / "shop"
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(made: Path, template_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
-    new(tmp_path / "shop")
-    monkeypatch.chdir(tmp_path / "shop")
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "shop"))
     return tmp_path / "shop"
 
 

@@ -14,6 +14,12 @@ SEARCH = ["train.learning_rate=1e-4..1e-1:log", "train.optimizer=adam,momentum"]
 EVALUATIONS = 9
 
 
+@pytest.fixture
+def early(monkeypatch):
+    """The sampler learns from fewer trials, so that few show what it does."""
+    monkeypatch.setattr("perennial.project.tune.study.RANDOM", 3)
+
+
 @pytest.fixture(scope="module")
 def values():
     return config.load_with_values(ROOT / "params.yaml")[1]
@@ -53,20 +59,14 @@ def run(study, present, trials):
     return study.trials()
 
 
-def test_the_first_trial_has_the_present_settings_and_never_stops_early(make):
-    study, present = make()
-    first = run(study, present, 12)[0]
-    assert (first.settings, first.before, first.state) == (present, True, "finished")
-
-
-def test_equal_searches_have_equal_trials(make):
-    one, other = (run(*make(name), 14) for name in "ab")
+def test_equal_searches_have_equal_trials(early, make):
+    one, other = (run(*make(name), 6) for name in "ab")
     assert one == other
 
 
-def test_a_search_goes_on_after_a_kill_as_if_there_was_none(make):
-    whole = run(*make("a"), 14)
-    for number in range(14):
+def test_a_search_goes_on_after_a_kill_as_if_there_was_none(early, make):
+    whole = run(*make("a"), 7)
+    for number in range(7):
         study, present = make("b")  # opened again by a new process
         if train(study, study.next(present), until=number % 4):
             continue
@@ -77,11 +77,12 @@ def test_a_search_goes_on_after_a_kill_as_if_there_was_none(make):
     assert make("b")[0].trials() == whole
 
 
-def test_most_trials_stop_early_and_the_best_one_does_not(make):
+def test_most_trials_stop_early_and_neither_the_first_nor_the_best_does(make):
     study, present = make()
-    trials = run(study, present, 30)
+    trials = run(study, present, 18)
+    assert (trials[0].settings, trials[0].before, trials[0].state) == (present, True, "finished")
     stopped = [each for each in trials if each.state == "stopped early"]
-    assert 10 <= len(stopped) <= 25
+    assert 6 <= len(stopped) <= 15
     assert {len(each.evaluations) for each in stopped} <= {1, 3}
     assert study.better(study.best(), trials[0])
 

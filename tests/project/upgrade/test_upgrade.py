@@ -10,23 +10,30 @@ from support.pipelines import IDENTITY
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository
-from perennial.project.new.template import BASE, template, write_base
+from perennial.project.new.template import BASE, write_base
 from perennial.project.upgrade import upgrade as module
 from perennial.project.upgrade.upgrade import Upgraded, upgrade
 
 NAMES = ("flows/retrain.py", "tasks/policy.py", "prefect.yaml", "dvc.yaml", "params.yaml", "infra/compose.yaml")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, project_files: dict[str, bytes]) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    for name, content in project_files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    write_base(folder, project_files)
+    Repository(folder).run("init", "-q", "-b", "main")
+    commit(folder)
+    return folder
+
+
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(made: Path, template_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a project of this version, committed."""
-    for name, content in template().items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    write_base(tmp_path, template())
-    Repository(tmp_path).run("init", "-q", "-b", "main")
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    commit(tmp_path)
     return tmp_path
 
 

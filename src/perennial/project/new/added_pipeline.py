@@ -9,7 +9,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.params import options
 from perennial.base.project.git import Repository
-from perennial.project.new.new import Made, beside, place, require_choice, set_up
+from perennial.project.new.new import Made, beside, move_into_place, require_choice, set_up_pipeline
 from perennial.project.new.template import template
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -45,8 +45,8 @@ def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Ma
         files.write_bytes(made / OWN, shared[OWN])
         if not _is_ignored(made / ".work" / "file"):  # by the project's own .gitignore
             files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
-        started = set_up(made, target, source, data)
-        place(made, target)
+        started = set_up_pipeline(made, target, source, data)
+        move_into_place(made, target)
     return Made(folder=target, committed=False, started=started)
 
 

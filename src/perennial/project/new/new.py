@@ -25,7 +25,8 @@ from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
 from perennial.project.new.template import readme, template, write_base
-from perennial.project.start.start import Started, start
+from perennial.project.start import start
+from perennial.project.start.start import Started
 
 log = logging.getLogger(__name__)
 # The data sets that can be had without an account, and the presets that suit them.
@@ -58,13 +59,13 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
             files.write_bytes(made / name, written)
         write_base(made, content)
         files.write_bytes(made / "README.md", readme(target.name))
-        started = set_up(made, target, source, data)
+        started = set_up_pipeline(made, target, source, data)
         inside = _inside_repository(target)
-        place(made, target)
+        move_into_place(made, target)
     return Made(folder=folder, committed=not inside and _commit(target), started=started)
 
 
-def set_up(made: Path, target: Path, photos: Path | None, data: str | None) -> Started | None:
+def set_up_pipeline(made: Path, target: Path, photos: Path | None, data: str | None) -> Started | None:
     """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
     with _working_in(made):
         for file, nothing in _pins().items():
@@ -135,7 +136,7 @@ def _choose(photos: Path | None, data: str | None) -> Started | None:
     file = Path(PARAMS)
     if photos is not None:
         try:
-            return start(photos, file, {}, force=True)
+            return start.start(photos, file, {}, force=True)
         except DataError as error:
             if "--table" not in str(error):
                 raise
@@ -164,7 +165,7 @@ def _inside_repository(target: Path) -> bool:
     return git.ask("rev-parse", "--git-dir") is not None and not (target / ".git").exists()
 
 
-def place(made: Path, target: Path) -> None:
+def move_into_place(made: Path, target: Path) -> None:
     """Move a complete folder to its place."""
     if not target.exists():
         made.chmod(0o777 & ~_umask())  # `mkdtemp` makes it for its owner alone

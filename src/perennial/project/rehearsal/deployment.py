@@ -17,7 +17,7 @@ from perennial.project.rehearsal import marked_programs
 from perennial.project.rehearsal.fault_trial import CORRECT_STATE, SAME_RESULT, Check, Trial
 from perennial.project.rehearsal.marked_programs import Program
 from perennial.project.rehearsal.scratch_project import LAST, Project
-from perennial.project.rehearsal.services import free_port, wait_for_answer
+from perennial.project.rehearsal.services import free_port, wait_for_server
 
 POOL, DEPLOYMENT = "cpu", "on-demand"
 HEARTBEATS_S = 90.0  # three of them, as prefect.yaml sets them
@@ -67,7 +67,7 @@ class Deployment:
         """Start the server, again with the same database."""
         host = ["--host", "127.0.0.1", "--port", str(self.port)]
         self.server = self._start("prefect", "server", "start", *host)
-        wait_for_answer(f"http://127.0.0.1:{self.port}/api/health", self.server)
+        wait_for_server(f"http://127.0.0.1:{self.port}/api/health", self.server)
 
     def kill_server(self) -> None:
         """SIGKILL the server and its services."""

@@ -130,7 +130,7 @@ class FaultyS3:
         self.port = free_port()
         command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)]
         self.program = Program(command, folder, environment)
-        wait_for_answer(f"http://127.0.0.1:{self.port}/", self.program)
+        wait_for_server(f"http://127.0.0.1:{self.port}/", self.program)
         self.share, self.rng, self.failed = 0.0, chance(0), 0
         handler = type("Handler", (_S3Handler,), {"s3": self})
         self._proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -209,7 +209,7 @@ class _S3Handler(_Quiet):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass
 
 
-def wait_for_answer(url: str, program: Program) -> None:
+def wait_for_server(url: str, program: Program) -> None:
     """Wait until a server answers."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and not program.ended:

@@ -241,7 +241,7 @@ def _run(
 ) -> Outcome | None:
     """Run a trial and store how it ended; None if the time was over before."""
     values = space.with_values(found.values, new.settings)
-    log.info("trial %d: %s", new.number, shown(new.settings))
+    log.info("trial %d: %s", new.number, settings_line(new.settings))
     folder = found.folder / "trials" / f"{new.number:04}"
     try:
         own = configuration.check(values)
@@ -305,6 +305,6 @@ def _store(study: Study, number: int, config: Config, outcome: Outcome) -> None:
         log.warning("trial %d failed: %s", number, outcome.message)
 
 
-def shown(settings: Mapping[str, Any]) -> str:
+def settings_line(settings: Mapping[str, Any]) -> str:
     """Settings in one line."""
     return ", ".join(f"{key}={space.written(value)}" for key, value in settings.items())

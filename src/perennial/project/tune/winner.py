@@ -18,7 +18,7 @@ from perennial.base.project.git import repository
 from perennial.model.evaluation.results import read_results
 from perennial.project.tune import space
 from perennial.project.tune.study import Trial
-from perennial.project.tune.tune import Search, shown
+from perennial.project.tune.tune import Search, settings_line
 from perennial.release.registry import run_records
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def choose(found: Search) -> bool:
     if best is None or (present and present.state == "finished" and not found.study.better(best, present)):
         return False
     edit_params.change_file(found.params, values=best.settings)
-    log.info("%s has the settings of trial %d: %s", found.params, best.number, shown(best.settings))
+    log.info("%s has the settings of trial %d: %s", found.params, best.number, settings_line(best.settings))
     return True
 
 
