@@ -36,6 +36,23 @@ LAYERS = (
     "reproduce",
     "cli",
 )
+# Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
+LINES = {
+    "base": 11_000,
+    "data": 13_500,
+    "model": 12_000,
+    "release": 5_400,
+    "stages": 1_800,
+    "live": 5_100,
+    "reports": 2_000,
+    "orchestration": 6_000,
+    "project": 5_200,
+    "reproduce": 3_300,
+    "cli": 3_750,
+}
+ALL_LINES = 67_600  # of src, tasks and flows
+# Layers whose functions are imported by their bare name only if no other module has a function of that name.
+OWN_NAMES = ("stages", "cli", "project")
 # Names for programs that use the package; nothing here does.
 PUBLIC = ("components.py", "config.py", "datasets.py")
 # They keep a process of their own beside them and talk to it, or it lasts as long as they do.
@@ -109,6 +126,46 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
         if "." in other:
             graph.setdefault(me, set()).add(other)
     TopologicalSorter(graph).prepare()
+
+
+def test_no_layer_grows() -> None:
+    lines = {
+        layer: sum(len(lines_of(file)) for file in python_files(f"src/perennial/{layer}")) for layer in LINES
+    }
+    assert {layer: count for layer, count in lines.items() if count > LINES[layer]} == {}
+    assert sum(len(lines_of(file)) for file in python_files("src", "tasks", "flows")) <= ALL_LINES
+    assert list(LINES) == list(LAYERS)
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+def public_functions() -> dict[str, set[str]]:
+    """The modules that define a function of each name."""
+    found: dict[str, set[str]] = {}
+    for file in python_files("src/perennial"):
+        module = ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        for node in tree(file).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(module)
+    return found
+
+
+def test_a_function_whose_name_others_share_is_called_with_its_module() -> None:
+    """`manifest.read(...)` says what is read; `read(...)` does not."""
+    modules = public_functions()
+    bare = {
+        f"{file.relative_to(ROOT)}: {node.module}.{name.name}"
+        for file in python_files("src", "flows", "tasks")
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perennial.")
+        for name in node.names
+        if node.module.split(".")[1] in OWN_NAMES
+        and node.module in modules.get(name.name, ())
+        and len(modules[name.name]) > 1
+    }
+    assert bare == set()
 
 
 def test_programs_are_run_in_one_place() -> None:
