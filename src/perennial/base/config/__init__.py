@@ -15,7 +15,7 @@ from perennial.base.config.data import (
     ValidateConfig,
 )
 from perennial.base.config.fields import Section, is_component, refused_texts, shown, without_secrets
-from perennial.base.config.networks import BY_NAME, NETWORK_SIZE, NETWORKS, facts, network_name
+from perennial.base.config.networks import BY_NAME, NETWORK_SIZE, NETWORKS, network_facts, network_name
 from perennial.base.config.paths import PathsConfig, publish_target, require_own_data_apart
 from perennial.base.config.release import (
     EvaluateConfig,
@@ -107,7 +107,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _network_fits_images(self) -> Self:
-        size, least = self.preprocessing.image_size, facts(self.model.name).least_size
+        size, least = self.preprocessing.image_size, network_facts(self.model.name).least_size
         own = IMAGE_SIZES.get(self.dataset.name)
         if (size or own or least) < least:
             why = f"got {size}" if size else f"got null: images of {self.dataset.name} have {own} pixels a side"

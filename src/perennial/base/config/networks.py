@@ -102,7 +102,7 @@ NAMES: Any = Literal[tuple(NETWORKS)]  # for a field of params.yaml
 SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
 
 
-def facts(name: str) -> Network:
+def network_facts(name: str) -> Network:
     """What is known of a network without building it."""
     return COMPONENT if is_component(name) else NETWORKS[name]
 

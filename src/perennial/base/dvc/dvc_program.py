@@ -12,7 +12,7 @@ from perennial.base import documents, limits
 from perennial.base.errors import Failure, PerennialError, redacted
 from perennial.base.processes import programs
 from perennial.base.processes.programs import Finished
-from perennial.base.storage.provider_hints import S3_CHECKSUMS, WORDS, install, remedy
+from perennial.base.storage.provider_hints import S3_CHECKSUMS, WORDS, install_hint, remedy
 
 BUCKET_HINT = "create the bucket or container, or correct the URL: `dvc remote modify NAME url URL`"
 # By what to do: words of DVC about a remote, besides those of its provider.
@@ -21,8 +21,8 @@ WORDS_OF_DVC = {
     # A line that ends with b/NAME/o is all that gcsfs says.
     BUCKET_HINT: r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist|"
     r"No such container|\bb/[^/\s]+/o$",
-    install("gcs"): r"requires 'dvc-gs'",
-    install("azure"): r"requires 'dvc-azure'",
+    install_hint("gcs"): r"requires 'dvc-gs'",
+    install_hint("azure"): r"requires 'dvc-azure'",
 }
 LINES = 3  # of a message
 BROKEN_LOCKS = "Unable to read RWLock-file"

@@ -11,7 +11,7 @@ from typing import Any
 from perennial.base import documents
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
-from perennial.base.config.networks import LAPTOP, PRETRAINED, SMALL, facts
+from perennial.base.config.networks import LAPTOP, PRETRAINED, SMALL, network_facts
 from perennial.base.errors import PerennialError, printable
 
 # Of a report that is missing or damaged; a stage that needs it will describe the problem.
@@ -149,7 +149,7 @@ def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str,
 def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Advice]:
     """Advice about the images, the network and how they are trained."""
     name, size, train = config.model.name, config.preprocessing.image_size, found["examples"].get("train", 0)
-    sides, least = [*report["height"], *report["width"]], facts(config.model.name).least_size
+    sides, least = [*report["height"], *report["width"]], network_facts(config.model.name).least_size
     if size is None and (report["height"][0], report["width"][0]) != (report["height"][1], report["width"][1]):
         yield Advice(
             "images_differ",
@@ -164,7 +164,7 @@ def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any])
             "refuse them",
             f"set preprocessing.image_size to {least} or more, or take a smaller network such as mnist_cnn",
         )
-    made_for, side = facts(name).image_size, size or max(sides)
+    made_for, side = network_facts(name).image_size, size or max(sides)
     if name in SMALL and side >= TOO_LARGE * made_for:
         yield Advice(
             "image_too_large",

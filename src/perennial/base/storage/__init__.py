@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from perennial.base.choices import BUCKET_SCHEMES, PLACES
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.storage.provider_hints import install
+from perennial.base.storage.provider_hints import install_hint
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -143,7 +143,7 @@ def _class_for(url: str) -> Any:
         found = None
     if found is None:
         raise ConfigError(
-            f"{redacted(url)} needs {package} of the extra `{extra}`; nothing was done; {install(extra)}"
+            f"{redacted(url)} needs {package} of the extra `{extra}`; nothing was done; {install_hint(extra)}"
         )
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 

@@ -10,7 +10,7 @@ S3_CHECKSUMS = {
 }
 
 
-def install(extra: str) -> str:
+def install_hint(extra: str) -> str:
     """How to install the client of a provider."""
     return f"pip install 'perennial-ml[{extra}]', or in a project -r requirements/{extra}.txt"
 

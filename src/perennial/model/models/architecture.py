@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.fields import is_component, short_name
-from perennial.base.config.networks import facts
+from perennial.base.config.networks import network_facts
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
 
@@ -44,7 +44,7 @@ class Architecture:
         Raises:
             ConfigError: the images are too small, or an option is for another architecture.
         """
-        (height, width, _), known = image, facts(options.name)
+        (height, width, _), known = image, network_facts(options.name)
         if min(height, width) < known.least_size:
             raise ConfigError(
                 f"model.name: {options.name} needs images of at least {known.least_size} pixels a side, got "

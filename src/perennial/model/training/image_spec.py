@@ -5,7 +5,7 @@ from typing import Any
 
 from perennial.base import documents
 from perennial.base.config import Config
-from perennial.base.config.networks import facts
+from perennial.base.config.networks import network_facts
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.params import advice
 from perennial.data import preprocessing
@@ -33,7 +33,7 @@ def fitted(config: Config) -> ImageSpec:
     spec = preprocessing.fitted(
         config.preprocessing,
         published=models.named(config.model.name).preprocessing,
-        tensorflow_1=facts(config.model.name).program is not None,
+        tensorflow_1=network_facts(config.model.name).program is not None,
         heights=(low, high),
         widths=(left, right),
         channels=channels,
@@ -49,7 +49,7 @@ def fitted(config: Config) -> ImageSpec:
 
 def _log_input_size(config: Config, spec: ImageSpec) -> None:
     """Log the input size if the images have another size than the network was published for."""
-    own, (height, width, _) = facts(config.model.name).image_size, spec.model_shape
+    own, (height, width, _) = network_facts(config.model.name).image_size, spec.model_shape
     if own and config.preprocessing.image_size is None and (height, width) != (own, own):
         log.info(
             "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "
