@@ -164,6 +164,7 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
     [
         # 1000 examples of four classes in turn: one that always predicts the largest gets 250 right
         (range(800), False, "0.2 is not above 0.25, that of always predicting the largest class, cat"),
+        (range(750), False, "0.25 is not above 0.25, that of always predicting the largest class, cat"),
         (range(740), True, "on 1000 test examples (p-value 0.32)"),
         (range(600), True, "0.4 is above 0.25, that of always predicting the largest class, cat"),
     ],

@@ -53,7 +53,7 @@ def answers(outcome, split):
         batch_size=100, label_map=label_map, cache_mb=0,
     )  # fmt: skip
     predictor = inference.predictor(model, description.pixels)
-    logits, labels = zip(*inference.logits(predictor, batches), strict=True)
+    logits, labels = zip(*inference.batch_logits(predictor, batches), strict=True)
     return np.concatenate(logits).astype(np.float64), np.concatenate(labels)
 
 

@@ -110,6 +110,7 @@ def test_a_training_without_steps_replaces_no_checkpoints(run) -> None:
     assert not trained.folder.exists()
 
 
+@pytest.mark.fast_rows("train.keep", "train.averages.decay", "train.trainable")
 @pytest.mark.parametrize(
     "values",
     [

@@ -163,7 +163,11 @@ def _write(
     files.write_json(folder / export_layout.REFERENCE, missing)
     export_formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
     others = [
-        (name, export_formats.named(name).takes, export_layout.EXTRA / export_formats.named(name).file)
+        (
+            name,
+            export_formats.format_named(name).takes,
+            export_layout.EXTRA / export_formats.format_named(name).file,
+        )
         for name in config.export.formats
     ]
     listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]

@@ -163,6 +163,7 @@ def test_a_checkpoint_of_averages_alone_is_read(model, tmp_path: Path) -> None:
     assert np.all(kernel.numpy() == 1)
 
 
+@pytest.mark.slow
 def test_without_training_only_an_auxiliary_classifier_may_be_missing(build, tmp_path: Path) -> None:
     model = build("inception_v4", (75, 75, 3))
     prefix, auxiliary = tmp_path / "model.ckpt", model.get_layer("aux_logits").kernel.path

@@ -120,7 +120,7 @@ def test_positions_are_interpolated_to_another_image_size(build: Any, preset: Pa
 
 def test_a_constant_embedding_stays_constant() -> None:
     positions = np.concatenate([np.full((1, 3), 9.0), np.full((4 * 4, 3), 0.5)])
-    resized = transformers.resized(positions, (1 + 7 * 7, 3), 1)
+    resized = transformers.resized_positions(positions, (1 + 7 * 7, 3), 1)
     np.testing.assert_allclose(
         resized, np.concatenate([np.full((1, 3), 9.0), np.full((49, 3), 0.5)]), atol=1e-6
     )

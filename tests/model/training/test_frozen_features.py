@@ -16,7 +16,7 @@ from support.training import ROOT, run
 
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.models import MODELS
-from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, chain
+from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, layer_chain
 from perennial.model.training import checkpoints, frozen_features, warm_start
 
 
@@ -51,7 +51,7 @@ def with_idle_dropout_first() -> list[keras.Layer]:
 
 
 def model(made=plain, *trainable: str) -> keras.Model:
-    built = chain("small", (8, 8, 1), made())
+    built = layer_chain("small", (8, 8, 1), made())
     warm_start.set_trainable(built, trainable)
     return built
 
@@ -159,7 +159,7 @@ VALUES = {
 
 
 def small_network(image, _, options):
-    return chain(options.name, image, plain())
+    return layer_chain(options.name, image, plain())
 
 
 @pytest.fixture(scope="module")

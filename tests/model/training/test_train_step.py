@@ -225,11 +225,11 @@ import dataclasses, json, os
 import tensorflow as tf
 from keras import layers
 from perennial.model.models import MODELS
-from perennial.model.models.layers import chain
+from perennial.model.models.layers import layer_chain
 from support.training import run
 
 def normalized(image, classes, options):
-    return chain(options.name, image, [
+    return layer_chain(options.name, image, [
         layers.Conv2D(8, 3, name="conv"), layers.BatchNormalization(name="norm"), layers.ReLU(name="relu"),
         layers.Flatten(name="flatten"), layers.Dense(classes, name="logits"),
     ])

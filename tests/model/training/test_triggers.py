@@ -142,7 +142,14 @@ def test_checkpoints_follow_every_interval_and_the_phase_of_the_head() -> None:
 def test_checkpoints_follow_by_time_and_once_per_step() -> None:
     timed = made(save_seconds=60)
     assert [timed.save(3, saved=0, seconds=seconds) for seconds in (59, 60)] == [False, True]
-    assert not timed.save(3, saved=3, seconds=60)
+    assert timed.save(3, saved=3, seconds=60) is False
+
+
+def test_pictures_and_histograms_follow_their_own_intervals() -> None:
+    logged = made(histogram_steps=3, image_steps=2)
+    assert [step for step in range(7) if logged.histograms(step)] == [0, 3, 6]
+    assert [step for step in range(7) if logged.images(step)] == [0, 2, 4, 6]
+    assert not made().histograms(0)
 
 
 def test_calls_end_at_every_event() -> None:
@@ -181,3 +188,18 @@ def test_triggers_are_those_of_the_parameters(load: Load) -> None:
         profiled=range(2, 4),
     )
     assert Triggers.configured(load(**{"train.steps_between_evals": 7}), length).eval_steps == 7
+    assert Triggers.configured(config, length, validates=False).eval_steps is None
+
+
+@pytest.mark.parametrize(("first", "profiled"), [(None, []), (1, [0, 1]), (3, [2, 3])])
+def test_the_profile_is_of_as_many_steps_from_the_first_one(
+    first: int | None, profiled: list[int], load: Load
+) -> None:
+    config = load(**{"logging.profile_from_step": first, "logging.profile_steps": 2})
+    length = Length(steps=100, steps_per_epoch=20, limit="steps")
+    assert list(Triggers.configured(config, length).profiled) == profiled
+
+
+def test_nothing_is_evaluated_or_saved_before_the_first_step_but_at_the_end_of_no_steps() -> None:
+    assert not made(save_steps=5).save(0, saved=-1, seconds=0)
+    assert [made(steps).evaluate(0) for steps in (0, 100)] == [True, False]

@@ -41,7 +41,7 @@ def copies(model: keras.Model, description: Description, devices: Sequence[str])
     return found
 
 
-def logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]:
+def batch_logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]:
     """Logits and labels, batch by batch."""
     for images, labels in dataset:
         yield predict(images).numpy(), labels.numpy()

@@ -178,7 +178,7 @@ def _logits(
         label_map=LabelMap.of(description.options),
     )  # fmt: skip
     with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, pixels):
-        yield from inference.logits(predict, batches)
+        yield from inference.batch_logits(predict, batches)
 
 
 def _fitted(

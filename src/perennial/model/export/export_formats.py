@@ -49,7 +49,7 @@ class Format:
     packages: tuple[str, ...] = ()  # of the extra with its name
 
 
-def named(name: str) -> Format:
+def format_named(name: str) -> Format:
     """The format that a name means, which may be a component of the project."""
     if not is_component(name):
         return FORMATS[name]
@@ -65,20 +65,20 @@ def write(export: Path, names: Sequence[str], representative: Representative) ->
         loaded = loading.load(export)
         graph = graphs.whole(loaded)
         for name in names:
-            part = graphs.network(loaded, description(export).name) if named(name).network else graph
-            content = named(name).convert(part, representative)
+            part = graphs.network(loaded, description(export).name) if format_named(name).network else graph
+            content = format_named(name).convert(part, representative)
             if is_component(name) and not isinstance(content, bytes):
                 raise own_components.refused(
                     name, f"converted to {own_components.described(content)}, expected bytes"
                 )
-            (export / EXTRA / named(name).file).write_bytes(content)
+            (export / EXTRA / format_named(name).file).write_bytes(content)
 
 
 def require(names: Sequence[str], pixels: ImageSpec) -> None:
     """Check that these formats can express the preprocessing, and that their packages are installed."""
     operations = _operations(pixels) if names else set()
     for name in names:
-        chosen = named(name)
+        chosen = format_named(name)
         if missing := [package for package in chosen.packages if find_spec(package) is None]:
             extra = "" if is_component(name) else f" of the extra `{name}`"
             install = (

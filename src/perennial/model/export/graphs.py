@@ -85,7 +85,8 @@ def checked(graph: GraphDef) -> GraphDef:
     would become 0 and 1, almost black, for a node of uint8.
     """
     with tf.Graph().as_default() as outer:
-        shape = [dim.size if dim.size >= 0 else None for dim in _node(graph, IMAGE).attr["shape"].shape.dim]
+        given = next(node for node in graph.node if node.name == IMAGE)
+        shape = [dim.size if dim.size >= 0 else None for dim in given.attr["shape"].shape.dim]
         image = tf.compat.v1.placeholder(tf.float32, shape, name=IMAGE)
         pixels = raw_pixels(image)
         names = [f"{name}:0" for name in OUTPUTS]
@@ -93,10 +94,6 @@ def checked(graph: GraphDef) -> GraphDef:
         for name, output in zip(OUTPUTS, outputs, strict=True):
             tf.identity(output, name=name)
     return _ordered(outer.as_graph_def(), OUTPUTS)
-
-
-def _node(graph: GraphDef, name: str) -> Any:
-    return next(node for node in graph.node if node.name == name)
 
 
 def _renamed(constant: Any, image: str, outputs: Mapping[str, str]) -> GraphDef:

@@ -27,7 +27,7 @@ from perennial.data.records import manifest, pipeline
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import loading, saved_model
-from perennial.model.export.export_formats import FORMATS, named
+from perennial.model.export.export_formats import FORMATS, format_named
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
 from perennial.model.export_layout import CARD, EXTRA, LABELS
 
@@ -189,7 +189,7 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
         for name, signature in (("SavedModel", CLASSIFY), ("SavedModel, classify_bytes", CLASSIFY_BYTES))
     ]
     for name in formats:
-        chosen = named(name)
+        chosen = format_named(name)
         file = export / EXTRA / chosen.file
         with format_errors(name, "does not load"):
             predict = chosen.load(file)

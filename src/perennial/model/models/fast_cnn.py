@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from perennial.base.config.data import ModelConfig
 from perennial.model.models.architecture import Architecture, Shape
-from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, chain
+from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, layer_chain
 
 WHITENED = 2  # pixels a side
 LEAST_VARIANCE = 5e-4  # of a whitened direction: smaller ones are noise, which whitening would amplify
@@ -135,7 +135,7 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         for number, channels in enumerate(options.channels or CHANNELS, 1)
         for layer in _block(number, channels, options)
     ]
-    return chain(
+    return layer_chain(
         options.name,
         image,
         [
@@ -147,7 +147,12 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
             MirroredMean(name="mirrored_mean"),
             layers.Rescaling(LOGITS_SCALE, name="scale"),  # same as scaling its outputs
             *dropout,
-            layers.Dense(classes, use_bias=False, kernel_initializer=_uniform(), name="logits"),
+            layers.Dense(
+                classes,
+                use_bias=False,
+                kernel_initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"),
+                name="logits",
+            ),
         ],
     )
 
@@ -171,10 +176,6 @@ def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer
         norm = FastBatchNorm(momentum=decay, epsilon=1e-6, scale=False, name=f"{name}_norm")
         found += [conv, *pool, norm, layers.Activation(gelu, name=f"{name}_gelu")]
     return found
-
-
-def _uniform() -> keras.Initializer:
-    return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
 FAST_CNN = Architecture(

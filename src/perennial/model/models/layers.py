@@ -13,7 +13,7 @@ import tensorflow as tf
 LRN_RADIUS, LRN_ALPHA, LRN_BETA = 4, 0.001 / 9, 0.75
 
 
-def chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.Layer]) -> keras.Model:
+def layer_chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.Layer]) -> keras.Model:
     """Build a sequential model for float32 images [N, height, width, channels]."""
     # keras.Sequential would prefix every variable path with the model's name.
     inputs = outputs = keras.Input(image, name="image")

@@ -10,14 +10,14 @@ from keras import layers
 
 from perennial.base.config.data import ModelConfig
 from perennial.model.models.architecture import Architecture, Shape
-from perennial.model.models.layers import Dropout, LocalResponseNormalization, chain
+from perennial.model.models.layers import Dropout, LocalResponseNormalization, layer_chain
 
 CONV_STDDEV = 0.05  # of the CIFAR-10 networks; the first version of the tutorial had 1e-4
 
 
 def mnist_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """The network of official/mnist/mnist.py: Glorot-uniform weights, zero biases, no weight decay."""
-    return chain(
+    return layer_chain(
         options.name,
         image,
         [
@@ -38,7 +38,7 @@ def lenet(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
 
     Truncated-normal weights of standard deviation 0.1, zero biases.
     """
-    return chain(
+    return layer_chain(
         options.name,
         image,
         [
@@ -60,7 +60,7 @@ def cifarnet(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     Truncated-normal weights; the standard deviation depends on the kind of layer. The first normalization comes
     after its pooling, the second before it.
     """
-    return chain(
+    return layer_chain(
         options.name,
         image,
         [
@@ -87,7 +87,7 @@ def cifar10_tutorial(image: Shape, classes: int, options: ModelConfig) -> keras.
     """
     stddev = CONV_STDDEV if options.conv_stddev is None else options.conv_stddev
     dropout = [] if options.dropout is None else [Dropout(options.dropout, name="dropout")]
-    return chain(
+    return layer_chain(
         options.name,
         image,
         [

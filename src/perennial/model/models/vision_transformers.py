@@ -110,7 +110,7 @@ def load(model: keras.Model, transformer: Transformer, file: Path) -> tuple[int,
         if (value := values.get(variable.path)) is None:
             continue
         if POSITIONS in variable.path:
-            value = resized(value, tuple(variable.shape), transformer.tokens)
+            value = resized_positions(value, tuple(variable.shape), transformer.tokens)
         if value.shape != tuple(variable.shape):
             raise ConfigError(
                 f"model.weights: {variable.path} of {model.name} has the shape {tuple(variable.shape)}, and "
@@ -123,7 +123,7 @@ def load(model: keras.Model, transformer: Transformer, file: Path) -> tuple[int,
     return len(found), [variable.path for variable in model.variables if variable.path not in found]
 
 
-def resized(positions: np.ndarray, shape: tuple[int, ...], tokens: int) -> np.ndarray:
+def resized_positions(positions: np.ndarray, shape: tuple[int, ...], tokens: int) -> np.ndarray:
     """Interpolate embeddings of positions [(1,) positions, width] to another square grid of patches.
 
     The first `tokens` positions are not of patches, and stay.

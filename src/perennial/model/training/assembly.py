@@ -146,7 +146,7 @@ class Assembly:
 
         def score(step: int) -> ExampleScores:
             frozen = trainer.phase(max(step - 1, 0)).frozen
-            logits = frozen.logits(batches) if frozen else inference.logits(predictor, batches)
+            logits = frozen.logits(batches) if frozen else inference.batch_logits(predictor, batches)
             with pipeline.naming_shards(config.paths.records, data):
                 return scoring.score(logits, classes=classes, examples=examples)
 

@@ -74,7 +74,7 @@ class CheckpointScorer:
         _restore(prepared.model, taken)
         require_finite(prepared.model)
         with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
-            logits = inference.logits(prepared.predict, prepared.batches)
+            logits = inference.batch_logits(prepared.predict, prepared.batches)
             scores = scoring.score(logits, classes=len(description.classes), examples=self.examples)
         return ScoredCheckpoint(scores, model_folder.weights_sha256(prepared.model))
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from perennial.base import files
 from perennial.base.errors import DataError, PerennialError, without_operations
-from perennial.model.training.snapshot import Snapshot, Variables, take
+from perennial.model.training.snapshot import Snapshot, Variables, take_snapshot
 
 log = logging.getLogger(__name__)
 FILE = "checkpoint.json"
@@ -212,7 +212,7 @@ class Checkpoints:
         if valid and step < step_of(valid[-1]):
             raise ValueError(f"step {step} is before {valid[-1]}, which was not restored")
         started = time.monotonic()
-        taken = take(step, variables, facts)
+        taken = take_snapshot(step, variables, facts)
         pause_ms = 1000 * (time.monotonic() - started)
         self._pending = self._writer.submit(self._write, taken, pause_ms)
         if wait:

@@ -77,7 +77,7 @@ def _differences(saved: dict[str, str], expected: dict[str, str]) -> list[str]:
     ]
 
 
-def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
+def take_snapshot(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
     """Copy the variables to the host, so that later steps do not change them; ValueError: facts are not JSON.
 
     Of mirrored variables it takes the value of one replica. On a CPU it is copied only when a step changes it.
