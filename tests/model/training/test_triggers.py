@@ -203,3 +203,10 @@ def test_the_profile_is_of_as_many_steps_from_the_first_one(
 def test_nothing_is_evaluated_or_saved_before_the_first_step_but_at_the_end_of_no_steps() -> None:
     assert not made(save_steps=5).save(0, saved=-1, seconds=0)
     assert [made(steps).evaluate(0) for steps in (0, 100)] == [True, False]
+
+
+def test_the_first_step_may_be_followed_by_all() -> None:
+    assert made(eval_steps=1).evaluate(1)
+    assert all(
+        made(**options).save(1, saved=0, seconds=0) for options in ({"save_steps": 1}, {"head_steps": 1})
+    )
