@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from support import finished, forks
 from support.parameters import change_params
 
+from perennial.base.dvc import dvc_lock
 from perennial.reports.report import run_origin as module
 from perennial.reports.report.run_origin import changed_parameters, unverified_outputs
 
@@ -18,7 +19,7 @@ RECORDED = {"train": {"train": {"epochs": 30, "keep": "last"}}, "gate": {"datase
 
 
 def provenance(*written):
-    return module.provenance(HERE, (), *written)
+    return module.provenance(HERE, (), [dvc_lock.FILE, *written])
 
 
 def git(*arguments):

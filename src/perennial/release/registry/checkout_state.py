@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.config.paths import PathsConfig
 from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
@@ -35,15 +36,13 @@ def read_decision(config: Config) -> Decision:
 
 def recorded_files(config: Config) -> list[Path]:
     """The tracked files that a run writes."""
-    return [
-        dvc_lock.FILE,
-        Path("params.yaml"),
-        exclusions.FILE,
-        *pins.FILES,
-        config.paths.digests,
-        config.paths.baseline,
-        *(getattr(config.paths, name) for name in sorted(IN_GIT)),
-    ]
+    return [Path("params.yaml"), *results_in_git(config.paths), config.paths.digests]
+
+
+def results_in_git(paths: PathsConfig) -> list[Path]:
+    """The tracked files that hold what a run found, not what it was asked to do."""
+    found = (getattr(paths, name) for name in sorted(IN_GIT))
+    return [dvc_lock.FILE, exclusions.FILE, *pins.FILES, paths.baseline, *found]
 
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:

@@ -12,7 +12,6 @@ from scipy.sparse import coo_array
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project import exclusions, pins
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import validation_report as content
@@ -23,6 +22,7 @@ from perennial.model.evaluation.plots import Curve
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import Decision, Metrics, RunResults, read_results
 from perennial.model.training.training_history import TRAINING_CURVE, VALIDATION_CURVE
+from perennial.release.registry.checkout_state import results_in_git
 from perennial.reports.report.run_origin import Provenance, provenance
 
 Part = TypeVar("Part")
@@ -93,7 +93,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         else or_none("champion", paths.champion, lambda folder: _champion(folder, results.decision)),
         seconds=_seconds(paths.work / "timings", stages),
         versions=_versions(paths.work / "train", results.training.weights_sha256),
-        provenance=provenance(Path(), stages, paths.baseline, exclusions.FILE, *pins.FILES),
+        provenance=provenance(Path(), stages, results_in_git(paths)),
         missing=missing,
     )
 

@@ -42,12 +42,12 @@ class Provenance:
         return tuple(output for output in self.outputs or () if output.state != "size only")
 
 
-def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenance:
-    """Provenance of the project in `folder`; runs write dvc.lock and the tracked files `written`."""
+def provenance(folder: Path, stages: Sequence[str], written: Sequence[Path] = ()) -> Provenance:
+    """Provenance of the project in `folder`; `written`: the tracked files that runs write, such as dvc.lock."""
     # The project may be a subfolder of a repository, whose other files do not belong to it.
     differing = _git(folder, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
     changed = None if differing is None else tuple(filter(None, differing.split("\0")))
-    by_runs = {dvc_lock.FILE.as_posix(), *(file.as_posix() for file in written)}
+    by_runs = {file.as_posix() for file in written}
     return Provenance(
         revision=_git(folder, "rev-parse", "HEAD"),
         changed=None if changed is None else tuple(file for file in changed if file not in by_runs),

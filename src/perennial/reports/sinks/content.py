@@ -23,6 +23,7 @@ from perennial.model.training.training_history import (
     VALIDATION_CURVE,
 )
 from perennial.release.registry import versions
+from perennial.release.registry.checkout_state import results_in_git
 from perennial.reports.report.run_origin import PARAMS, provenance
 
 # Sections of params.yaml.
@@ -130,7 +131,7 @@ def _params(config: Config) -> dict[str, Any]:
 
 def _origin(config: Config) -> dict[str, str]:
     """The git revision, whether files differ from it, and the version that it is."""
-    found = provenance(Path(), tuple(STAGES), config.paths.report)
+    found = provenance(Path(), tuple(STAGES), results_in_git(config.paths))
     if found.revision is None:
         return {}
     tags = {"git.revision": found.revision}
