@@ -7,7 +7,6 @@ moves no branch of the project and makes no revision stale.
 import logging
 import platform
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -21,7 +20,6 @@ from perennial.base.retries import PROOF_TRIES
 from perennial.release.registry import access
 from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.push import push_references
-from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild.rebuild import Rebuilt
 
 log = logging.getLogger(__name__)
@@ -71,12 +69,6 @@ def _read(git: Repository, tip: str) -> dict[str, dict[str, Any]]:
         else:
             log.warning("%s of the branch of proofs is not valid; it is left out", printable(file))
     return found
-
-
-def unproven(opened: OpenRegistry) -> Sequence[Version]:
-    """The versions without a proof, the oldest first."""
-    known = proven(opened)
-    return [version for version in opened.registry.versions if version.name not in known]
 
 
 def _content(git: Repository, rebuilt: Rebuilt) -> dict[str, Any]:
