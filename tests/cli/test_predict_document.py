@@ -31,7 +31,7 @@ def examples(name: str) -> list[str]:
 
 
 @pytest.fixture
-def move_into_place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that the examples work in, with the files that they name."""
     monkeypatch.chdir(tmp_path)
     Path("models").mkdir()

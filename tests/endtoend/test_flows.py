@@ -39,7 +39,7 @@ from tasks.stages import gate
 
 @flow
 def train():
-    gate.with_options(retry_delay_seconds=0)()
+    gate.with_options(retry_delay_seconds=0)({})
 
 for folder in sys.argv[1:]:
     os.chdir(folder)

@@ -54,8 +54,8 @@ def test_stages_are_added_with_their_exit_code(config: Config) -> None:
 def test_a_killed_stage_leaves_a_true_record(config: Config) -> None:
     code = (
         "import os, signal\nfrom pathlib import Path\nfrom perennial.base import config\n"
-        "from perennial.release.registry import runs\n"
-        "with runs.stage(config.load(Path('params.yaml')), 'train'):\n"
+        "from perennial.release.registry import run_records\n"
+        "with run_records.stage(config.load(Path('params.yaml')), 'train'):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False)

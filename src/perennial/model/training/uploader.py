@@ -25,7 +25,7 @@ def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
         return None
     options = {}
     if config.dvc_remote:  # DVC is no code of a training
-        options = importlib.import_module("perennial.base.dvc.dvc_program").remote_options(config.dvc_remote)
+        options = importlib.import_module("perennial.base.dvc.dvc_remotes").remote_options(config.dvc_remote)
     return Uploader(RemoteRun(config.remote, folder, options), interval_s=config.remote_interval_s)
 
 
