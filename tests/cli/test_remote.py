@@ -83,6 +83,7 @@ def test_the_setting_that_lets_dvc_push_to_a_server_without_checksums_is_named(
     assert "1 file pushed" in dvc("push")
 
 
+@pytest.mark.slow
 def test_perennial_pushes_to_a_server_without_checksums_by_itself(repository, bucket, proxy):
     proxy.without_checksums = True
     add("bucket", f"s3://{bucket.name}/dvc")

@@ -630,6 +630,7 @@ def names(place: Place) -> set[str]:
     return {f"{flows[each['flow_id']]}/{each['name']}" for each in place.server.post("/deployments/filter", {})}
 
 
+@pytest.mark.slow
 def test_all_pipelines_of_a_project_are_deployed_at_once(fleet: Place) -> None:
     printed = fleet.deploy()
     assert "folders pipelines/ants, pipelines/birds" in printed
@@ -690,6 +691,7 @@ def in_pool(name: str) -> Callable[[list[dict[str, Any]]], object]:
     return change
 
 
+@pytest.mark.slow
 def test_a_pool_of_containers_is_made_from_its_template_and_brought_up_to_date(
     make: Callable[..., Place],
 ) -> None:

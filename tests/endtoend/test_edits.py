@@ -339,6 +339,7 @@ def trained(checkout: Checkout, edit: Callable[[], object]) -> tuple[int, str]:
     return running.returncode, "".join(lines)
 
 
+@pytest.mark.slow
 def test_a_finished_training_is_recorded_once_the_parameters_are_set_back(reproduced: Checkout) -> None:
     file = reproduced.folder / "params.yaml"
     before = file.read_bytes()

@@ -96,6 +96,7 @@ def test_heartbeats_and_tasks_arrive_through_a_proxy_without_websockets_which_is
         wait_until(lambda: direct.request("POST", "events/filter", wanted)["events"])
 
 
+@pytest.mark.slow
 def test_an_artifact_that_the_server_does_not_take_is_no_failure_of_the_run(proxy: Proxy) -> None:
     proxy.only, proxy.faults, proxy.rate = "POST /api/artifacts", ["500"], 1.0
     codes = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500", "PREFECT_CLIENT_MAX_RETRIES": "1"}

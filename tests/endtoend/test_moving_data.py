@@ -133,6 +133,7 @@ def _clone_is_clean(checkout: Checkout, folder: Path) -> None:
         assert "up to date" in clone.dvc("status", *STAGES)
 
 
+@pytest.mark.slow
 def test_a_source_that_changes_while_it_is_read_is_pinned_again_by_the_next_try(nights: Nights) -> None:
     """Runs after the nights, or before them: it needs objects of its own only."""
 

@@ -15,6 +15,7 @@ def script() -> str:
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("None")
 @pytest.mark.parametrize("revision", ["None", '"main"'])
 def test_the_cells_load_a_model_that_predicts_what_was_scored(reproduced: Checkout, revision: str) -> None:

@@ -115,6 +115,7 @@ def worker(server: Server, pods: Cluster) -> Iterator[None]:
             process.wait(300)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("repository")
 def test_a_run_may_wait_longer_for_a_node_than_for_a_process(server: Server) -> None:
     with within(server, NOT_STARTED, 10), within(server, WAITING, 12):  # at least 10

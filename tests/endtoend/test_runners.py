@@ -217,6 +217,7 @@ LATER = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00
 NEEDED = {"person": {"run": "none"}}  # parameters without a default, by deployment
 
 
+@pytest.mark.slow
 def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: Deployed) -> None:
     runs = {kind: failed(deployed.server, *how) for kind, how in FAILURES.items()}
     news = {kind: scheduled(deployed.server, "on-demand") for kind in NEWS}

@@ -59,6 +59,7 @@ def test_a_pod_without_its_peers_gives_its_gpu_back(shared_records, tmp_path):
     assert "Traceback" not in workers.said(folder)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_peer_never_connects_is_killed_and_does_not_fail(shared_records):
     # The peer answers, and is no worker: TensorFlow waits for it forever.
     program = (

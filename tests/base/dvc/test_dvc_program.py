@@ -41,6 +41,7 @@ def older(built, tmp_path, monkeypatch):
     return built.git("rev-parse", "HEAD^").strip()
 
 
+@pytest.mark.slow
 def test_an_output_older_than_the_remote_is_fetched_from_it(older, tmp_path):
     dvc_remotes.get("out", older, tmp_path / "found")
     assert (tmp_path / "found").read_text() == "it\n"

@@ -54,6 +54,7 @@ def test_without_an_address_ray_starts_here_though_a_cluster_runs_on_this_machin
     assert list(tmp_path.rglob("auth_token")) == []
 
 
+@pytest.mark.slow
 def test_an_error_of_a_task_is_raised_unchanged():
     with pytest.raises(DataError, match="task 0 is refused") as raised:
         list(ray_driver.map_on_ray(tasks.refuse, DataError, range(3)))

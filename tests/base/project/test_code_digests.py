@@ -162,6 +162,7 @@ def test_a_damaged_cache_is_made_again(damage: bytes | str, project: Path, tmp_p
     code_digests.require_all(project, work)
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_share_a_cache(project: Path, tmp_path: Path) -> None:
     work, errors = tmp_path / "work", []
 

@@ -39,6 +39,7 @@ def test_nothing_is_said_of_gradients_that_nobody_asks_for(tmp_path, caplog) -> 
     assert caplog.messages == []
 
 
+@pytest.mark.slow
 def test_a_program_that_loads_a_model_prints_only_what_it_prints_itself(export) -> None:
     program = f"import perennial; print(perennial.load({str(export)!r}).classes)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -285,6 +285,7 @@ class TestTheUploader:
             assert [copies.holds(path) for path in paths] == [False, False, True]
         assert one.steps() == [10, 30]
 
+    @pytest.mark.slow
     def test_reports_once_that_a_remote_is_away_and_that_it_is_back(
         self, bucket, proxy, tmp_path, warnings, caplog
     ):

@@ -268,6 +268,7 @@ def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: 
     assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
 
 
+@pytest.mark.slow
 def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training(tmp_path: Path) -> None:
     made = make(tmp_path / "by hand")  # without a DVC remote
     assert made.must("perennial", "pin", "champion", "--check") == "champion: none yet"

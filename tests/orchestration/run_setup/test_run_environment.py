@@ -71,6 +71,7 @@ def test_each_lock_has_an_environment_that_is_made_once(checkout: Path, tmp_path
     assert len(log) == 2
 
 
+@pytest.mark.slow
 def test_where_uv_cannot_reach_the_index_the_locked_pip_comes_first(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("prefect")
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("os.killpg(0, signal.SIGKILL)")
 @pytest.mark.parametrize("ends", ["os.killpg(0, signal.SIGKILL)", "raise SystemExit(3)"])
 def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(

@@ -199,6 +199,7 @@ def test_a_wrong_option_leaves_no_project(elsewhere: Path, options: dict[str, ob
     assert left(elsewhere) == set()
 
 
+@pytest.mark.slow
 def test_a_signal_leaves_no_project(elsewhere: Path) -> None:
     """The program gets it while it looks at the photographs, which are a pipe that nobody writes."""
     Path("my photos/cat").mkdir(parents=True)

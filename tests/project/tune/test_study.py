@@ -77,6 +77,7 @@ def test_a_search_goes_on_after_a_kill_as_if_there_was_none(early, make):
     assert make("b")[0].trials() == whole
 
 
+@pytest.mark.slow
 def test_most_trials_stop_early_and_neither_the_first_nor_the_best_does(make):
     study, present = make()
     trials = run(study, present, 18)

@@ -98,6 +98,7 @@ def test_settings_that_break_a_rule_together_are_a_failed_trial(pipeline):
     assert "to 6, got [4, 8]" in failed.reason
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(pipeline):
     change_params(Path("params.yaml"), {"train.epochs": 25, "checkpoints.interval_steps": 20})
     log = Path(".work/tune")

@@ -73,6 +73,7 @@ def test_dvc_finds_the_artifact_of_a_version_by_the_name_of_its_folder(fleet, tm
         assert (tmp_path / value / "model").read_text() == f"{data}\n"
 
 
+@pytest.mark.slow
 def test_what_other_pipelines_pushed_meanwhile_is_kept(fleet, tmp_path):
     """Each run works in a checkout of its own; all began at the same commit."""
     clones = apart(fleet)
