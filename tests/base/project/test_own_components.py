@@ -130,13 +130,13 @@ def test_an_error_of_a_component_names_the_last_line_of_components(root: Path) -
     small = own_components.load("components.nets:small", anything)
     with (
         pytest.raises(ConfigError, match=r"^components/parts\.py:2: ZeroDivisionError"),
-        own_components.naming(),
+        own_components.naming_component(),
     ):
         small()
 
 
 def test_other_errors_stay_what_they_are(root: Path) -> None:
-    with pytest.raises(KeyError), own_components.naming():
+    with pytest.raises(KeyError), own_components.naming_component():
         raise KeyError("of perennial itself")
 
 
@@ -144,7 +144,7 @@ def test_a_refused_file_may_be_there_later(root: Path) -> None:
     (root / "components" / "nets.py").write_text("def read():\n    open('/no/such/file')\n")
     read = own_components.load("components.nets:read", anything)
     expected = pytest.raises(PerennialError, match=r"components/nets\.py:2: FileNotFoundError")
-    with expected as raised, own_components.naming():
+    with expected as raised, own_components.naming_component():
         read()
     assert raised.value.exit_code == 1
 

@@ -127,7 +127,7 @@ def test_a_file_that_git_tracks_is_not_replaced(load: Load, tmp_path_factory: py
     done = perennial("config")
     assert (done.returncode, "notes.json is a file that git tracks" in done.stderr) == (2, True), done.stderr
     assert "mine.json" not in done.stderr
-    assert outputs.clean(config.paths) == [Path("notes.json")]
+    assert outputs.clean_outputs(config.paths) == [Path("notes.json")]
 
 
 def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:
@@ -155,7 +155,7 @@ def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:
 def test_clean_keeps_output_folders_that_no_stage_made(load: Load) -> None:
     config = load(**{"paths.raw": "data/photos", "paths.decision": "data/mine"})
     write("data/photos/1.jpg", "data/mine/notes.txt")
-    assert set(outputs.clean(config.paths)) == {Path("data/photos"), Path("data/mine")}
+    assert set(outputs.clean_outputs(config.paths)) == {Path("data/photos"), Path("data/mine")}
     assert (Path("data/photos/1.jpg").read_text(), Path("data/mine/notes.txt").read_text()) == ("mine", "mine")
 
 

@@ -102,7 +102,7 @@ def test_the_description_of_a_loss_has_its_last_values():
 
 def test_class_names_are_text_and_not_markup():
     assert "<script" not in svg("hostile names")
-    assert plots.short_name(HOSTILE[0]) in text(svg("hostile names"))
+    assert plots.short_label(HOSTILE[0]) in text(svg("hostile names"))
     assert "mathdefault" not in svg("hostile names")
 
 
@@ -127,7 +127,7 @@ def test_every_count_of_the_matrix_is_written():
     [("cat", "cat"), ("class number 12", "class number 12"), ("class number 123", "class num…r 123")],
 )
 def test_a_long_name_keeps_its_beginning_and_end(name, shown):
-    assert plots.short_name(name) == shown
+    assert plots.short_label(name) == shown
 
 
 @pytest.mark.parametrize(("first", "logarithmic"), [(21.0, True), (19.0, False)])

@@ -180,7 +180,7 @@ def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
             inspect.signature(function).bind(*arguments)
     except TypeError as error:
         raise refused(name, f"cannot take the {len(arguments)} arguments that it gets: {error}") from error
-    with naming():
+    with naming_component():
         return function(*arguments)
 
 
@@ -307,7 +307,7 @@ def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
     if deps is not None:
         _running[:] = [(stage, tuple(deps))]
     try:
-        with naming():
+        with naming_component():
             yield
         _require_listed()
     finally:
@@ -315,7 +315,7 @@ def checked(stage: str, deps: Iterable[str] | None) -> Iterator[None]:
 
 
 @contextmanager
-def naming() -> Iterator[None]:
+def naming_component() -> Iterator[None]:
     """Name the file and the line of a component in errors of the block that come from one."""
     try:
         yield

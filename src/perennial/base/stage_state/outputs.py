@@ -48,7 +48,7 @@ def require_replaceable(folders: Iterable[Path]) -> None:
     _refuse([reason for folder in folders if (reason := _foreign(folder))])
 
 
-def clean(paths: PathsConfig) -> list[Path]:
+def clean_outputs(paths: PathsConfig) -> list[Path]:
     """Remove outputs and what runs left in `.work`; returns the outputs that stay, as no stage made them."""
     names = [name for stage in STAGES.values() for name in stage.outputs]
     kept, tracked = [], set(_tracked(getattr(paths, name) for name in (*names, "report")))
@@ -127,7 +127,7 @@ def remove(path: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        for path in clean(config.load(Path("params.yaml")).paths):
+        for path in clean_outputs(config.load(Path("params.yaml")).paths):
             sys.stdout.write(f"kept {path}, which no stage made\n")
     except PerennialError as error:
         sys.exit(f"make clean: {error}; nothing was removed")

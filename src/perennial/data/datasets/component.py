@@ -84,7 +84,7 @@ def _images(
 ) -> Iterator[Image | BadImage]:
     """The images of a component, checked; called in other processes, too."""
     count = 0
-    with own_components.naming():
+    with own_components.naming_component():
         for image in images(indices, **options):
             if not isinstance(image, Image | BadImage):
                 raise own_components.refused(

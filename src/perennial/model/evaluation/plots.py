@@ -191,7 +191,7 @@ def confusion(matrix: Matrix, *, title: str | None = None, undrawn: str = "") ->
     few, right, total = size <= FEW_CLASSES, int(np.trace(counts)), int(counts.sum())
     side = 1.05 * WIDTH if few else 1.7 + 0.28 * size
     labels = [
-        f"#{np.argmax(matrix.row_of == row)}" if set(undrawn) & set(printable(name)) else short_name(name)
+        f"#{np.argmax(matrix.row_of == row)}" if set(undrawn) & set(printable(name)) else short_label(name)
         for row, name in enumerate(matrix.names)
     ]
 
@@ -245,7 +245,7 @@ def reliability(found: Reliability, *, title: str | None = None) -> Plot:
     return Plot(name="reliability", description=text, draw=draw, height=1.55 * HEIGHT)
 
 
-def short_name(name: str) -> str:
+def short_label(name: str) -> str:
     """A class name of at most 15 characters, control characters escaped."""
     shown = printable(name)
     if len(shown) <= NAME_LENGTH:

@@ -105,7 +105,7 @@ def _mirror(folder: Path, repository: str, lock: int) -> Repository:
     git.run("config", "gc.autoDetach", "false")  # a detached process would keep the lock
     git.run("config", "remote.origin.url", repository)
     git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
-    before = remote_tags.listed(git, remote_tags.copies("origin"))
+    before = remote_tags.listed_tags(git, remote_tags.copies("origin"))
     wanted = ["+refs/heads/*:refs/remotes/origin/*", *remote_tags.refspecs("origin", ["*"])]
     _retried(lambda: git.fetch("origin", wanted), repository)
     remote_tags.follow(git, "origin", ["**"], before)

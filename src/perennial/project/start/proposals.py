@@ -63,7 +63,7 @@ class Reading(NamedTuple):
         block = self.table.block
         label = block["label"] if isinstance(block["label"], list) else [block["label"]]
         if any(isinstance(block[key], dict) for key in ("path", "split")) or label == [None]:
-            return table_columns.option(block)
+            return table_columns.table_option(block)
         values = [("--table", block["path"]), ("--file-column", block["file"])]
         values += [("--label-column", each) for each in label]
         values += [("--split-column", "" if block["split"] is None else block["split"])]

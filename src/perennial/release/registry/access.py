@@ -110,7 +110,7 @@ def _found(git: Repository, registry: Registry, revision: str) -> str | None:
 def _fetch(git: Repository, remote: str, artifact: str, *, whole: bool) -> None:
     """Fetch a remote's branches and an artifact's tags; `whole`: with all history and other tags."""
     patterns = [pattern for name in versions.names(git, artifact) for pattern in versions.tag_patterns(name)]
-    before = remote_tags.listed(git, remote_tags.copies(remote), patterns)
+    before = remote_tags.listed_tags(git, remote_tags.copies(remote), patterns)
     heads = f"+refs/heads/*:refs/remotes/{remote}/*"
     git.fetch(remote, [heads, *remote_tags.refspecs(remote, patterns)], whole=whole)
     remote_tags.follow(git, remote, patterns, before)

@@ -30,7 +30,7 @@ def refspecs(remote: str, patterns: Iterable[str]) -> Sequence[str]:
     return [f"+{TAGS}{pattern}:{copies(remote)}{pattern}" for pattern in patterns]
 
 
-def listed(git: Repository, folder: str, patterns: Iterable[str] = ("**",)) -> dict[str, str]:
+def listed_tags(git: Repository, folder: str, patterns: Iterable[str] = ("**",)) -> dict[str, str]:
     """The objects of the references in a folder, by their names in it."""
     found = git.run(
         "for-each-ref", "--format=%(objectname) %(refname)", *(f"{folder}{each}" for each in patterns)
@@ -45,7 +45,7 @@ def follow(git: Repository, remote: str, patterns: Sequence[str], before: Mappin
     `before`: what the remote had at the fetch before that. A tag that it lost since then is lost here, too.
     """
     there, here, unpushed, only = (
-        listed(git, folder, patterns) for folder in (copies(remote), TAGS, UNPUSHED, ONLY_HERE)
+        listed_tags(git, folder, patterns) for folder in (copies(remote), TAGS, UNPUSHED, ONLY_HERE)
     )
     new = dict[str, str | None]()
     for name, tag in there.items():
@@ -63,7 +63,7 @@ def follow(git: Repository, remote: str, patterns: Sequence[str], before: Mappin
         if before.get(name) == here[name]:
             log.warning("%s is no longer on %s; it is kept as %s%s", printable(name), remote, ONLY_HERE, name)
             new[TAGS + name] = None
-    stale = [name for name in listed(git, REMOTES) if not name.startswith(f"{remote}/")]
+    stale = [name for name in listed_tags(git, REMOTES) if not name.startswith(f"{remote}/")]
     git.update({**new, **{REMOTES + name: None for name in stale}})
 
 
@@ -72,10 +72,12 @@ def update(git: Repository, references: Mapping[str, str], *, pushed: bool) -> N
     tags = {name.removeprefix(TAGS): tag for name, tag in references.items() if name.startswith(TAGS)}
     noted: dict[str, str | None] = {UNPUSHED + name: tag for name, tag in tags.items()}
     if pushed:
-        noted = dict.fromkeys(UNPUSHED + name for name in listed(git, UNPUSHED).keys() & tags.keys())
+        noted = dict.fromkeys(UNPUSHED + name for name in listed_tags(git, UNPUSHED).keys() & tags.keys())
     git.update({**references, **noted})
 
 
 def made_here(git: Repository, commit: str) -> dict[str, str]:
     """The tags of a commit that were made here without a push, by their references."""
-    return {TAGS + name: tag for name, tag in listed(git, UNPUSHED).items() if git.commit_of(tag) == commit}
+    return {
+        TAGS + name: tag for name, tag in listed_tags(git, UNPUSHED).items() if git.commit_of(tag) == commit
+    }

@@ -158,8 +158,8 @@ def read(repository: Repository, artifact: str, *, unpushed: bool = True) -> Reg
 
     `unpushed`: with the versions and champions that a command made here without pushing them.
     """
-    here = remote_tags.listed(repository, remote_tags.UNPUSHED, tag_patterns(artifact))
-    only = remote_tags.listed(repository, remote_tags.ONLY_HERE, tag_patterns(artifact))
+    here = remote_tags.listed_tags(repository, remote_tags.UNPUSHED, tag_patterns(artifact))
+    only = remote_tags.listed_tags(repository, remote_tags.ONLY_HERE, tag_patterns(artifact))
     found = _Tags(artifact)
     for tag, object_, *row in _rows(repository, remote_tags.TAGS, artifact):
         if only.get(tag) == object_ or (not unpushed and here.get(tag) == object_):

@@ -71,7 +71,7 @@ class Mixtures:
                 if stage in other["stages"]:
                     recorded["stages"][stage] = other["stages"][stage]
         if values:
-            set_values(self._work.folder / PARAMS, values)
+            write_values(self._work.folder / PARAMS, values)
         with self._work.lock.open("w", encoding="utf-8") as stream:
             YAML(typ="safe").dump(recorded, stream)
 
@@ -147,7 +147,7 @@ def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> It
         yield Mixtures(opened, work)
 
 
-def set_values(file: Path, values: Mapping[str, object]) -> None:
+def write_values(file: Path, values: Mapping[str, object]) -> None:
     """Set keys such as `train.seed` in a params.yaml of any version of perennial."""
     yaml = YAML()
     content = yaml.load(file.read_text(encoding="utf-8"))

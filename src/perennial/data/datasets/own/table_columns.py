@@ -147,14 +147,14 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.casefold())
 
 
-def option(table: Mapping[str, Any]) -> str:
+def table_option(table: Mapping[str, Any]) -> str:
     """The option that states a value of dataset.table."""
     return f"--set {shlex.quote(f'dataset.table={json.dumps(table, ensure_ascii=False)}')}"
 
 
 def add(table: Mapping[str, Any]) -> str:
     """Say where the option is added."""
-    return f"add to `perennial start FOLDER` or `perennial config`:\n  {option(table)}"
+    return f"add to `perennial start FOLDER` or `perennial config`:\n  {table_option(table)}"
 
 
 def words() -> str:
