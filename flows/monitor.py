@@ -6,7 +6,7 @@ from prefect import flow
 
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.monitor import monitor_run_name
-from perennial.orchestration.terminal.command import run_plain
+from perennial.orchestration.terminal.flow_command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.steps import check_champion, report_checks, require_all_seen, start_retraining
 

@@ -4,7 +4,7 @@ from prefect import flow
 
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.rebuild_versions import rebuild_run_name
-from perennial.orchestration.terminal.command import run_plain
+from perennial.orchestration.terminal.flow_command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.steps import list_unproven, rebuild_version, report_rebuilds, require_all_equal
 

@@ -15,7 +15,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
-from perennial.cli.push import PushOption, may_push
+from perennial.cli.push_option import PushOption, may_push
 
 app = typer.Typer()
 LOCAL_FILES = (

@@ -11,7 +11,7 @@ from perennial.base import config, layout
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed
 from perennial.base.processes import process
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
-from perennial.cli.push import PushOption, may_push
+from perennial.cli.push_option import PushOption, may_push
 
 app = typer.Typer()
 

@@ -16,7 +16,7 @@ from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
 from perennial.cli.command import PARAMS, FetchOption, JsonOption, ParamsOption, command, output
-from perennial.cli.push import PushOption, may_push
+from perennial.cli.push_option import PushOption, may_push
 from perennial.cli.stage_runner import tie_to_checkout
 
 app = typer.Typer()

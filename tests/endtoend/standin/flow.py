@@ -5,7 +5,7 @@ from typing import Literal
 from prefect import flow, get_run_logger
 
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
-from perennial.orchestration.terminal import command
+from perennial.orchestration.terminal import flow_command
 from perennial.orchestration.work.dvc_repo import reproduce
 from tasks.policy import retried
 
@@ -23,5 +23,5 @@ def retrain(pipeline: str = "classifier", when_busy: Literal["end", "wait"] = "e
 
 if __name__ == "__main__":
     # It has no parameters of the project.
-    command.check_parameters, command.pipeline = lambda: None, lambda: "classifier"
-    command.run(retrain)
+    flow_command.check_parameters, flow_command.pipeline = lambda: None, lambda: "classifier"
+    flow_command.run(retrain)

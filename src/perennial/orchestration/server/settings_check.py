@@ -15,7 +15,7 @@ from perennial.base import files
 def require_valid_settings() -> None:
     """End this process with exit code 2 and one line if Prefect refuses the value of a setting.
 
-    `server.require_usable` checks those of a client without Prefect, whose own import takes seconds.
+    `prefect_server.require_usable` checks those of a client without Prefect, whose own import takes seconds.
     """
     try:
         with files.stderr_into(Path(os.devnull)):  # its plugins print the same error

@@ -18,7 +18,7 @@ from perennial.base.config import Config
 from perennial.base.config import load as load_config
 from perennial.base.errors import SIGNALS
 from perennial.orchestration.server import temporary
-from perennial.orchestration.terminal import command
+from perennial.orchestration.terminal import flow_command
 from perennial.orchestration.work import parameters
 from perennial.orchestration.work.parameters import check_parameters
 from perennial.orchestration.work.stage_failures import StageFailed
@@ -265,7 +265,7 @@ def test_a_repository_without_a_commit_is_refused_before_a_server_is_used(
     monkeypatch.setattr("sys.argv", [flow])
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with pytest.raises(SystemExit) as refused:
-        (command.run if flow == "retrain" else command.run_plain)(retrain)
+        (flow_command.run if flow == "retrain" else flow_command.run_plain)(retrain)
     for number, handler in handlers.items():
         signal.signal(number, handler)
     assert refused.value.code == 2
