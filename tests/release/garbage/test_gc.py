@@ -107,7 +107,12 @@ def test_a_run_in_another_clone_that_shares_the_cache_keeps_what_it_wrote(world,
     (clone / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {world.cache}\n")
     running = subprocess.Popen([sys.executable, "-c", "input()"], cwd=clone, stdin=subprocess.PIPE)
     try:
-        written = world.make("running", folder=clone)
+        written = world.make("restorable", folder=clone)  # from DVC's run cache, whatever else is in it
+        (listed,) = (digest for digest in written if digest.endswith(".dir"))
+        files.write_bytes(world.cache / "runs/ab/abc/whole", f"outs:\n- path: data\n  md5: {listed}\n".encode())
+        for content in (b"[", b"outs: 1", b"outs: [{md5: [1]}]"):
+            files.write_bytes(world.cache / "runs/ab/abc" / content.hex(), content)
+        written |= world.make("running", folder=clone)
         world.gc(yes=True, days=0)
         assert written <= world.held(world.cache)
     finally:

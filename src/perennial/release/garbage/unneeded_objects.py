@@ -54,7 +54,7 @@ class CachedOutput(documents.JsonFile):
 class CachedRun(documents.JsonFile):
     """An entry of DVC's run cache, as far as it matters here."""
 
-    outs: tuple[CachedOutput, ...] = ()
+    outs: list[CachedOutput] | None = None
 
 
 class Incomplete(PerennialError):
@@ -230,7 +230,7 @@ def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
             run = CachedRun.model_validate(documents.yaml_object(file.read_bytes()))
         except (OSError, ValueError):  # removed meanwhile, or damaged: DVC restores nothing from it
             continue
-        found |= {out.md5 for out in run.outs if out.md5 and DIGEST.fullmatch(out.md5)}
+        found |= {out.md5 for out in run.outs or () if out.md5 and DIGEST.fullmatch(out.md5)}
     lists = [digest for digest in found if digest.endswith(FOLDER)]
     for listed in filter(None, map(read, lists)):
         found |= set(members(listed, "an output in DVC's run cache").values())
