@@ -1,10 +1,12 @@
 """Files that no stage made are never replaced or removed."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,15 @@ def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="raw"), outputs.new_folder(tmp_path / "raw", "download"):
         pass
     assert (tmp_path / "raw").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("size", "ours"), [(4, True), (5, False)])
+def test_an_output_without_a_mark_is_known_by_dvc_lock(workspace: Path, size: int, ours: bool) -> None:
+    write("data/raw/old")
+    out = {"path": "data/raw", "size": size, "nfiles": 1}
+    Path("dvc.lock").write_text(json.dumps({"stages": {"download": {"cmd": "download", "outs": [out]}}}))
+    with nullcontext() if ours else pytest.raises(ConfigError):
+        outputs.require_replaceable([Path("data/raw")])
 
 
 @pytest.mark.parametrize(

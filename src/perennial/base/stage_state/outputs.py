@@ -1,6 +1,7 @@
 """The outputs of the stages: whether a path may be replaced, and what `make clean` may remove.
 
-A folder that a stage makes has a file `.perennial`. One without it is replaced only if it is empty.
+A folder that a stage of perennial makes has a file `.perennial`. One without it is replaced only if it is empty
+or as dvc.lock lists it, since a stage of a project's own, or an earlier version, writes no such file.
 """
 
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from perennial.base import config, files
 from perennial.base.config.paths import PathsConfig
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import FOLDERS, IN_GIT, STAGES
@@ -93,10 +95,16 @@ def _foreign(folder: Path) -> str | None:
     if not folder.is_dir():
         return f"{folder} is not a folder"
     found = sorted(path.name for path in folder.iterdir() if not files.TEMPORARY.fullmatch(path.name))
-    if not found or (folder / files.MARK).is_file() or CURVES.issuperset(found):
+    if not found or (folder / files.MARK).is_file() or CURVES.issuperset(found) or _locked(folder):
         return None
     shown = ", ".join(found[:SHOWN]) + (", ..." if found[SHOWN:] else "")
     return f"{folder} holds files that no stage made ({shown})"
+
+
+def _locked(folder: Path) -> bool:
+    """Whether a folder has as many files and bytes as the output that dvc.lock lists under its path."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return dvc_lock.size(dvc_lock.here(), folder) == dvc_lock.Size(sum(sizes), len(sizes))
 
 
 def _tracked(paths: Iterable[Path]) -> list[Path]:
