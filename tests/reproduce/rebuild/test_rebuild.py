@@ -180,7 +180,7 @@ def test_a_planted_difference_is_named_as_the_cause(project: Project, rebuild: R
 def test_a_revision_that_is_not_there_is_refused(project: Project) -> None:
     done = project.run("perennial", "rebuild", "v0.0.9")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "no revision v0.0.9" in done.stderr
+    assert "commit v0.0.9" in done.stderr
 
 
 def test_packages_that_are_not_those_of_the_lock_are_refused(project: Project) -> None:
