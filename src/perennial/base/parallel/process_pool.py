@@ -10,14 +10,11 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from perennial.base.errors import SIGNALS, Interrupted, PerennialError
 from perennial.base.processes import process
 from perennial.base.project import source_code
-
-if TYPE_CHECKING:
-    pass  # workers do not need it, and it takes time to import
 
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
