@@ -1,7 +1,7 @@
 """The outputs of the stages: whether a path may be replaced, and what `make clean` may remove.
 
-A folder that a stage of perennial makes has a file `.perennial`. One without it is replaced only if it is empty
-or as dvc.lock lists it, since a stage of a project's own, or an earlier version, writes no such file.
+A folder that a stage makes has a file `.perennial`. One without it is replaced only if it is empty or as
+dvc.lock lists it: `dvc commit` recorded what another program made, or an earlier version made it.
 """
 
 import shutil
