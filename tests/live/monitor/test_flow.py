@@ -137,11 +137,12 @@ def test_the_artifact_shows_the_windows_of_traffic() -> None:
 
 REPORT = """
 import json, sys
-from perennial.orchestration.steps.monitor import report
+from prefect import flow
+from perennial.orchestration.steps.monitor import report_checks
 for key in sys.argv[2:]:
     seen = json.loads(sys.argv[1])
     seen["traffic"]["key"] = key
-    report(seen, None)
+    flow(report_checks)(seen, None)
 """
 
 

@@ -167,8 +167,8 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
     # After KeyboardInterrupt itself, Python would end by SIGINT. Dataclasses run such code on import.
     (tmp_path / "program.py").write_text(
         "import signal\n"
-        "from perennial.orchestration.terminal import command\n"
-        "signal.signal(signal.SIGINT, command._interrupt)\n"
+        "from perennial.orchestration.terminal import flow_command\n"
+        "signal.signal(signal.SIGINT, flow_command._interrupt)\n"
         "try:\n"
         "    exec('import signal\\nwhile True: signal.raise_signal(signal.SIGINT)')\n"
         "except KeyboardInterrupt:\n"

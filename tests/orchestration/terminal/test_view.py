@@ -140,14 +140,14 @@ ON_A_TERMINAL = """
 import logging, os, signal, sys, time
 from pathlib import Path
 from prefect.logging.handlers import PrefectConsoleHandler
-from perennial.orchestration.terminal import command
+from perennial.orchestration.terminal import flow_command
 from perennial.orchestration.terminal.view import live_view
 
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))
-command.SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if sys.argv[1] == "SIG_DFL" else []))
+flow_command.SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if sys.argv[1] == "SIG_DFL" else []))
 root = logging.getLogger()
 root.addHandler(PrefectConsoleHandler())
-with command._exit_codes(), live_view(["train"], Path()) as file:
+with flow_command._exit_codes(), live_view(["train"], Path()) as file:
     try:
         print("shown", flush=True)
         while os.isatty(2):
