@@ -88,8 +88,7 @@ def _source(config: Config, scratch: Path) -> Source:
     for path in raw.glob("*"):
         files.require_utf8(path)
     there = {path.name for path in raw.glob("*")}
-    missing = [file.name for file in dataset.files if file.name not in there]
-    if missing and not (dataset.alternatives and there.issuperset(file.name for file in dataset.alternatives)):
+    if missing := [file.name for file in dataset.files if file.name not in there]:
         raise DataError(f"{raw / missing[0]} does not exist; `dvc repro download` fetches it")
     try:
         unpack(raw, scratch)

@@ -50,7 +50,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
         raise ConfigError(
             "dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests"
         )
-    if not (dataset.files or dataset.alternatives):
+    if not dataset.files:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             (raw / MADE).write_text(f"{config.dataset.name} makes its images itself.\n", encoding="utf-8")
         log.info("%s makes its images itself: there is nothing to download", config.dataset.name)
@@ -69,22 +69,19 @@ def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[P
     folder = config.paths.work / "downloads" / config.dataset.name
     credentials = credentials_for(base_url) if base_url else None
     fetcher = Fetcher(mirrors=mirrors, folder=folder, limits=limits, credentials=credentials)
-    choices = dataset.files, dataset.alternatives
     if config.dataset.digests == "pinned":
-        specs, alternatives = ([FileSpec(**asdict(file)) for file in choice] for choice in choices)
-        return fetcher.fetch_all(specs, alternatives)
+        return fetcher.fetch_all([FileSpec(**asdict(file)) for file in dataset.files])
     digests = config.paths.digests
-    urls = {file.name: public_url(mirrors[0] + file.name) for choice in choices for file in choice}
-    specs, alternatives = (
-        [FileSpec(name=file.name, sha256=recorded_digest(digests, urls[file.name])) for file in choice]
-        for choice in choices
-    )
+    urls = {file.name: public_url(mirrors[0] + file.name) for file in dataset.files}
+    specs = [
+        FileSpec(name=file.name, sha256=recorded_digest(digests, urls[file.name])) for file in dataset.files
+    ]
 
     def record(file: Path) -> None:
         if recorded_digest(digests, urls[file.name]) is None:
             record_digest(digests, urls[file.name], files.sha256(file))
 
-    return fetcher.fetch_all(specs, alternatives, record)
+    return fetcher.fetch_all(specs, record)
 
 
 def _link(file: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""CIFAR-10: both of its archives are read to the same images, and a wrong one is refused."""
+"""CIFAR-10: its archive is read to images and labels, and a wrong one is refused."""
 
 import io
 import itertools
@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import PIL.Image
 import pytest
-from support.pickles import batch, dictionary, text
 from support.raw import tar
 
 from perennial.base.errors import DataError
@@ -30,24 +29,12 @@ BINARY = {f"cifar-10-batches-bin/{name}.bin": records(number) for number, name i
 BINARY["cifar-10-batches-bin/batches.meta.txt"] = ("\n".join(CLASSES) + "\n\n").encode()
 
 
-def meta(classes=CLASSES):
-    return dictionary(label_names=b"](" + b"".join(text(name.encode()) for name in classes) + b"e")
-
-
-def python(order="C"):
-    contents = {
-        f"cifar-10-batches-py/{name}": batch(PIXELS[number], LABELS[number].tolist(), order)
-        for number, name in enumerate(NAMES)
-    }
-    return contents | {"cifar-10-batches-py/batches.meta": meta(), "cifar-10-batches-py/readme.html": b"<html>"}
-
-
 @pytest.fixture
 def raw(tmp_path):
     """Writes a tar file of these members into a folder, the one that `read` gets."""
 
-    def make(contents, name="cifar-10-binary.tar"):
-        (tmp_path / name).write_bytes(tar(contents))
+    def make(contents):
+        (tmp_path / "cifar-10-binary.tar").write_bytes(tar(contents))
         return tmp_path
 
     return make
@@ -59,16 +46,8 @@ def pixels(examples, numbers):
     return np.array([image.transpose(2, 0, 1).reshape(3072) for image in images])
 
 
-VERSIONS = {
-    "binary": (BINARY, "cifar-10-binary.tar"),
-    "python": (python(), "cifar-10-python.tar"),
-    "python, first index fastest": (python("F"), "cifar-10-python.tar"),
-}
-
-
-@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
-def test_images_and_labels_are_those_of_the_batches_in_the_order_asked_for(raw, version):
-    source = CIFAR10.read(raw(*version))
+def test_images_and_labels_are_those_of_the_batches_in_the_order_asked_for(raw):
+    source = CIFAR10.read(raw(BINARY))
     train, test = source.splits["train"], source.splits["test"]
     assert (source.classes, test.labels.tolist()) == (CLASSES, LABELS[5].tolist())
     assert train.labels.tolist() == LABELS[:5].ravel().tolist()
@@ -80,11 +59,6 @@ def test_images_and_labels_are_those_of_the_batches_in_the_order_asked_for(raw, 
     assert train.encoded_bytes == sum(len(image.encoded) for image in images)
 
 
-def test_the_binary_version_is_preferred(raw):
-    raw({"junk": b""}, "cifar-10-python.tar")
-    assert len(CIFAR10.read(raw(BINARY)).splits["test"].labels) == PER_BATCH
-
-
 def test_the_list_of_classes_may_be_absent(raw):
     without = {name: content for name, content in BINARY.items() if name.endswith(".bin")}
     assert CIFAR10.read(raw(without)).classes == CLASSES
@@ -94,13 +68,9 @@ def swapped(name, content):
     return BINARY | {f"cifar-10-batches-bin/{name}": content}
 
 
-def without(contents, name):
-    return {path: content for path, content in contents.items() if not path.endswith(name)}
-
-
 TWO = records(1)[: 2 * 3073]
 OTHERS = ("cat", "dog", *CLASSES[2:])
-WRONG_BINARY = {
+WRONG = {
     "cut": (
         swapped("data_batch_2.bin", TWO[:-1]),
         "data_batch_2.bin: 6145 bytes are 1 records .* remainder of 3072",
@@ -114,7 +84,10 @@ WRONG_BINARY = {
         "6148 bytes are 2 records of 3073 bytes and a remainder of 2; records of 3074 bytes are CIFAR-100's",
     ),
     "empty": (swapped("test_batch.bin", b""), "test_batch.bin: 0 bytes are 0 records"),
-    "missing": (without(BINARY, "data_batch_4.bin"), "does not hold cifar-10-batches-bin/data_batch_4.bin"),
+    "missing": (
+        {name: each for name, each in BINARY.items() if "batch_4" not in name},
+        "does not hold cifar-10-batches-bin/data_batch_4.bin",
+    ),
     "label": (
         swapped("data_batch_3.bin", records(3)[:3073] + b"\x0a" + records(3)[3074:]),
         "data_batch_3.bin: label 10 in record 1 at byte 3073, expected 0 to 9",
@@ -127,47 +100,10 @@ WRONG_BINARY = {
 }
 
 
-@pytest.mark.parametrize(("contents", "message"), WRONG_BINARY.values(), ids=WRONG_BINARY)
-def test_a_wrong_binary_version_is_refused(raw, contents, message):
+@pytest.mark.parametrize(("contents", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_archive_is_refused(raw, contents, message):
     with pytest.raises(DataError, match=rf"cifar-10-binary\.tar.*{message}"):
         CIFAR10.read(raw(contents))
-
-
-def replaced(name, content):
-    return python() | {f"cifar-10-batches-py/{name}": content}
-
-
-WRONG_PYTHON = {
-    "missing": (without(python(), "test_batch"), "does not hold cifar-10-batches-py/test_batch"),
-    "no pickle": (replaced("data_batch_1", b"<html>"), "data_batch_1 is not a pickle"),
-    "a call": (replaced("data_batch_1", b"cos\nsystem\n(S'touch harmed'\ntR."), "data_batch_1 is not a pickle"),
-    "no data": (replaced("data_batch_1", dictionary(labels=b"]")), "data_batch_1: 'data' has the shape None"),
-    "other images": (
-        replaced("data_batch_1", batch(PIXELS[0, :, :1024], [0] * PER_BATCH)),
-        r"'data' has the shape \(4, 1024\), expected \[N, 3072\]",
-    ),
-    "no labels": (
-        replaced(
-            "data_batch_1", batch(PIXELS[0], [0] * PER_BATCH).replace(text(b"labels"), text(b"fine_labels"))
-        ),
-        "data_batch_1: no labels for 4 images",
-    ),
-    "too few labels": (
-        replaced("data_batch_1", batch(PIXELS[0], [0] * 3)),
-        "data_batch_1: 3 labels for 4 images",
-    ),
-    "label": (
-        replaced("data_batch_1", batch(PIXELS[0], [0, 1, 10, 3])),
-        "data_batch_1: label 10 of image 2, expected 0 to 9",
-    ),
-    "classes": (replaced("batches.meta", meta(OTHERS)), "batches.meta: the classes are .'cat', 'dog'"),
-}
-
-
-@pytest.mark.parametrize(("contents", "message"), WRONG_PYTHON.values(), ids=WRONG_PYTHON)
-def test_a_wrong_python_version_is_refused(raw, contents, message):
-    with pytest.raises(DataError, match=rf"cifar-10-python\.tar.*{message}"):
-        CIFAR10.read(raw(contents, "cifar-10-python.tar"))
 
 
 def test_no_archive_is_a_data_error(tmp_path):

@@ -14,12 +14,8 @@ from perennial.data.datasets import DATASETS
 every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
 
 
-def originals(dataset):
-    return (*dataset.files, *dataset.alternatives)
-
-
 def digests(dataset):
-    found = [digest for file in originals(dataset) for digest in (file.sha256, file.content_sha256)]
+    found = [digest for file in dataset.files for digest in (file.sha256, file.content_sha256)]
     return [digest for digest in found if digest is not None]
 
 
@@ -29,9 +25,9 @@ def test_the_choice_of_data_set_is_the_dict_of_data_sets():
 
 @every_dataset
 def test_every_file_has_a_plain_name_of_its_own_a_size_and_digests(dataset):
-    names = [file.name for file in originals(dataset)]
+    names = [file.name for file in dataset.files]
     assert (len(set(names)), [name for name in names if "/" in name]) == (len(names), [])
-    assert all(file.bytes > 0 for file in originals(dataset))
+    assert all(file.bytes > 0 for file in dataset.files)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests(dataset))
     assert len(digests(dataset)) == len(set(digests(dataset)))
 

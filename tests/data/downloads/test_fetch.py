@@ -1,4 +1,4 @@
-"""All files of a data set: alternatives, files put there by hand, errors that list missing files."""
+"""All files of a data set: files put there by hand, errors that list missing files."""
 
 import pytest
 from data.downloads.conftest import QUICK
@@ -8,19 +8,17 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.data.downloads.fetch import Fetcher
 from perennial.data.downloads.spec import FileSpec
 
-CONTENTS = {"a.bin": CONTENT, "b.bin": OTHER, "c.bin": b"instead", "d.bin": b"of it"}
-A, B, C, D = (
-    FileSpec(name=name, bytes=len(content), sha256=sha256(content)) for name, content in CONTENTS.items()
-)
+CONTENTS = {"a.bin": CONTENT, "b.bin": OTHER}
+A, B = (FileSpec(name=name, bytes=len(content), sha256=sha256(content)) for name, content in CONTENTS.items())
 
 
 @pytest.fixture
 def fetched(server, tmp_path):
     server.content, server.plan = dict(CONTENTS), [by_name]
 
-    def fetch(specs=(A, B), alternatives=(), mirrors=(server.url,), on_file=lambda _: None):
+    def fetch(specs=(A, B), mirrors=(server.url,), on_file=lambda _: None):
         fetcher = Fetcher(mirrors=mirrors, folder=tmp_path, limits=QUICK)
-        return [file.name for file in fetcher.fetch_all(specs, alternatives, on_file)]
+        return [file.name for file in fetcher.fetch_all(specs, on_file)]
 
     return fetch
 
@@ -42,27 +40,6 @@ def test_on_file_is_called_after_each_file(fetched, server):
     assert arrived == ["a.bin"]
 
 
-def test_alternatives_are_fetched_if_a_file_is_unavailable(fetched, server):
-    del server.content["b.bin"]
-    assert fetched(alternatives=(C, D)) == ["c.bin", "d.bin"]
-
-
-def test_alternatives_are_not_requested_otherwise(fetched, server):
-    fetched(alternatives=(C, D))
-    assert server.asked == ["/a.bin", "/b.bin"]
-
-
-def test_alternatives_placed_by_hand_come_before_the_network(fetched, server, tmp_path):
-    (tmp_path / "c.bin").write_bytes(CONTENTS["c.bin"])
-    assert (fetched(alternatives=(C,)), server.asked) == (["c.bin"], [])
-
-
-def test_files_placed_by_hand_come_before_alternatives(fetched, server, tmp_path):
-    for name in ("a.bin", "b.bin", "c.bin"):
-        (tmp_path / name).write_bytes(CONTENTS[name])
-    assert (fetched(alternatives=(C,)), server.asked) == (["a.bin", "b.bin"], [])
-
-
 def test_the_error_lists_every_missing_file_and_where_it_goes(fetched, server, tmp_path):
     del server.content["a.bin"]
     error = str(refusal(fetched))
@@ -78,12 +55,6 @@ def test_the_error_does_not_list_a_present_file(fetched, server):
     del server.content["b.bin"]
     error = str(refusal(fetched))
     assert ("\n  a.bin (" in error, "\n  b.bin (" in error) == (False, True)
-
-
-def test_the_error_lists_the_alternatives_too(fetched, server):
-    server.content.clear()
-    error = str(refusal(fetched, alternatives=(C, D)))
-    assert f"\nor\n  c.bin (7 bytes, sha256 {sha256(b'instead')})\n  d.bin" in error
 
 
 def test_the_error_names_every_mirror_without_its_password(fetched, server):

@@ -1,7 +1,7 @@
 """CIFAR-10: 32x32 colour photographs of ten classes, 50,000 for training and 10,000 for testing.
 
-Formats: https://www.cs.toronto.edu/~kriz/cifar.html, the binary version or, if it is not available, the Python
-version. Digests: from tensorflow-datasets 4.9.10 (binary), of the original file (Python).
+Formats: https://www.cs.toronto.edu/~kriz/cifar.html, the binary version. Digest: from tensorflow-datasets
+4.9.10.
 """
 
 from pathlib import Path
@@ -15,15 +15,12 @@ TEST = ("test_batch",)
 
 
 def read(folder: Path) -> Source:
-    """Read both splits in file order, from the binary version if it is there, else from the Python version."""
-    tar, batches, ending = folder / "cifar-10-binary.tar", "cifar-10-batches-bin", ".bin"
-    python = folder / "cifar-10-python.tar"
-    if python.is_file() and not tar.is_file():
-        tar, batches, ending = python, "cifar-10-batches-py", ""
+    """Read both splits in file order."""
+    tar, batches = folder / "cifar-10-binary.tar", "cifar-10-batches-bin"
     cifar.check_classes(tar, batches, CLASSES)
 
     def examples(names: tuple[str, ...]) -> Examples:
-        return cifar.examples(tar, [f"{batches}/{name}{ending}" for name in names], CLASSES)
+        return cifar.examples(tar, [f"{batches}/{name}.bin" for name in names], CLASSES)
 
     return Source(classes=CLASSES, splits={"train": examples(TRAIN), "test": examples(TEST)})
 
@@ -35,13 +32,6 @@ CIFAR10 = Dataset(
             name="cifar-10-binary.tar.gz",
             bytes=170_052_171,
             sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        ),
-    ),
-    alternatives=(
-        SourceFile(
-            name="cifar-10-python.tar.gz",
-            bytes=170_498_071,
-            sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
         ),
     ),
     read=read,

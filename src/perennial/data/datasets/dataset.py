@@ -83,7 +83,6 @@ class Dataset:
 
     read: Callable[[Path], Source]
     files: tuple[SourceFile, ...] = ()
-    alternatives: tuple[SourceFile, ...] = ()  # used if `files` are not available
     decoded: bool = False  # whether reading decodes the images, so that worker processes pay off
     mirrors: tuple[str, ...] = ()  # base URLs that end in a slash, in the order in which they are tried
     # For the user's own data: `collect(path, raw)` copies a folder or archive into the raw folder;

@@ -33,9 +33,8 @@ log = logging.getLogger(__name__)
 class Unavailable(Exception):
     """No mirror has the valid file; the message lists the failure of each."""
 
-    def __init__(self, spec: FileSpec, failures: Sequence[str], *, temporary: bool) -> None:
+    def __init__(self, failures: Sequence[str], *, temporary: bool) -> None:
         super().__init__("".join(f"\n  {failure}" for failure in failures) or "\n  no mirrors configured")
-        self.spec = spec
         self.temporary = temporary
 
 
@@ -49,30 +48,20 @@ class Fetcher:
     credentials: tuple[str, str] | None = None  # user, password
 
     def fetch_all(
-        self,
-        specs: Sequence[FileSpec],
-        alternatives: Sequence[FileSpec] = (),
-        on_file: Callable[[Path], None] = lambda _: None,
+        self, specs: Sequence[FileSpec], on_file: Callable[[Path], None] = lambda _: None
     ) -> list[Path]:
-        """Return the files of a data set, or the alternative files if one is unavailable."""
-        choices = [choice for choice in (specs, alternatives) if choice]
-        if len(choices) > 1:
-            # Manually added files take precedence over the network.
-            choices.sort(key=lambda choice: bool(self._missing(choice)))
-        errors: list[Unavailable] = []
-        for choice in choices:
-            fetched = []
+        """Return the files of a data set; `on_file` is called after each."""
+        fetched = []
+        for spec in specs:
             try:
-                for spec in choice:
-                    fetched.append(self.fetch(spec))
-                    on_file(fetched[-1])
+                fetched.append(self.fetch(spec))
             except Unavailable as error:
-                errors.append(error)
-            else:
-                return fetched
-        kind = PerennialError if any(error.temporary for error in errors) else DataError
-        failed = "".join(f"{error.spec.name} is not available:{error}\n" for error in errors)
-        raise kind(f"{failed}Nothing was replaced.{self._by_hand(choices)}")
+                kind = PerennialError if error.temporary else DataError
+                raise kind(
+                    f"{spec.name} is not available:{error}\nNothing was replaced.{self._by_hand(specs)}"
+                ) from error
+            on_file(fetched[-1])
+        return fetched
 
     def fetch(self, spec: FileSpec) -> Path:
         """Return the verified file: the present one, or a download."""
@@ -122,17 +111,14 @@ class Fetcher:
             if partial.size and spec.digest:
                 failures.append(f"{partial.size:,} bytes kept in {partial.file}; the next run resumes there")
         # A retry does not help against a wrong file that was added manually.
-        raise Unavailable(spec, failures, temporary=temporary and present is None)
+        raise Unavailable(failures, temporary=temporary and present is None)
 
-    def _missing(self, specs: Sequence[FileSpec]) -> list[FileSpec]:
-        return [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
-
-    def _by_hand(self, choices: Sequence[Sequence[FileSpec]]) -> str:
+    def _by_hand(self, specs: Sequence[FileSpec]) -> str:
         """Instructions for a machine without a network."""
-        missing = [self._missing(choice) for choice in choices]
-        if not all(spec.digest for specs in missing for spec in specs):
+        missing = [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
+        if not all(spec.digest for spec in missing):
             return ""  # without a digest, a file put there by hand is not accepted
-        listed = "\nor".join("".join(f"\n  {spec}" for spec in specs) for specs in missing)
+        listed = "".join(f"\n  {spec}" for spec in missing)
         sources, folder = ", ".join(map(public_url, self.mirrors)), self.folder.absolute()
         return f" Without a network, put into {folder}{listed}\n(from {sources}) and run this again."
 

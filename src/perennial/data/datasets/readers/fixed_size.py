@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +27,13 @@ class PixelTable:
     offset: int  # bytes before the first row
     rows: int
     row_bytes: int
-    order: Literal["C", "F"] = "C"  # F: the first index varies fastest
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Read the rows with these indices, [N, row_bytes]."""
         first, span = int(rows.min()), int(np.ptp(rows)) + 1
-        if self.order == "F" or span > SPAN_ROWS:
+        if span > SPAN_ROWS:
             shape = (self.rows, self.row_bytes)
-            return np.asarray(np.memmap(self.file, np.uint8, "r", self.offset, shape, self.order)[rows])
+            return np.asarray(np.memmap(self.file, np.uint8, "r", self.offset, shape)[rows])
         offset = self.offset + first * self.row_bytes
         block = np.fromfile(self.file, np.uint8, span * self.row_bytes, offset=offset)
         return block.reshape(span, self.row_bytes)[rows - first]
