@@ -233,7 +233,7 @@ def test_a_stage_that_needs_no_tensorflow_imports_none(module: str) -> None:
     assert {name for file in files for name in imported(file)} & {"tensorflow", "keras"} == set()
 
 
-@pytest.mark.parametrize("module", ["data/validation/inspection", "data/validation/lookalikes"])
+@pytest.mark.parametrize("module", ["data/validation/inspection", "data/validation/duplicates"])
 def test_a_process_that_inspects_images_reads_no_parameters(module: str) -> None:
     """Their classes take a tenth of a second to import, in each process that starts."""
     files = source_code.closure(SOURCE / "perennial" / f"{module}.py")

@@ -2,7 +2,10 @@ import itertools
 import tracemalloc
 
 import numpy as np
+import PIL.Image
 import pytest
+from support.odd_images import saved
+from support.raw import picture
 
 from perennial.data.validation import duplicates
 
@@ -125,3 +128,28 @@ def test_a_search_takes_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60 * len(hashes) + 4e6  # bytes
+
+
+CHANGES = {
+    "re-encoded": lambda image: image,
+    "smaller": lambda image: image.resize((60, 60)),
+    "brighter": lambda image: image.point(lambda value: min(round(1.25 * value), 255)),
+    "cropped": lambda image: image.crop((3, 1, image.width - 2, image.height - 3)),
+}
+
+
+def small(image):
+    return duplicates.small_version(saved(image, "JPEG", quality=85))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_copy_is_like_its_original_alone(change):
+    images = [PIL.Image.fromarray(picture(seed, 96)) for seed in range(10)]
+    originals, copies = map(small, images), [small(CHANGES[change](image)) for image in images]
+    found = [[duplicates.are_alike(one, copy) for copy in copies] for one in originals]
+    assert found == np.eye(10, dtype=bool).tolist()
+
+
+def test_plain_images_are_like_none():
+    plain = [small(PIL.Image.new("RGB", (64, 64), (shade, shade, shade))) for shade in (0, 90, 255)]
+    assert not any(duplicates.are_alike(one, other) for one in plain for other in plain)

@@ -16,7 +16,7 @@ from perennial.data.images import BRIGHTNESS_BINS
 VALUES = 256
 LARGE_PIXELS = 1 << 14  # for larger images, values are sampled
 SAMPLE_STEP = 4  # pixels, in both directions
-HASH_ROWS, HASH_COLUMNS = CELLS = 8, 9
+HASH_ROWS, HASH_COLUMNS = 8, 9
 # Minimum difference between neighbours in grey levels, 0..255; noise and compression change flat areas by less.
 DEAD_ZONE = 2
 CELL_PIXELS = 8  # side of a cell, in pixels, after the first reduction of a large image
@@ -44,7 +44,6 @@ class Fingerprints:
 
     digests: NDArray[np.uint64]  # [N, 2], of size and pixels
     hashes: NDArray[np.uint64]  # [N], perceptual
-    cells: NDArray[np.uint8]  # [N, 8, 9], mean luma of the cells that the hashes compare
 
 
 def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
@@ -61,7 +60,7 @@ def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
     luma = np.asarray(stacked.convert("L")).reshape(count, height, width)
     return (
         Statistics(histograms={channels: _histogram(stacked)}, brightness=_binned(brightness)),
-        Fingerprints(_numbers(digests), *_difference_hashes(luma)),
+        Fingerprints(_numbers(digests), _difference_hashes(luma)),
     )
 
 
@@ -77,7 +76,7 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
     digest = _digest(content, (image.height, image.width, channels))
     return (
         Statistics(histograms={channels: histogram}, brightness=_binned(np.array([brightness]))),
-        Fingerprints(_numbers([digest]), *_difference_hashes(_reduced(image))),
+        Fingerprints(_numbers([digest]), _difference_hashes(_reduced(image))),
     )
 
 
@@ -111,16 +110,15 @@ def _binned(brightness: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.bincount((brightness * BRIGHTNESS_BINS / VALUES).astype(np.int64), minlength=BRIGHTNESS_BINS)
 
 
-def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Difference hashes [N] (Krawetz 2013, with a dead zone) and mean luma of cells [N, 8, 9]."""
+def _difference_hashes(luma: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Difference hashes [N] (Krawetz 2013, with a dead zone) of 8 x 9 cells."""
     height, width = luma.shape[1:]
     # All sums are integers below 2^24, then 2^53, so they are exact whatever order BLAS uses.
     rows = _overlaps(height, HASH_ROWS) @ luma.astype(np.float32)
     cells = rows.astype(np.float64) @ _overlaps(width, HASH_COLUMNS).T
     rises = np.diff(cells, axis=2) > DEAD_ZONE * height * width
     packed = np.packbits(rises.reshape(len(luma), 64), axis=1)
-    means = np.rint(cells / (height * width)).astype(np.uint8)
-    return packed.view(">u8").astype(np.uint64)[:, 0], means
+    return packed.view(">u8").astype(np.uint64)[:, 0]
 
 
 def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:

@@ -1,15 +1,23 @@
-"""Search for duplicate images: exact ones anywhere, and near ones across splits, where they leak."""
+"""Search for duplicate images: exact ones anywhere, and near ones across splits, where they leak.
+
+Near ones are found by hash (`near`) and confirmed by small versions of both images (`are_alike`).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import PIL.Image
 from numpy.typing import NDArray
+
+from perennial.data.images import decode
 
 # Maximum comparisons per record, which bounds the cost of a search whatever the images.
 COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer records get the budget of this many
 CHUNK = 1 << 16  # comparisons made at once
+SIDE = 24  # pixels of a small version
+UNEXPLAINED = 0.1  # maximum share of the variance of a copy that the other image does not explain
 
 
 class Exact(NamedTuple):
@@ -171,3 +179,22 @@ def _ordered(found: list[NDArray[np.int64]], hashes: NDArray[np.uint64], most: i
     distances = np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]])
     order = np.lexsort((pairs[:, 1], pairs[:, 0], distances))[:most]
     return Near(pairs[order], complete)
+
+
+def small_version(encoded: bytes) -> NDArray[np.float32]:
+    """The luma of a valid image file at 24 x 24 pixels, with mean 0."""
+    opened = decode.opened(encoded)
+    opened.draft("L", (4 * SIDE, 4 * SIDE))  # decode a JPEG only at the resolution needed
+    opened.load()
+    image = decode.plain(opened).convert("L")
+    if (factor := min(image.size) // (4 * SIDE)) > 1:
+        image = image.reduce(factor)
+    luma = np.asarray(image.resize((SIDE, SIDE), PIL.Image.Resampling.BILINEAR), np.float32)
+    centred: NDArray[np.float32] = luma - luma.mean()
+    return centred
+
+
+def are_alike(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Whether two small versions differ only in brightness, contrast and a little detail."""
+    common, variances = max(float((one * other).sum()), 0), float((one**2).sum()) * float((other**2).sum())
+    return variances > 0 and common**2 >= (1 - UNEXPLAINED) * variances

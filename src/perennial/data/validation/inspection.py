@@ -16,7 +16,7 @@ from perennial.base.choices import Split
 from perennial.data.images import decode, png, statistics
 from perennial.data.images.decode import Pixels
 from perennial.data.images.header import Header, header
-from perennial.data.images.statistics import CELLS, Fingerprints, Statistics
+from perennial.data.images.statistics import Fingerprints, Statistics
 from perennial.data.tfrecord import bulk, example, framing
 from perennial.data.tfrecord.bulk import Layout
 from perennial.data.tfrecord.example import Fields
@@ -38,7 +38,7 @@ class Hashed:
     numbers: NDArray[np.uint32]  # within the shard
     labels: NDArray[np.int64]
     tiny: NDArray[np.bool_]  # too small for a perceptual hash to distinguish them
-    fingerprints: Fingerprints  # with cells only for images that are not tiny
+    fingerprints: Fingerprints
     sha256: NDArray[np.uint8]  # [N, 32], of the image files
 
 
@@ -110,7 +110,7 @@ class _Inspector:
         self.block = b""
         self.layouts: list[tuple[Layout, NDArray[np.int64]]] = []
         self.digests, self.hashes = np.zeros((len(spans), 2), np.uint64), np.zeros(len(spans), np.uint64)
-        self.cells, self.tiny = np.zeros((len(spans), *CELLS), np.uint8), np.zeros(len(spans), bool)
+        self.tiny = np.zeros(len(spans), bool)
 
     def inspection(self) -> Inspection:
         start = int(self.spans[0, 0])
@@ -184,16 +184,16 @@ class _Inspector:
         if self.request.fingerprints:
             valid = np.flatnonzero(self.labels >= 0)
             digests, hashes, tiny = self.digests[valid], self.hashes[valid], self.tiny[valid]
-            cells = self.cells[valid[~tiny]]
             if every > 1:
-                digests, hashes, cells = statistics.encoded_digests(self._images(valid)), hashes[:0], cells[:0]
-            numbers, sha256 = (
-                (valid + self.part.first).astype(np.uint32),
-                statistics.sha256(self._images(valid)),
-            )
-            prints = Fingerprints(digests, hashes, cells)
+                digests, hashes = statistics.encoded_digests(self._images(valid)), hashes[:0]
             self.found.hashed = Hashed(
-                self.part.split, self.part.file.name, numbers, self.labels[valid], tiny, prints, sha256
+                self.part.split,
+                self.part.file.name,
+                (valid + self.part.first).astype(np.uint32),
+                self.labels[valid],
+                tiny,
+                Fingerprints(digests, hashes),
+                statistics.sha256(self._images(valid)),
             )
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
@@ -233,7 +233,6 @@ class _Inspector:
     def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
         self.found.statistics.add(found)
         self.digests[indices], self.hashes[indices] = fingerprints.digests, fingerprints.hashes
-        self.cells[indices] = fingerprints.cells
 
     def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
         for index, (start, stop) in zip(indices.tolist(), self.image_spans[indices].tolist(), strict=True):

@@ -12,7 +12,7 @@ from perennial.base.config.data import ValidateConfig
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
-from perennial.data.validation import drift, duplicates, lookalikes
+from perennial.data.validation import drift, duplicates
 from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.integrity import Findings
 from perennial.data.validation.problems import Place, Problem, image_name
@@ -88,17 +88,14 @@ class Policy:
         compared, bits = np.flatnonzero(~hashed.tiny), self.config.near_duplicate_bits
         hashes, splits = hashed.hashes[compared], hashed.splits[compared]
         near = duplicates.near(hashes, splits, distance=bits, most=NEAR_PAIRS, digests=hashed.digests[compared])
-        wider = lookalikes.candidates(hashes, splits, hashed.cells, beyond=bits)
         small = cache(partial(self._small_version, hashed))
-        pairs: list[list[int]] = [
-            *lookalikes.confirmed(compared[near.pairs], small, similar=True).tolist(),
-            *lookalikes.confirmed(compared[wider.pairs], small).tolist(),
-        ]
+        found_pairs = compared[near.pairs].tolist()
+        pairs = [pair for pair in found_pairs if duplicates.are_alike(*map(small, pair))]
         for first, other in pairs:
             self._duplicate("near_duplicate", "looks like", hashed, first, other)
         self.duplicates |= {
             "near_pairs": len(pairs),
-            "near_pairs_are_all": near.complete and wider.complete,
+            "near_pairs_are_all": near.complete,
             "tiny_images_not_compared": len(hashed.tiny) - len(compared),
         }
 
@@ -113,10 +110,10 @@ class Policy:
         if code == "duplicate_in_split" or hashed.splits[first] != hashed.splits[other]:
             self._duplicate(code, "the same image as", hashed, first, other)
 
-    def _small_version(self, hashed: "_HashedRecords", number: int) -> lookalikes.Luma:
+    def _small_version(self, hashed: "_HashedRecords", number: int) -> NDArray[np.float32]:
         file, record = hashed.place(number)
         span = self.findings.spans[file][record].tolist()
-        return lookalikes.small_version(example.parse(random_access.data(self.folder / file, *span))[1])
+        return duplicates.small_version(example.parse(random_access.data(self.folder / file, *span))[1])
 
     def _duplicate(self, code: str, how: str, hashed: "_HashedRecords", first: int, other: int) -> None:
         if not self._counted(code):
@@ -163,7 +160,6 @@ class _HashedRecords:
         self.starts = np.cumsum([0, *(len(part.numbers) for part in self.parts)])
         self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
         self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
-        self.cells: NDArray[np.uint8] = np.concatenate([part.fingerprints.cells for part in self.parts])
         self.labels: NDArray[np.int64] = np.concatenate([part.labels for part in self.parts])
         self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
         codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
