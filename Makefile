@@ -38,7 +38,7 @@ install: .venv/installed
 	@sha256sum requirements/base.txt > $@
 
 # Each process of the tests imports these, and would compile them to bytecode at the same time.
-IMPORTED = import prefect.main, prefect.server.api.server, dvc.repo, moto.server, boto3, google.cloud.storage, azure.storage.blob, hypothesis, matplotlib, sklearn, scipy
+IMPORTED = import prefect.main, prefect.server.api.server, dvc.repo, moto.server, boto3, hypothesis, matplotlib, sklearn, scipy
 
 install-dev: install .venv/installed-dev
 
@@ -56,11 +56,11 @@ run: install
 # come early: sorted by their number of tests, slow files would run last, in one process. One process more than there
 # are cores: tests wait for servers and other processes a part of the time.
 PYTEST = .venv/bin/python -m pytest -n $$(($$(nproc) < 4 ? $$(nproc) + 1 : 5)) --dist loadfile --no-loadscope-reorder
-test: install-dev .work/azurite/installed
+test: install-dev
 	@$(RUN) $(PYTEST)
 
 # With the slow tests: those marked `slow`.
-test-all: install-dev .work/azurite/installed
+test-all: install-dev
 	@$(RUN) SLOW=1 $(PYTEST)
 
 # The tests that failed last time, one after the other, if all of them are marked `timing`.
@@ -70,15 +70,6 @@ retest: install-dev
 # Changes of a module that its tests do not notice. MODULE=src/perennial/stages/gate.py TESTS="tests/a.py tests/b"
 mutants: install-dev
 	@$(RUN) .venv/bin/python tests/support/mutants.py $(MODULE) $(TESTS)
-
-# A server of Azure's storage protocol. Without npm, or where it cannot reach a registry, tests that need it are
-# skipped, and say so; the next call tries again.
-NPM = npm --ignore-scripts --no-audit --no-fund --omit=optional --omit-lockfile-registry-resolved --fetch-retries=1
-.work/azurite/installed: requirements/azurite/package-lock.json | install
-	@mkdir -p .work/azurite && cp requirements/azurite/package.json requirements/azurite/package-lock.json .work/azurite
-	@if ! command -v npm >/dev/null; then echo "azurite: not installed, there is no npm"; \
-	elif $(NPM) ci --engine-strict --prefix .work/azurite; then touch $@; \
-	else echo "azurite: not installed; npm said why"; fi
 
 lint: install-dev docs infra audit
 	@$(RUN) ruff check .
@@ -167,7 +158,7 @@ deploy: install
 	@$(RUN) .venv/bin/python -m tasks.deploy
 
 # All lock files come from one resolution, so that their versions agree.
-EXTRAS = azure docker gcs gpu keras-hub kubernetes mlflow onnx ray tune
+EXTRAS = docker gpu keras-hub kubernetes mlflow onnx ray tune
 LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-strip-extras --python-version 3.11
 lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
@@ -181,7 +172,6 @@ lock: install
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/drift.in -o benchmarks/peers/drift.txt
-	@if command -v npm >/dev/null; then $(NPM) install --package-lock-only --prefix requirements/azurite; fi
 	@$(RUN) .venv/bin/python -m perennial.base.stage_state.environment
 
 # Remove what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.

@@ -14,7 +14,7 @@ import prefect.main  # noqa: F401
 import pytest
 from support import forks
 from support.parameters import change_params
-from support.stores import make_bucket, servers
+from support.s3 import bucket, proxy, server
 
 from perennial.base import config
 from perennial.base.config import Config
@@ -22,7 +22,7 @@ from perennial.base.config import Config
 # The imports make millions of objects that stay: looking for garbage among them takes a third of the time of
 # collecting the tests.
 gc.disable()
-__all__ = ["make_bucket", "servers"]
+__all__ = ["bucket", "proxy", "server"]
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
 HEAD = pytest.StashKey[str]()  # of this repository, before the tests

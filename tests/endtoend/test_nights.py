@@ -1,8 +1,4 @@
-"""Nights of a deployment whose data, DVC remote and published models lie in a bucket of each provider.
-
-S3_URL names another server than moto, S3_KEY its key, which is also the secret; FAULTS is the share of requests
-that fail.
-"""
+"""Nights of a deployment whose data, DVC remote and published models are in S3; FAULTS: how many fail."""
 
 import json
 import os
@@ -20,7 +16,7 @@ from urllib.parse import unquote
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
-from support import s3, stores
+from support import s3
 from support.checkout import Beside, Checkout, Server
 
 FAULTS = float(os.environ.get("FAULTS", "0"))
@@ -36,7 +32,8 @@ class Nights:
     repository: Path
     server: Server
     home: Path
-    bucket: stores.Bucket
+    bucket: Any
+    proxy: s3.Proxy
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -46,18 +43,18 @@ class Nights:
         for number in numbers:
             Image.fromarray((digits.images[number] * 255 / 16).astype("uint8")).save(file)
             key = f"images/{digits.target[number]}/{number:04}.png"
-            self.bucket.put(key, file.read_bytes())
+            self.bucket.put_object(Bucket=self.bucket.name, Key=key, Body=file.read_bytes())
 
     def run(self) -> dict[str, Any]:
         """One night: what `perennial run --watch` printed, and what the run asked of the bucket."""
-        self.bucket.proxy.asked.clear()
+        self.proxy.asked.clear()
         started = time.monotonic()
         command = (sys.executable, "-m", "perennial", "run", "nightly", "--watch", "--json")
         done = self.project.run(*command, **self.environment)
         assert done.returncode == 0, done.stdout
         found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-        asked = list(self.bucket.proxy.asked)
-        image = re.compile(rf"/{self.bucket.name}/(?:o/)?images/(.+?)(?:\?|$)")
+        asked = list(self.proxy.asked)
+        image = re.compile(rf"/{self.bucket.name}/images/(.+?)(?:\?|$)")
         names = [image.search(unquote(path)) for method, path in asked if method == "GET"]
         found["images"] = {name[1] for name in names if name}
         found["requests"], found["seconds"] = len(asked), time.monotonic() - started
@@ -80,16 +77,16 @@ class Nights:
         assert "up to date" in clone.must("dvc", "status", **self.environment)
 
 
-@pytest.fixture(params=stores.PROVIDERS)
+@pytest.fixture
 def nights(
-    make_checkout: Callable[[str], Checkout], server: Server, tmp_path: Path, make_bucket: Any, request: Any
+    make_checkout: Callable[[str], Checkout], server: Server, tmp_path: Path, bucket: Any, proxy: s3.Proxy
 ) -> Iterator[Nights]:
-    bucket = make_bucket(request.param)
-    bucket.proxy.rate, bucket.proxy.faults = FAULTS, s3.FAST_FAULTS
+    proxy.rate, proxy.faults = FAULTS, s3.FAST_FAULTS
     project, home, repository = make_checkout("nights"), tmp_path / "worker", tmp_path / "digits.git"
     home.mkdir()
     environment = {
-        **bucket.variables,
+        **s3.CREDENTIALS,
+        "AWS_ENDPOINT_URL": proxy.url,
         "PREFECT_API_URL": server.url,
         "PERENNIAL_HOME": str(home),
         "PERENNIAL_REPOSITORY": str(repository),
@@ -108,7 +105,7 @@ def nights(
     worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
     seen = project.environment(**environment, PREFECT_WORKER_QUERY_SECONDS="1")
     with Beside(worker, project.folder, seen) as started:
-        yield Nights(project, repository, server, home, bucket, started.log, environment)
+        yield Nights(project, repository, server, home, bucket, proxy, started.log, environment)
 
 
 def test_three_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
@@ -139,9 +136,8 @@ def test_three_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
     for number, night in enumerate((first, second, third), 1):
         images, requests, seconds = len(night["images"]), night["requests"], night["seconds"]
         print(f"night {number}: {images} images, {requests} requests, {seconds:.0f} s")
-    print(f"{len(nights.bucket.proxy.failed)} requests failed")
-    secret = nights.bucket.provider.secret
-    assert secret is None or secrets(nights.log.parent, secret) + secrets(tmp_path, secret) == []
+    print(f"{len(nights.proxy.failed)} requests failed")
+    assert secrets(nights.log.parent) + secrets(tmp_path) == []
 
 
 def test_machines_at_once_each_have_the_right_opponent(nights: Nights, tmp_path: Path) -> None:
@@ -183,8 +179,8 @@ def test_machines_at_once_each_have_the_right_opponent(nights: Nights, tmp_path:
         assert opponent in versions
 
 
-def secrets(folder: Path, secret: str) -> list[str]:
-    """Files with the planted key in them, but for those that plant it."""
-    planted = [Path(module.__file__).read_bytes() for module in (s3, stores)]
+def secrets(folder: Path) -> list[str]:
+    """Files with the planted key in them, but for the one that plants it."""
+    planted, secret = Path(s3.__file__).read_bytes(), s3.SECRET
     contents = ((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
-    return [str(path) for path, content in contents if secret.encode() in content and content not in planted]
+    return [str(path) for path, content in contents if secret.encode() in content and content != planted]

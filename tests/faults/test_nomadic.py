@@ -1,6 +1,6 @@
 """Trainings that are killed on one machine and continue on another, with nothing but a remote in common.
 
-One kill in the middle of a copy to a bucket of each provider, with and without requests that fail; KILLS=20
+One kill in the middle of a copy to S3, with and without requests that fail; KILLS=20
 adds so many at random moments, half of them with a folder as the remote. The moments come from FAULT_SEED,
 which a failure prints.
 """
@@ -21,8 +21,7 @@ import pytest
 from faults.test_kills import SMALL
 from support.checkout import wait_until
 from support.parameters import change_params
-from support.s3 import FAST_FAULTS
-from support.stores import PROVIDERS
+from support.s3 import CREDENTIALS, FAST_FAULTS
 from support.training import ROOT
 
 from perennial.base.storage import open_store
@@ -117,12 +116,11 @@ def machines(digits, tmp_path_factory):
 
 
 @pytest.fixture
-def bucket(make_bucket, machines, request):
-    """A bucket of a provider, which the trainings of `machines` reach through its proxy."""
-    bucket = make_bucket(request.param)
-    machines.variables = bucket.variables
-    bucket.proxy.faults = FAST_FAULTS
-    return bucket
+def remote(bucket, proxy, machines):
+    """A place in S3, which the trainings of `machines` reach through the proxy."""
+    machines.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}
+    proxy.faults = FAST_FAULTS
+    return f"{bucket.url}/work"
 
 
 @pytest.fixture(scope="module")
@@ -153,14 +151,12 @@ def kill(process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0, 0.05, 0.2])
-@pytest.mark.parametrize("bucket", PROVIDERS, indirect=True)
 def test_a_training_that_is_killed_while_it_copies_continues_on_another_machine(
-    machines, unbroken, bucket, rate
+    machines, unbroken, remote, proxy, rate
 ):
-    remote, moments = f"{bucket.url}/work", random.Random(SEED)
-    name = f"{bucket.provider.scheme}-{rate}"
+    moments, name = random.Random(SEED), f"rate-{rate}"
     first, puts, number = machines.new(f"{name}-killed-in-a-copy", remote), [], moments.randrange(7, 10)
-    bucket.proxy.rate = rate
+    proxy.rate = rate
     process = machines.start(first)
 
     def on_request(method, _path):
@@ -169,9 +165,9 @@ def test_a_training_that_is_killed_while_it_copies_continues_on_another_machine(
             if len(puts) == number:  # of the second copy, neither the first object nor the last
                 kill(process)
 
-    bucket.proxy.on_request = on_request
+    proxy.on_request = on_request
     code, *_ = machines.end()
-    bucket.proxy.on_request = lambda method, path: None
+    proxy.on_request = lambda method, path: None
     assert code == -signal.SIGKILL, logged(first)
     second, _ = continues(machines, f"{name}-after-a-copy", remote)
     resumed = re.search(r"resumed from step (\d+), which was fetched from (\S+)", logged(second))
@@ -179,7 +175,7 @@ def test_a_training_that_is_killed_while_it_copies_continues_on_another_machine(
     assert resumed or rate, logged(second)
     assert not resumed or resumed[2].startswith(f"{remote}/")
     assert outcome(second) == unbroken[0], f"FAULT_SEED={SEED}"
-    failed, asked = len(bucket.proxy.failed), len(bucket.proxy.asked)
+    failed, asked = len(proxy.failed), len(proxy.asked)
     print(name, "resumed from", resumed and resumed[1], "failed", failed, "of", asked, "requests")
 
 
@@ -197,27 +193,28 @@ def has_reached(folder, process, step):
 
 
 @pytest.mark.skipif(not KILLS, reason="only with KILLS")
-@pytest.mark.parametrize("bucket", PROVIDERS, indirect=True)
-def test_a_training_that_is_killed_at_any_moment_continues_on_another_machine(machines, unbroken, bucket):
+def test_a_training_that_is_killed_at_any_moment_continues_on_another_machine(
+    machines, unbroken, remote, proxy
+):
     moments, expected, (wall_s, cpu_s) = random.Random(SEED), *unbroken
     kills, equal, resumed, rows = 0, 0, 0, []
     while kills < KILLS:
         number = len(rows)
-        remote = f"{bucket.url}/{number}" if number % 2 else str(machines.base / f"remote-{number}")
-        first = machines.new(f"first-{number}", remote)
-        asked, process = len(bucket.proxy.asked), machines.start(first)
+        place = f"{remote}/{number}" if number % 2 else str(machines.base / f"remote-{number}")
+        first = machines.new(f"first-{number}", place)
+        asked, process = len(proxy.asked), machines.start(first)
         reached = functools.partial(has_reached, first, process, moments.randrange(5, 80))
-        wait_until(lambda reached=reached, remote=remote: reached() and copies(remote))
+        wait_until(lambda reached=reached, place=place: reached() and copies(place))
         time.sleep(moments.uniform(0, 0.5))
         kill(process)
         code, *broken = machines.end()
         kills += code == -signal.SIGKILL  # else it had ended before
-        second, rest = continues(machines, f"second-{number}", remote)
+        second, rest = continues(machines, f"second-{number}", place)
         found = re.search(r"resumed from step (\d+)", logged(second))
         resumed += bool(found)
         equal += outcome(second) == expected
         rows.append((broken[0] + rest[0], broken[1] + rest[1]))
-        requests = len(bucket.proxy.asked) - asked
+        requests = len(proxy.asked) - asked
         print(number, "code", code, "resumed", found and found[1], "s", rows[-1], "requests", requests)
         shutil.rmtree(first)
         shutil.rmtree(second)

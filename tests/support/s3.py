@@ -247,11 +247,11 @@ def server():
 
 @pytest.fixture
 def bucket(server, monkeypatch, request):
-    """The client of an empty bucket, which the environment leads to; its name is `bucket.name`."""
+    """The client of an empty bucket, which the environment leads to; it has `name` and `url`."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server}.items():
         monkeypatch.setenv(name, value)
     client = create_bucket(server, name := f"bucket-{abs(hash(request.node.nodeid))}")
-    client.name = name
+    client.name, client.url = name, f"s3://{name}"
     return client
 
 
@@ -261,6 +261,5 @@ def proxy(bucket, server, monkeypatch):
     proxy = Proxy(server)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
     monkeypatch.setattr(retries, "STORE_PAUSE_S", 0.001)
-    monkeypatch.setattr(retries, "STORE_TRIES_INSIDE", 1)
     yield proxy
     proxy.end()

@@ -2,9 +2,9 @@
 
 from typing import Literal, get_args
 
-# Schemes of URLs in buckets, and how a person writes them; `base/storage` opens each.
-BUCKET_SCHEMES = ("s3", "gs", "azure")
-PLACES = "s3://bucket/prefix, gs://bucket/prefix or azure://container/prefix"
+from perennial.base.errors import ConfigError
+
+OTHER_PROVIDERS = {"abfs", "az", "azure", "gcs", "gs"}
 
 Dataset = Literal[
     "digits", "mnist", "cifar10", "flowers", "imagenet", "visualwakewords", "image_folder", "tfrecord"
@@ -31,6 +31,21 @@ SPLIT_WORDS: dict[str, Split] = {
     "eval": "validation", "evaluation": "validation",
     "test": "test", "testing": "test",
 }  # fmt: skip
+
+
+class OtherProvider(ConfigError, ValueError):
+    """An address in a bucket of another provider than S3, also as the value of a key of params.yaml."""
+
+
+def is_bucket(url: str) -> bool:
+    """Whether a URL or path names objects in S3, and not in a folder; other providers are refused."""
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme in OTHER_PROVIDERS:
+        raise OtherProvider(
+            f"{scheme}:// is not supported; use a folder or s3://bucket/prefix, which also reaches Google's "
+            "buckets with AWS_ENDPOINT_URL=https://storage.googleapis.com and HMAC keys"
+        )
+    return bool(separator) and scheme == "s3"
 
 
 def split_named(word: str) -> Split | None:

@@ -13,7 +13,7 @@ if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # its terminal was closed
 # Set where a supervisor starts whatever ends with 75 again, which must not go on with other values by itself.
 STARTED_AGAIN = "PERENNIAL_STARTED_AGAIN_AFTER_75"
 # What `redacted` removes, and what it leaves. A URL may be escaped, as in JSON, or lack a slash, as a path.
-_BEGIN = r"(:\\?/\\?/|(?<=\bhttps):/|(?<=\bhttp):/|(?<=\bs3):/|(?<=\bgs):/|(?<=\bazure):/|(?<=\bssh):/)"
+_BEGIN = r"(:\\?/\\?/|(?<=\bhttps):/|(?<=\bhttp):/|(?<=\bs3):/|(?<=\bssh):/)"
 SECRETS = (
     # A password may hold a slash.
     (re.compile(rf"{_BEGIN}[^\s'\"]*@"), r"\1***@"),

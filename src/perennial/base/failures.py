@@ -26,12 +26,9 @@ ERRNOS = {
 OF_CONNECTIONS = {
     "aiohttp.client_exceptions.ClientConnectionError",
     "aiohttp.client_exceptions.ClientPayloadError",
-    "azure.core.exceptions.ServiceRequestError",
-    "azure.core.exceptions.ServiceResponseError",
     "botocore.exceptions.ConnectionError",
     "botocore.exceptions.HTTPClientError",
     "botocore.exceptions.IncompleteReadError",
-    "google.auth.exceptions.TransportError",
     "http.client.HTTPException",
     "httpx.TransportError",
     "requests.exceptions.ChunkedEncodingError",

@@ -13,8 +13,7 @@ GIT_PAUSES_S = (2, 5)  # of a fetch
 GIT_RACE_S = (0.2, 1.0)  # if another process moved the same reference
 PROOF_TRIES = 5
 
-# Stores in buckets. The clients of the providers retry too little when many requests fail.
-STORE_TRIES_INSIDE = 2  # of one request, by the client
+# S3. boto3 retries too little when many requests fail.
 STORE_TRIES = 10  # of one call without progress
 STORE_UNREACHABLE_TRIES = 6  # enough to outlast a restart of the server
 STORE_CONNECT_TRIES = 2  # a connect timeout has already waited

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from perennial.base import config
+from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.processes import process
-from perennial.base.storage import is_bucket
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 
 app = typer.Typer()

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from perennial.base import config, files
+from perennial.base.choices import is_bucket
 from perennial.base.config.fields import refused_texts, shown
 from perennial.base.dvc import dvc_program, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.processes import process
-from perennial.base.storage import is_bucket
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def _add(
         typer.Argument(
             parser=PathOrUrl,
             metavar="URL",
-            help="s3://, gs:// or azure://, a folder, or any URL that DVC takes.",
+            help="s3://, a folder, or another URL that DVC takes.",
         ),
     ],
     *,
@@ -42,8 +42,9 @@ def _add(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
+    in_bucket = is_bucket(url)
     is_default = add(name, url, default=default)
-    pushed, variables = _tried(name) if is_bucket(url) else (None, {})
+    pushed, variables = _tried(name) if in_bucket else (None, {})
     document = {"name": name, "url": url, "default": is_default, "verify": True}
     lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
     if variables:
@@ -69,7 +70,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
     if any(refused_texts({"url": url})):
         raise ConfigError(
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
-            "the provider's client and DVC read them from the environment"
+            "boto3 and DVC read them from the environment"
         )
     try:
         return _add_verified(name, url, default=default)

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from perennial.base import config
+from perennial.base.choices import is_bucket
 from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.processes.tensorflow import import_with_tensorflow
-from perennial.base.storage import is_bucket
 from perennial.cli.command import PARAMS, ParamsOption, PathOrUrl, command
 
 app = typer.Typer()

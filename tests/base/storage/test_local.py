@@ -61,6 +61,15 @@ def test_a_key_never_leaves_the_folder(tmp_path, key):
         file_below(tmp_path, key)
 
 
-def test_another_protocol_is_refused():
-    with pytest.raises(ConfigError, match="neither a folder nor s3"):
-        open_store("ftp://user:word@host/folder")
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://user:word@host/folder", "neither a folder nor s3"),
+        ("gs://bucket", "AWS_ENDPOINT_URL=https://storage.googleapis.com"),
+        ("azure://container/prefix", "azure:// is not supported; use a folder or s3"),
+    ],
+)
+def test_another_protocol_is_refused(url, why):
+    with pytest.raises(ConfigError, match=why) as refused:
+        open_store(url)
+    assert "word" not in str(refused.value)

@@ -15,7 +15,6 @@ def proxy(server, monkeypatch):
     for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(retries, "STORE_PAUSE_S", 0.001)
-    monkeypatch.setattr(retries, "STORE_TRIES_INSIDE", 1)
     yield proxy
     proxy.end()
 

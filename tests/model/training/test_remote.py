@@ -8,8 +8,6 @@ from datetime import timedelta
 import pytest
 from model.training.test_checkpoints import FILES, restored, save, variables
 from support.checkout import wait_until
-from support.s3 import bucket, proxy, server
-from support.stores import PROVIDERS
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
@@ -22,23 +20,17 @@ from perennial.model.training.uploader import Uploader
 
 pytestmark = pytest.mark.timing
 
-__all__ = ["bucket", "proxy", "server"]
 DIGEST = "5e" * 32
 HEADER = b"step,loss\n"
 
 
-@pytest.fixture(
-    params=[
-        "folder",
-        "s3",
-        *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in PROVIDERS if scheme != "s3"),
-    ]
-)
+@pytest.fixture(params=["folder", "s3"])
 def url(request, tmp_path):
     """A remote; buckets are behind a proxy."""
     if request.param == "folder":
         return str(tmp_path / "remote")
-    return f"{request.getfixturevalue('make_bucket')(request.param).url}/some/work"
+    request.getfixturevalue("proxy")
+    return f"{request.getfixturevalue('bucket').url}/some/work"
 
 
 class Machine:

@@ -6,8 +6,8 @@ from support.exports import decide, write_export
 
 from perennial.base.dvc import dvc_program
 from perennial.base.errors import ConfigError
-from perennial.base.storage import bucket as module
 from perennial.base.storage import open_store
+from perennial.base.storage import s3 as module
 from perennial.model.training.uploader import configured
 from perennial.release.audit import sides
 from perennial.release.publishing.publish import publish

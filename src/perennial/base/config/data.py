@@ -141,7 +141,7 @@ class DatasetConfig(Section):
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(
         None,
-        "changing source, used instead of path: s3://, gs:// or azure://, an https:// archive, or a path",
+        "changing source, used instead of path: s3://, an https:// archive, or a path",
     )
     table: Table = option(
         None, "image_folder: the table that gives labels or splits, by its columns; null: the class folders"

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from perennial.base.choices import BUCKET_SCHEMES, PLACES
+from perennial.base.choices import is_bucket
 
 INT32_MAX = 2**31 - 1  # TensorFlow's C++ code overflows above it
 FLOAT32 = (1.1754944e-38, 3.4028234e38)  # smallest normal and largest number
@@ -123,8 +123,8 @@ def _source(url: str) -> str:
         _local_path(Path(url))
     elif scheme in {"http", "https"}:
         _url_of_a_folder(url)
-    elif scheme not in BUCKET_SCHEMES or not rest.partition("/")[0]:
-        raise ValueError(f"must be {PLACES}, an http or https URL, or a path")
+    elif not is_bucket(url) or not rest.partition("/")[0]:
+        raise ValueError("must be s3://bucket/prefix, an http or https URL, or a path")
     return url
 
 
@@ -146,7 +146,7 @@ AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_local_path)]
 Url = Annotated[
     str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), kind("http, https or file URL")
 ]
-SourceUrl = Annotated[str, AfterValidator(_source), kind("s3, gs, azure, http or https URL, or a path")]
+SourceUrl = Annotated[str, AfterValidator(_source), kind("s3, http or https URL, or a path")]
 Devices = Annotated[
     str,
     Field(pattern=r"^(auto|cpu:[1-9][0-9]*|gpu:[0-9]+(,[0-9]+)*)$"),

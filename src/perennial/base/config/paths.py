@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from perennial.base.choices import BUCKET_SCHEMES, PLACES
+from perennial.base.choices import is_bucket
 from perennial.base.config.fields import AnyPath, Section, option
 
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
@@ -112,12 +112,12 @@ def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
 
 def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
     """The folder or URL of a bucket that `publish.url`, `checkpoints.remote` or the command line names."""
-    if re.fullmatch(rf"({'|'.join(BUCKET_SCHEMES)})://[^/@?#:\s]+(/[^?#]*)?", url):
+    if is_bucket(url) and re.fullmatch(r"s3://[^/@?#:\s]+(/[^?#]*)?", url):
         return url
     if "://" in url:
-        raise ValueError(f"must be a folder, or {PLACES}, without user, password and query")
+        raise ValueError("must be a folder, or s3://bucket/prefix, without user, password and query")
     if not url:
-        raise ValueError(f"must name a folder, or {PLACES}, and is empty")
+        raise ValueError("must name a folder, or s3://bucket/prefix, and is empty")
     if url.startswith("~"):
         raise ValueError("must be a folder written in full; ~ is not expanded")
     _require_outside(Path(url).resolve(), paths, own)

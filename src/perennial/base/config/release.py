@@ -107,7 +107,7 @@ class GateConfig(Section):
 class PublishConfig(Section):
     """Where models that passed the gate are published."""
 
-    url: str | None = option(None, "folder of versions, or s3://, gs:// or azure:// URL; null: none")
+    url: str | None = option(None, "folder of versions, or s3:// URL; null: none")
     dvc_remote: str | None = option(
         None, "DVC remote whose options, such as sse, acl and endpointurl, are used for url, too; null: none"
     )

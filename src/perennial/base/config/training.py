@@ -301,7 +301,7 @@ class CheckpointsConfig(Section):
     max_to_keep: Count = option(5, "checkpoints to keep; the last two always stay")
     remote: str | None = option(
         None,
-        "folder, s3://, gs:// or azure:// URL for copies, from which another machine resumes; null: none",
+        "folder or s3:// URL for copies, from which another machine resumes; null: none",
     )
     remote_interval_s: float = option(60.0, "minimum seconds between two copies to remote", ge=0, le=1e9)
     dvc_remote: str | None = option(

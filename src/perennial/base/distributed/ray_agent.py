@@ -26,7 +26,7 @@ OF_THE_NODE = (gpus.LISTED, "PERENNIAL_HOME")  # the caller's, if it has one, co
 # What a worker gets from the caller: settings of the run and of its libraries, and credentials for its stores.
 FROM_THE_CALLER = (
     "PERENNIAL_", "DVC_", "PYTHON", "TF_", "XLA_", "KERAS_", "NCCL_", "CUDA_", "OMP_", "OPENBLAS_",
-    "AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "STORAGE_EMULATOR_", "MLFLOW_", "HF_", "KAGGLE_",
+    "AWS_", "MLFLOW_", "HF_", "KAGGLE_",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     "NETRC", "GIT_", "LANG", "LC_", "TZ",
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,22 +11,11 @@ from perennial.base import documents, limits
 from perennial.base.errors import Failure, PerennialError, redacted
 from perennial.base.processes import programs
 from perennial.base.processes.programs import Finished
-from perennial.base.storage.provider_hints import S3_CHECKSUMS, WORDS, install_hint, remedy
+from perennial.base.storage import s3_errors
 
-BUCKET_HINT = "create the bucket or container, or correct the URL: `dvc remote modify NAME url URL`"
-# By what to do: words of DVC about a remote, besides those of its provider.
-WORDS_OF_DVC = {
-    **WORDS,
-    # A line that ends with b/NAME/o is all that gcsfs says.
-    BUCKET_HINT: r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist|"
-    r"No such container|\bb/[^/\s]+/o$",
-    install_hint("gcs"): r"requires 'dvc-gs'",
-    install_hint("azure"): r"requires 'dvc-azure'",
-}
 LINES = 3  # of a message
 BROKEN_LOCKS = "Unable to read RWLock-file"
-# A line below every unexpected error, and what gcsfs says of a bucket whose description it may not read.
-NOISE = re.compile(r"https://dvc\.org/support|falling back to GCSFileSystem")
+NOISE = "https://dvc.org/support"  # a line below every unexpected error
 
 
 class DvcError(PerennialError):
@@ -36,7 +24,7 @@ class DvcError(PerennialError):
 
 def environment() -> dict[str, str]:
     """The variables of a DVC that perennial starts."""
-    return {**S3_CHECKSUMS, **os.environ, "DVC_NO_ANALYTICS": "1"}
+    return {**s3_errors.CHECKSUM_SETTINGS, **os.environ, "DVC_NO_ANALYTICS": "1"}
 
 
 def run(
@@ -59,9 +47,9 @@ def run(
     except programs.TimedOut as error:
         raise DvcError(str(programs.TimedOut(f"dvc {arguments[0]}", error.limit_s, error.said))) from None
     if done.code:
-        lines = [line for line in done.errors.splitlines() if line.strip() and not NOISE.search(line)]
+        lines = [line for line in done.errors.splitlines() if line.strip() and NOISE not in line]
         message = redacted(" ".join(lines[-LINES:])) or f"exit code {done.code}"
-        hint = remedy("\n".join(lines), WORDS_OF_DVC)
+        hint = s3_errors.remedy("\n".join(lines))
         failed = f"`dvc {arguments[0]}` failed: {message}{f'; {hint}' if hint else ''}"
         raise DvcError(failed, kind=Failure.REFUSED if hint else None)
     return done.output

@@ -9,7 +9,7 @@ from pathlib import Path
 from perennial.base import files, limits
 from perennial.base.dvc.dvc_program import DvcError, root, run
 from perennial.base.errors import ConfigError
-from perennial.base.storage.provider_hints import S3_CHECKSUMS
+from perennial.base.storage.s3_errors import CHECKSUM_SETTINGS
 
 TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 
@@ -54,7 +54,7 @@ def variables_to_push(name: str) -> dict[str, str]:
         try:
             run("push", folder=folder, variables=once, limit_s=limits.DVC_TRIAL_S)
         except DvcError:
-            needed = {key: value for key, value in S3_CHECKSUMS.items() if os.environ.get(key) != value}
+            needed = {key: value for key, value in CHECKSUM_SETTINGS.items() if os.environ.get(key) != value}
             if not needed:
                 raise
             run("push", folder=folder, variables={**once, **needed}, limit_s=limits.DVC_TRIAL_S)

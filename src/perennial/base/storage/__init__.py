@@ -1,28 +1,19 @@
 """One small interface to objects in folders and in buckets: list, conditional get, conditional put."""
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from perennial.base.choices import BUCKET_SCHEMES, PLACES
+from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.storage.provider_hints import install_hint
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 16  # of `together`
 WAITING = 4  # queued items per thread
-# By scheme: the module here, its class, the package of the provider's client, and its extra (boto3 has none).
-PROVIDERS = {
-    "s3": ("s3", "S3Store", "boto3", ""),
-    "gs": ("google", "GoogleStore", "google.cloud.storage", "gcs"),
-    "azure": ("azure", "AzureStore", "azure.storage.blob", "azure"),
-}
 
 
 class Missing(DataError):
@@ -39,9 +30,9 @@ class Entry:
 
     key: str  # below the URL of the store, with `/` between its parts
     size: int  # bytes
-    etag: str  # changes with the content: the ETag, Google's generation, or a file's modification time and size
+    etag: str  # changes with the content: the ETag, or a file's modification time and size
     modified: datetime | None = None  # UTC; None if the response lacks it
-    md5: str | None = None  # of the content, in hexadecimal, where the provider has it
+    md5: str | None = None  # of the content, in hexadecimal, if that is known
 
 
 class Store(Protocol):
@@ -109,43 +100,17 @@ class Store(Protocol):
         """Make all running and waiting calls end soon with an error; the store cannot be used afterwards."""
 
 
-def is_bucket(url: str) -> bool:
-    """Whether a URL or path names objects in a bucket of a provider, and not in a folder."""
-    return "://" in url and url.partition("://")[0] in BUCKET_SCHEMES
-
-
-def options_of(url: str) -> frozenset[str]:
-    """The options of a DVC remote at a URL in a bucket that `open_store` takes."""
-    return frozenset(_class_for(url).OPTIONS)
-
-
 def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
-    """Open the store at a URL of `PLACES` or in a folder, with options as DVC names them in a remote."""
+    """Open the store at `s3://bucket/prefix` or in a folder, with options as DVC names them in a remote."""
     if is_bucket(url):
-        provider = _class_for(url)
-        store: Store = provider(
-            url, {key: (options or {})[key] for key in provider.OPTIONS & (options or {}).keys()}
-        )
-        return store
+        from perennial.base.storage.s3 import S3Store  # noqa: PLC0415 - not needed for folders
+
+        return S3Store(url, options or {})
     if "://" in url:
-        raise ConfigError(f"{redacted(url)} is neither a folder nor {PLACES}")
+        raise ConfigError(f"{redacted(url)} is neither a folder nor s3://bucket/prefix")
     from perennial.base.storage.local import LocalStore  # noqa: PLC0415 - not needed for buckets
 
     return LocalStore(Path(url))
-
-
-def _class_for(url: str) -> Any:
-    scheme = url.partition("://")[0]
-    module, name, package, extra = PROVIDERS[scheme]
-    try:
-        found = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # a parent of the package
-        found = None
-    if found is None:
-        raise ConfigError(
-            f"{redacted(url)} needs {package} of the extra `{extra}`; nothing was done; {install_hint(extra)}"
-        )
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def file_below(folder: Path, key: str) -> Path:

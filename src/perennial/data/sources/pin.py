@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from perennial.base.choices import is_bucket
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.processes import locks
 from perennial.base.project.pins import LABELS, SourcePin, labels_sha256
-from perennial.base.storage import Changed, Missing, is_bucket
+from perennial.base.storage import Changed, Missing
 from perennial.data import datasets
 from perennial.data.archives import leftover
 from perennial.data.datasets.readers import labelled

@@ -15,8 +15,8 @@ from google.protobuf.json_format import MessageToDict
 from tensorflow.core.protobuf import saved_model_pb2
 
 from perennial.base import documents, files
+from perennial.base.choices import is_bucket
 from perennial.base.errors import DataError, PerennialError, QualityError, printable
-from perennial.base.storage import is_bucket
 from perennial.data.images import BadImage
 from perennial.model.evaluation.results import rejection
 from perennial.model.export_layout import CARD, DESCRIPTION, DIGESTS, GRAPH

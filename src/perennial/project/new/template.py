@@ -20,7 +20,7 @@ BASE = Path(".perennial", "base")
 LOCK = environment.OWN.as_posix()
 LOCKS = (
     "base", "pip", "uv",
-    "azure", "docker", "gcs", "gpu", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune",
+    "docker", "gpu", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune",
 )  # fmt: skip
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (

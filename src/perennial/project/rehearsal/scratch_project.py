@@ -30,7 +30,7 @@ ARCHIVE = "images.zip"
 EXAMPLES, LEAST, MOST = 300, 8, 40  # of all classes together, about; of each class
 STEPS = 24
 DROPPED = (
-    "PREFECT_", "PERENNIAL_", "AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "DVC_", "GIT_", "RAY_",
+    "PREFECT_", "PERENNIAL_", "AWS_", "DVC_", "GIT_", "RAY_",
     "TF_CONFIG", "PYTHON",
 )  # fmt: skip
 # The remote lies beside the checkout; what DVC shares between checkouts stays in the scratch, too.

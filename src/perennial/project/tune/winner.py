@@ -58,7 +58,7 @@ def run_dvc(*arguments: str, work: Path, identity: Mapping[str, str] | None = No
         kind = next((each for each in ERRORS if each.exit_code == ended.failure["code"]), PerennialError)
         raise kind(f"{ended.failure['stage']}: {ended.failure['message']}")
     if ended.code:
-        lines = [line for line in ended.lines if not dvc_program.NOISE.search(line)][-dvc_program.LINES :]
+        lines = [line for line in ended.lines if dvc_program.NOISE not in line][-dvc_program.LINES :]
         raise PerennialError(f"`dvc {' '.join(arguments)}` failed: {' '.join(lines)}")
 
 

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from perennial.base import files
+from perennial.base.choices import is_bucket
 from perennial.base.dvc import dvc_remotes
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.storage import Changed, Entry, Missing, Store, is_bucket, open_store, options_of, together
+from perennial.base.storage import Changed, Entry, Missing, Store, open_store, s3_requests, together
 
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
@@ -158,16 +159,12 @@ def _remote(name: str, options: dict[str, str]) -> Side:
     own = dvc_remotes.remote_options(name, options)
     url = own["url"]
     if not is_bucket(url) and not Path(url).is_absolute():
-        raise Unsupported(
-            f"the remote {name} at {redacted(url)} is neither a folder nor in a bucket that perennial knows"
-        )
-    understood = options_of(url) if is_bucket(url) else frozenset()
+        raise Unsupported(f"the remote {name} at {redacted(url)} is neither a folder nor in S3")
+    understood = s3_requests.OPTIONS if is_bucket(url) else frozenset()
     unknown = sorted(key for key in own.keys() - understood if not HARMLESS.fullmatch(key))
     if unknown:
         raise Unsupported(f"the remote {name} has options that only DVC knows: {', '.join(unknown)}")
-    if is_bucket(url):
-        return Side("remote", open_store(url, own))
-    return Side("remote", open_store(url), Path(url))
+    return Side("remote", open_store(url, own), None if is_bucket(url) else Path(url))
 
 
 def _key(digest: str) -> str:

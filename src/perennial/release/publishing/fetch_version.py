@@ -13,10 +13,11 @@ from functools import cached_property
 from pathlib import Path
 
 from perennial.base import documents, files
+from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.processes import locks
 from perennial.base.processes.progress_bar import progress_bar
-from perennial.base.storage import Entry, Missing, Store, file_below, is_bucket, open_store, together
+from perennial.base.storage import Entry, Missing, Store, file_below, open_store, together
 from perennial.release.publishing.version_layout import CURRENT, RECORD, Pointer, VersionRecord
 
 log = logging.getLogger(__name__)

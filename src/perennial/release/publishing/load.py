@@ -5,9 +5,8 @@ import os
 from pathlib import Path
 
 from perennial.base import documents
-from perennial.base.choices import Transparency
+from perennial.base.choices import Transparency, is_bucket
 from perennial.base.errors import DataError
-from perennial.base.storage import is_bucket
 from perennial.model.export import loading, reference
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.model.export_layout import CARD, DESCRIPTION, GRAPH, LABELS

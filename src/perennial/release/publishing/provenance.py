@@ -29,7 +29,7 @@ SHARED = (  # by the pipelines of a project
     Path(code_digests.FILE),
     *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
     *(
-        Path("requirements", f"{name}.txt")
+        Path("requirements", f"{name}.txt")  # of older versions: s3, gcs, azure
         for name in ("base", OWN.stem, "s3", "gpu", "ray", "gcs", "azure", *EXTRAS)
     ),
 )

@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 from perennial.base import documents, files
+from perennial.base.choices import is_bucket
 from perennial.base.config import Config
 from perennial.base.config.fields import shown
 from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
 from perennial.base.dvc import dvc_remotes
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.base.storage import is_bucket
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import provenance, publish_to_bucket, publish_to_folder

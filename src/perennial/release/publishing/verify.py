@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
+from perennial.base.choices import is_bucket
 from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import PerennialError, printable
 from perennial.base.files import MARK
 from perennial.base.project.git import Repository
-from perennial.base.storage import Missing, file_below, is_bucket, together
+from perennial.base.storage import Missing, file_below, together
 from perennial.release.audit.dvc_objects import DvcObjects
 from perennial.release.publishing import fetch_version, provenance
 from perennial.release.publishing.fetch_version import StoredVersion

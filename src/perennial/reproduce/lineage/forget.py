@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.choices import Split
+from perennial.base.choices import Split, is_bucket
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, redacted
 from perennial.base.project.exclusions import FILE, Exclusions, Reason
 from perennial.base.project.git import Repository
-from perennial.base.storage import is_bucket, open_store
+from perennial.base.storage import open_store
 from perennial.data.datasets.readers import labelled
 from perennial.live.capture import place
 from perennial.live.capture.same_image import Found, Wanted
