@@ -20,6 +20,7 @@ def row(name: str, code: str, *, limit_s: float = 60, after: tuple[str, ...] = (
     return Row(name=name, command=(sys.executable, "-c", code), limit_s=limit_s, after=after)
 
 
+@pytest.mark.fast_rows("3")
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_rows_go_on_after_one_that_fails_hangs_or_crashes(tmp_path: Path, jobs: int) -> None:
     rows = [
@@ -79,11 +80,12 @@ def test_every_row_comes_after_those_that_it_needs() -> None:
             seen.add(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("too many GPUs", "train.devices is gpu:1"),
-        pytest.param("resume mnist deterministic", "equal byte for byte", marks=pytest.mark.slow),
+        ("resume mnist deterministic", "equal byte for byte"),
     ],
 )
 def test_a_row_runs_without_a_gpu(name: str, said: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -58,22 +59,30 @@ def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def plain(slim: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What the start weights give, with their averages."""
+    folder = shutil.copytree(slim, tmp_path_factory.mktemp("plain"), dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        return trained(LENET)
+
+
+def trained(values: Mapping[str, object]) -> Outcome:
+    chosen = parameters(values)
+    initialize_weights(chosen)
+    train(chosen)
+    return training.outcome(chosen)
+
+
 @pytest.fixture
 def run(slim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Trains in a copy of the folder with records and checkpoint; gives what it left."""
     shutil.copytree(slim, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-
-    def run(**values: object) -> Outcome:
-        chosen = parameters({**LENET, **values})
-        initialize_weights(chosen)
-        train(chosen)
-        return training.outcome(chosen)
-
-    return run
+    return lambda **values: trained({**LENET, **values})
 
 
-def test_a_checkpoint_of_slim_is_evaluated_and_exported_with_its_own_probabilities(run) -> None:
+def test_a_checkpoint_of_slim_is_evaluated_and_exported_with_its_own_probabilities(run, forked: None) -> None:
     found = run()
     for stage in (evaluate, export, champion, gate):
         stage(found.config)
@@ -93,53 +102,52 @@ def test_a_checkpoint_of_slim_is_evaluated_and_exported_with_its_own_probabiliti
     assert decision["candidate"]["accuracy"] == documents.read_json(found.config.paths.metrics)["accuracy"]
 
 
-def test_a_training_without_steps_says_so_evaluates_once_and_repeats_itself(run) -> None:
-    first = run()
-    (evaluation,) = first.record["evaluations"]
-    assert (first.record["stopped_by"], first.record["step"], first.record["epoch"]) == ("steps", 0, 0)
-    assert (evaluation["step"], first.record["kept"], first.steps) == (0, 0, [])
-    again = run()
-    assert again.record == first.record
+def test_a_training_without_steps_says_so_evaluates_once_and_repeats_itself(run, plain: Outcome) -> None:
+    (evaluation,) = plain.record["evaluations"]
+    assert (plain.record["stopped_by"], plain.record["step"], plain.record["epoch"]) == ("steps", 0, 0)
+    assert (evaluation["step"], plain.record["kept"], plain.steps) == (0, 0, [])
+    assert run().record == plain.record
 
 
 def test_a_training_without_steps_replaces_no_checkpoints(run) -> None:
     trained = run(**{"train.max_steps": 1})
     run()
     assert trained.checkpoint(1)
-    run(**{"train.max_steps": 2})
-    assert not trained.folder.exists()
 
 
-@pytest.mark.fast_rows("train.keep", "train.averages.decay", "train.trainable")
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"train.keep": "best"},
-        {"train.averages.decay": 0.9},
-        {"train.head.steps": 5},
-        {"train.trainable": ["logits"]},
-        {"train.patience": 1, "train.stop_threshold": 0.01},
-        {"train.optimizer": "adam", "train.schedule.name": "cosine", "train.schedule.warmup_steps": 3},
-        {"train.lookahead.period": 2, "train.augmentation.image_sizes": [SIDE]},
-        {"train.clip_norm": 1.0, "train.steps_between_evals": 7, "checkpoints.interval_steps": 2},
-        {"logging.histograms_every_steps": 1, "logging.images_every_steps": 1},
-    ],
-    ids=", ".join,
-)
-def test_options_of_the_training_change_nothing_without_steps(run, values: dict[str, object]) -> None:
-    plain = run()
-    changed = run(**values)
+EVERYTHING = {
+    "train.keep": "best",
+    "train.averages.decay": 0.9,
+    "train.head.steps": 5,
+    "train.trainable": ["logits"],
+    "train.patience": 1,
+    "train.stop_threshold": 0.01,
+    "train.optimizer": "adam",
+    "train.schedule.name": "cosine",
+    "train.schedule.warmup_steps": 3,
+    "train.lookahead.period": 2,
+    "train.augmentation.image_sizes": [SIDE],
+    "train.clip_norm": 1.0,
+    "train.steps_between_evals": 7,
+    "checkpoints.interval_steps": 2,
+    "logging.histograms_every_steps": 1,
+    "logging.images_every_steps": 1,
+}
+
+
+def test_options_of_the_training_change_nothing_without_steps(run, plain: Outcome) -> None:
+    changed = run(**EVERYTHING)
     assert changed.record["weights_sha256"] == plain.record["weights_sha256"]
     assert changed.record["stopped_by"] == "steps"
 
 
-def test_the_averages_or_the_weights_of_the_checkpoint_are_chosen(run, caplog) -> None:
+def test_the_averages_or_the_weights_of_the_checkpoint_are_chosen(run, plain: Outcome, caplog) -> None:
     caplog.set_level(logging.INFO)
     averages = run(**{"train.warm_start.averages": "averages"})
     weights = run(**{"train.warm_start.averages": "weights"})
     assert "took 8 weights from slim/model.ckpt-3 (8 of them moving averages)" in caplog.text
     assert "and left out the moving averages of 8 (train.warm_start.averages: weights)" in caplog.text
-    assert averages.record["weights_sha256"] == run().record["weights_sha256"]
+    assert averages.record["weights_sha256"] == plain.record["weights_sha256"]
     reader = tf.train.load_checkpoint("slim/model.ckpt-3")
     kernel = "LeNet/conv1/weights"
     np.testing.assert_array_equal(weights.weights["conv1/kernel"], reader.get_tensor(kernel))
@@ -167,11 +175,10 @@ def test_a_checkpoint_is_trained_further_as_its_program_does(run) -> None:
 
 def test_the_averages_of_our_own_checkpoints_are_start_weights(run) -> None:
     source = run(**{"train.max_steps": 2, "train.averages.decay": 0.5, "train.learning_rate": 0.1})
-    averages, weights = source.checkpoint(2, "averages"), source.checkpoint(2)
-    assert averages.keys() == weights.keys()
-    for option, expected in {"auto": averages, "weights": weights}.items():
-        values = {"train.warm_start.path": str(source.folder), "train.warm_start.averages": option}
-        np.testing.assert_array_equal(run(**values).weights["fc3/kernel"], expected["fc3/kernel"])
+    averages = source.checkpoint(2, "averages")
+    assert averages.keys() == source.checkpoint(2).keys()
+    started = run(**{"train.warm_start.path": str(source.folder)})
+    np.testing.assert_array_equal(started.weights["fc3/kernel"], averages["fc3/kernel"])
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import contextlib
 import logging
 import shutil
+import sys
 
 import numpy as np
 import pytest
-from support import training
+from support import forks, training
 from support.training import run
 from typer.testing import CliRunner
 
@@ -31,7 +32,8 @@ def refit(tmp_path_factory):
     """A folder with a training of three steps on all images, evaluated and exported."""
     folder = tmp_path_factory.mktemp("refit")
     training.prepare(folder, VALUES)
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", forks.with_tensorflow())
         run(VALUES, evaluate, export)
     return folder
 

@@ -45,12 +45,12 @@ def test_windows_without_drift_are_beyond_the_threshold_as_often_as_the_level_sa
 ) -> None:
     monkeypatch.setattr(reference, "PERMUTATIONS", 99)
     random, beyond = np.random.default_rng(0), list[bool]()
-    for _ in range(60):
+    for _ in range(30):
         before, window = drawn(random, images, classes=classes), drawn(random, 60, classes=classes)
         found = reference.distance(window, before, 0.1)
         beyond.append(found.squared > found.threshold)
         assert beyond[-1] is (found.p_value <= 0.1)
-    assert 0.03 < np.mean(beyond) < 0.2
+    assert 0 < np.mean(beyond) < 0.25
 
 
 @pytest.mark.parametrize(("window", "before"), [(1, 1), (1, 500), (500, 1), (3, 2), (1000, 2000)])

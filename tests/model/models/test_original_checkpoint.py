@@ -207,6 +207,7 @@ def test_the_programs_of_the_networks_are_those_whose_checkpoints_are_read() -> 
     assert others == {"mnist_cnn", "cifar10_tutorial"}
 
 
+@pytest.mark.fast_rows("True-cifar10_tutorial", "False-mnist_cnn", "True-lenet")
 @pytest.mark.parametrize("name", original_programs.NETWORKS)
 @pytest.mark.parametrize("averages", [True, False])
 def test_a_small_network_gives_the_probabilities_of_its_program(

@@ -84,30 +84,16 @@ def joined(batches: list[Batch]) -> list[list]:
     return [np.concatenate(parts).tolist() for parts in zip(*batches, strict=True)]
 
 
-def test_an_epoch_has_every_example_once_in_its_order(opened) -> None:
-    source = opened(seed=3)
-    found, _, _, _ = joined(taken(source, STEPS, epoch=2))
-    order = Shuffle(manifest.load(Path("records")).splits["train"].shards, 3, 1024)
-    assert [image[0][0][0] for image in found] == order.epoch(2).tolist()
-
-
-def test_the_last_batch_of_an_epoch_is_short_and_another_follows(opened) -> None:
-    assert [len(batch.labels) for batch in taken(opened(), STEPS + 1)] == [5, 5, 5, 5, 3, 5]
-
-
-def test_labels_are_those_of_the_images(opened) -> None:
-    images, labels, _, _ = joined(taken(opened(offset=1), STEPS))
-    assert [image[0][0][0] % 2 for image in images] == labels
-
-
-def test_positions_count_within_the_batch(opened) -> None:
-    assert joined(taken(opened(), STEPS))[3] == [*range(5)] * 4 + [*range(3)]
-
-
-def test_keys_are_of_seed_epoch_and_example(opened) -> None:
-    images, _, keys, _ = joined(taken(opened(seed=3), STEPS, epoch=2))
+def test_an_epoch_has_every_example_once_in_its_order_with_label_position_and_key(opened) -> None:
+    batches = taken(opened(seed=3, offset=1), STEPS + 1, epoch=2)
+    assert [len(batch.labels) for batch in batches] == [5, 5, 5, 5, 3, 5]  # the last is short
+    images, labels, keys, positions = joined(batches[:STEPS])
     ordinals = [image[0][0][0] for image in images]
+    order = Shuffle(manifest.load(Path("records")).splits["train"].shards, 3, 1024)
+    assert ordinals == order.epoch(2).tolist()
+    assert labels == [ordinal % 2 for ordinal in ordinals]
     assert keys == randomness.keys(3, 2, tf.constant(ordinals, tf.int64)).numpy().tolist()
+    assert positions == [*range(5)] * 4 + [*range(3)]
 
 
 @pytest.mark.fast_rows("none-skips1")
@@ -208,21 +194,18 @@ def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
     assert list(map(shape_and_content, one)) == list(map(shape_and_content, two))
 
 
-def test_images_of_different_sizes_that_are_not_distorted_come_as_for_the_model(opened, tmp_path: Path) -> None:
+def test_images_of_different_sizes_that_are_not_distorted_come_as_for_the_model(
+    opened, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
-    (batch,) = taken(opened(folder, same_size=False), 1)
-    ordinals = Shuffle(manifest.load(folder).splits["train"].shards, 0, 1024).epoch(0)[:BATCH].tolist()
+    batch, *_ = taken(opened(folder, same_size=False, batch_size=20), 6)  # several blocks of decoded images
+    assert "RefCount" not in capfd.readouterr().err
+    ordinals = Shuffle(manifest.load(folder).splits["train"].shards, 0, 1024).epoch(0)[:20].tolist()
     expected = [
         pixels(same_size=False).evaluation_one(tf.constant(image(number, 4 + number % 3)[..., None]))
         for number in ordinals
     ]
     assert (batch.images == np.stack(expected)).all()
-
-
-def test_images_of_different_sizes_leave_the_log_alone(opened, tmp_path: Path, capfd) -> None:
-    folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
-    taken(opened(folder, same_size=False, batch_size=20), 6)  # batches of several blocks of decoded images
-    assert "RefCount" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("cache", "same_size"), [("memory", True), ("none", True), ("none", False)])
@@ -238,9 +221,8 @@ def test_all_examples_come_in_the_order_of_the_records(
     assert labels.tolist() == [1 + number % 2 for number in range(EXAMPLES)]
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
-def test_features_come_in_the_place_of_their_images(opened, cache: str) -> None:
-    source = opened(cache=cache)
+def test_features_come_in_the_place_of_their_images(opened) -> None:
+    source = opened()
     whole, labels = tf.range(EXAMPLES), np.arange(EXAMPLES) % 2 + 1
     features = Table((whole, tf.stack([whole, -whole], axis=1)), labels)
     images = [each for batch in taken(source, STEPS) for each in batch.images[:, 0, 0, 0].tolist()]
@@ -250,23 +232,13 @@ def test_features_come_in_the_place_of_their_images(opened, cache: str) -> None:
     assert [each for batch in found for each in batch.labels.tolist()] == [1 + each % 2 for each in images]
 
 
-def test_synthetic_images_are_made_of_the_seed(opened) -> None:
-    one, two, three = (
-        joined(taken(opened(synthetic_data=True, seed=seed, batch_size=64), 2))[0] for seed in (1, 1, 2)
-    )
+def test_synthetic_images_are_made_of_the_seed_with_labels_of_the_classes_that_the_model_has(opened) -> None:
+    one, two, three = (joined(taken(opened(synthetic_data=True, seed=seed, offset=1), 1)) for seed in (1, 1, 2))
     assert one == two
-    assert one != three
-
-
-def test_synthetic_labels_are_of_the_classes_that_the_model_has(opened) -> None:
-    labels = joined(taken(opened(synthetic_data=True, offset=1), STEPS))[1]
-    assert set(labels) == {0, 1}
-
-
-def test_synthetic_images_of_different_sizes_come_as_for_the_model(opened) -> None:
+    assert one[0] != three[0]
+    assert set(one[1]) == {0, 1}
     (batch,) = taken(opened(synthetic_data=True, same_size=False), 1)
-    assert batch.images.dtype == np.float32
-    assert batch.images.shape == (BATCH, 4, 4, 1)
+    assert (batch.images.dtype, batch.images.shape) == (np.float32, (BATCH, 4, 4, 1))  # as for the model
 
 
 def test_a_label_that_the_model_leaves_out_is_refused(opened) -> None:
@@ -376,8 +348,9 @@ def test_a_flip_that_alternates_turns_the_last_bit_of_every_key(opened) -> None:
     assert set(bits[0]) == {0, 1}
 
 
-@pytest.mark.parametrize(("examples", "expected"), [(6, 10), (1000, EXAMPLES)])
-def test_a_sample_has_the_first_images_as_the_model_gets_them(opened, examples: int, expected: int) -> None:
+def test_a_sample_has_the_first_images_as_the_model_gets_them(opened) -> None:
     source = opened()
-    first = np.concatenate([batch.images for batch in taken(source, -(-expected // BATCH))])
-    np.testing.assert_array_equal(source.sample(examples), (first.astype(np.float32) - 128) / 128)
+    whole = np.concatenate([batch.images for batch in taken(source, STEPS)])
+    for examples, expected in ((6, 10), (1000, EXAMPLES)):
+        shown = (whole[:expected].astype(np.float32) - 128) / 128
+        np.testing.assert_array_equal(source.sample(examples), shown)

@@ -41,8 +41,6 @@ RICH = {
     "train.averages.decay": 0.9,
     "train.lookahead.period": 2,
     "train.augmentation.erasing": 0.5,
-    "train.augmentation.mixup": 0.2,
-    "train.augmentation.cutmix": 1.0,
     "checkpoints.interval_steps": 3,
 }
 
@@ -63,37 +61,6 @@ def outputs(folder):
 
 def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("metric", "threshold"), [("loss", 2.2), ("recall_at_5", 0.7)])
-def test_a_score_that_is_good_enough_ends_a_training(here, caplog, metric, threshold):
-    caplog.set_level("INFO")
-    rule = {"train.stop_metric": metric, "train.stop_threshold": threshold}
-    outcome = run({**rule, "train.steps_between_evals": 3, "train.max_steps": 60})
-    scores, step = evaluations(outcome, metric), outcome.record["step"]
-    reached = [score <= threshold if metric == "loss" else score >= threshold for score in scores]
-    assert reached == [False] * (len(scores) - 1) + [True]
-    assert outcome.record["stopped_by"] == "threshold"
-    assert step < 60
-    assert f"threshold {threshold} after {step} steps, validation {metric} {scores[-1]:.4f}" in caplog.text
-    assert evaluations(outcome, "accuracy")[-1] < 0.7  # not the metric that counts
-
-
-@pytest.mark.slow
-def test_evaluations_that_get_no_better_end_a_training(here):
-    still = {"train.learning_rate": 1e-37, "train.steps_between_evals": 1, "train.max_steps": 9}
-    outcome = run({**still, "train.patience": 2})
-    assert outcome.record["stopped_by"] == "patience"
-    assert outcome.record["step"] == 3
-
-
-@pytest.mark.slow
-def test_the_last_step_ends_a_training(here):
-    record = run({"train.max_steps": 25}).record
-    assert set(record.pop("evaluations")[0]) == {"epoch", "step", "accuracy", "loss", "recall_at_5"}
-    assert record.pop("weights_sha256")
-    assert record == {"stopped_by": "steps", "epoch": 2, "step": 25, "kept": 25}
 
 
 @pytest.mark.slow
@@ -280,14 +247,6 @@ def test_a_finished_training_writes_its_outputs_again(here, unbroken, caplog):
         run(RICH)
     assert "resumed from step 6, where it had finished" in caplog.text
     assert outputs(here) == outputs(unbroken)
-
-
-@pytest.mark.slow
-def test_a_clean_start_logs_nothing_about_resuming(here, caplog):
-    run()
-    with caplog.at_level("INFO"):
-        run(clean=True)
-    assert "resumed" not in caplog.text
 
 
 def interrupted(signals, values):
