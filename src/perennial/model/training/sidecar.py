@@ -3,27 +3,37 @@
 import contextlib
 import json
 import logging
-import os
+import math
 import time
 from pathlib import Path
 
+import keras
+import tensorflow as tf
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perennial.base import files
 from perennial.base.choices import Split
 from perennial.base.config import Config
+from perennial.base.devices import devices
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.processes import locks, process
+from perennial.data.records import manifest, pipeline
+from perennial.data.records.label_map import LabelMap
 from perennial.model import export_layout
+from perennial.model.evaluation import inference, scoring
+from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.evaluation.split import require_finite, require_split
 from perennial.model.models import model_folder
+from perennial.model.models.model_folder import Description
 from perennial.model.training import checkpoints
-from perennial.model.training.checkpoint_scorer import CheckpointScorer
+from perennial.model.training.snapshot import Snapshot
 from perennial.model.training.tensorboard import EventWriter
 from perennial.model.training.training_history import FINISHED, STEPS_FILE
 from perennial.model.training.triggers import StoppedBy
 
 log = logging.getLogger(__name__)
+NO_TRAINING = (checkpoints.FILE, model_folder.FILE, export_layout.GRAPH)  # of one checkpoint or a model
 
 
 class Result(BaseModel):
@@ -48,19 +58,16 @@ class Results:
     """Results in a JSON Lines file and as TensorBoard scalars; `add` returns once a result is on disk."""
 
     def __init__(self, file: Path, logs: Path) -> None:
-        """Read the file, ignoring a line that a kill cut short; rewrite it and TensorBoard's file in `logs`."""
+        """Read the file if it exists, and write TensorBoard's in `logs` anew."""
         self._file = file
         try:
-            lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-            self.all = [Result.model_validate_json(line) for line in lines if line.endswith(b"\n")]
-        except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+            lines = file.read_bytes().splitlines() if file.exists() else []
+            self.all = [Result.model_validate_json(line) for line in lines]
         except ValidationError as error:
             raise DataError(
                 f"{file} is not a file of results: {error.errors()[0]['msg']}; "
                 "move it away to score the existing checkpoints again"
             ) from error
-        files.write_bytes(file, b"".join(map(_line, self.all)))
         self._events = EventWriter(logs, purge_step=0)
         for result in self.all:
             self._show(result)
@@ -69,18 +76,87 @@ class Results:
         return any(result.sha256 == sha256 for result in self.all)
 
     def add(self, result: Result) -> None:
-        """Append a result."""
-        with self._file.open("ab") as stream:
-            stream.write(_line(result))
-            stream.flush()
-            os.fsync(stream.fileno())
+        """Add a result."""
         self.all.append(result)
+        files.write_bytes(self._file, b"".join(each.model_dump_json().encode() + b"\n" for each in self.all))
         self._show(result)
 
     def _show(self, result: Result) -> None:
         values = {"accuracy": result.accuracy, "loss": result.loss, "recall_at_5": result.recall_at_5}
         # The names of the training's own curves, so that they share their charts.
         self._events.add_scalars(result.step, result.split, values)
+
+
+class CheckpointScorer:
+    """Score checkpoints of a training one after the other on a split, or on its first batches.
+
+    Create it before anything uses a device. It uses no GPU unless `evaluate.devices` names one, because the
+    training has reserved all memory of its own.
+    """
+
+    def __init__(self, config: Config, split: Split, max_batches: int | None) -> None:
+        """Check the records."""
+        chosen = config.evaluate.devices
+        kind, numbers = devices.select("cpu:1" if chosen == "auto" else chosen, key="evaluate.devices")
+        devices.disable_tf32()
+        (self._device,) = devices.configure(kind, numbers[:1])
+        self._records, self.split, self._memory_mb = config.paths.records, split, config.train.memory_mb
+        self._data = require_split(self._records, split)
+        self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
+        self.examples = whole if max_batches is None else min(whole, max_batches * self._batch_size)
+        self.partial = self.examples < whole
+        self._model: keras.Model | None = None
+
+    def score(self, taken: Snapshot) -> ExampleScores:
+        """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores."""
+        if self._model is None:
+            self._prepare(taken)
+        # Weights that have an average are replaced by it.
+        values = {**taken.group("weights"), **taken.group("averages")}
+        named = {f"weights/{name}": value for name, value in values.items()}
+        Snapshot(step=taken.step, facts={}, values=named).restore({"weights": self._model.weights})
+        require_finite(self._model)
+        with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
+            logits = inference.batch_logits(self._predict, self._batches)
+            return scoring.score(logits, classes=self._classes, examples=self.examples)
+
+    @property
+    def weights_sha256(self) -> str:
+        """The digest of the weights that were scored last."""
+        return model_folder.weights_sha256(self._model)
+
+    def _prepare(self, taken: Snapshot) -> None:
+        """Build the model of a training, and the batches to score it on."""
+        description = _description(taken)
+        if description.data != (digest := manifest.digest(self._records)):
+            raise DataError(
+                f"the training is on the records with manifest {description.data}, {self._records} has "
+                f"{digest}; nothing was scored; restore those records, or name its params.yaml"
+            )
+        self._classes = len(description.classes)
+        with tf.device(self._device):
+            self._model = description.build()
+            self._predict = inference.predictor(self._model, description.pixels)
+        self._batches = pipeline.batches(
+            self._records,
+            self._data,
+            self.split,
+            description.pixels,
+            batch_size=self._batch_size,
+            label_map=LabelMap.of(description.options),
+            # TensorFlow discards the cache of a dataset that is not read to the end.
+            cache_mb=0 if self.partial else self._memory_mb,
+        ).take(math.ceil(self.examples / self._batch_size))
+
+
+def _description(taken: Snapshot) -> Description:
+    try:
+        return Description.model_validate_json(files.json_bytes(taken.facts["model"]))
+    except (LookupError, ValidationError) as error:
+        raise DataError(
+            f"the checkpoint of step {taken.step} does not describe its model as this version of the program "
+            "does; it was not scored; use the code that wrote it"
+        ) from error
 
 
 def watch(
@@ -110,27 +186,25 @@ def watch(
         training = _newest_training(folder)
     name = f"{split}-first-{scorer.examples}" if scorer.partial else split
     home = config.paths.work / "watch" / training.name
-    files.make_folder(home)
     with locks.held(home / f"{name}.lock", "evaluate --watch", busy="another process scores the same"):
         logs = config.paths.runs / "tensorboard" / training.name[:12] / f"watch_{name}"
-        sidecar = _Sidecar(training, scorer, split, Results(home / f"{name}.jsonl", logs))
+        sidecar = _Sidecar(training, scorer, Results(home / f"{name}.jsonl", logs))
         log.info("scoring the checkpoints of %s on %d %s examples", training, scorer.examples, split)
         sidecar.run(once=once, every_s=every_s)
         if as_json:
-            typer.echo(json.dumps(sidecar.as_json(), indent=2, sort_keys=True, allow_nan=False))
+            results = [result.model_dump(mode="json") for result in sidecar.results.all]
+            found = {"training": training.name, "split": split, "results": results}
+            typer.echo(json.dumps(found, indent=2, sort_keys=True, allow_nan=False))
         sidecar.raise_problem()
 
 
 def _require_trainings(folder: Path, trainings: Path) -> None:
     """Check that a folder can hold checkpoints; only the project's own need not exist yet."""
-    if (folder / checkpoints.FILE).exists():
-        raise ConfigError(f"--watch {folder} is one checkpoint; name its parent {folder.parent}")
-    if (folder / model_folder.FILE).exists() or (folder / export_layout.GRAPH).exists():
-        raise ConfigError(f"--watch {folder} is a model, not a training; name it with --model instead")
-    if not folder.is_dir() and folder.resolve() != trainings.resolve():
+    missing = not folder.is_dir() and folder.resolve() != trainings.resolve()
+    if missing or any((folder / name).exists() for name in NO_TRAINING):
         raise ConfigError(
-            f"--watch {folder} {'is not a folder' if folder.exists() else 'does not exist'}; name a training's "
-            f"folder of checkpoints, or {trainings}, where each training has its own"
+            f"--watch {folder} is no training; name a training's folder of checkpoints, or {trainings}, where "
+            "each has its own; a model is scored with --model"
         )
 
 
@@ -141,26 +215,23 @@ def _sleep(seconds: float) -> None:
 
 def _newest_training(folder: Path) -> Path | None:
     """The folder itself if it is a training's, otherwise the most recently written one below it."""
-    if _last_written(folder):
-        return folder.resolve()
-    others = [path for path in sorted(folder.glob("[!.]*")) if _last_written(path)]
-    return max(others, key=_last_written).resolve() if others else None
+    trainings = [path for path in (folder, *folder.glob("[!.]*")) if (path / STEPS_FILE).exists()]
+    if not trainings:
+        return None
+    return (folder if folder in trainings else max(trainings, key=_last_written)).resolve()
 
 
-def _last_written(folder: Path) -> float:
-    """When a training last wrote to its folder, in seconds; 0 if the folder is not a training's."""
-    times = [0.0]
-    for path in (folder / STEPS_FILE, *(checkpoints.committed(folder)[-1:] if folder.is_dir() else ())):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            times.append(path.stat().st_mtime)
-    return max(times)
+def _last_written(training: Path) -> float:
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        return (training / STEPS_FILE).stat().st_mtime
+    return 0.0
 
 
 class _Sidecar:
     """The checkpoints of a training, and their results."""
 
-    def __init__(self, training: Path, scorer: CheckpointScorer, split: Split, results: Results) -> None:
-        self._training, self._scorer, self._split, self._results = training, scorer, split, results
+    def __init__(self, training: Path, scorer: CheckpointScorer, results: Results) -> None:
+        self._training, self._scorer, self.results = training, scorer, results
         self._problems: dict[Path, PerennialError] = {}
 
     def run(self, *, once: bool, every_s: float) -> None:
@@ -175,15 +246,7 @@ class _Sidecar:
                 break
             if not scored:
                 _sleep(every_s)
-        log.info("%d checkpoints are scored", len(self._results.all))
-
-    def as_json(self) -> dict[str, object]:
-        """All results of this training, including those of earlier calls."""
-        return {
-            "training": self._training.name,
-            "split": self._split,
-            "results": [result.model_dump(mode="json") for result in self._results.all],
-        }
+        log.info("%d checkpoints are scored", len(self.results.all))
 
     def raise_problem(self) -> None:
         """Raise the error of the first existing checkpoint that could not be scored."""
@@ -197,14 +260,14 @@ class _Sidecar:
         for path in checkpoints.committed(self._training):
             process.raise_if_signalled()  # native code can swallow the exception
             digest = _digest(path)
-            if digest not in self._results and not isinstance(self._problems.get(path), QualityError):
+            if digest not in self.results and not isinstance(self._problems.get(path), QualityError):
                 scored += self._score(path, digest)
         return scored
 
     def _last_is_scored(self) -> bool:
         """Whether the newest checkpoint is the last one of its training, and scored."""
         newest = {_digest(path) for path in checkpoints.committed(self._training)[-1:]}
-        return any(result.stopped_by for result in self._results.all if result.sha256 in newest)
+        return any(result.stopped_by for result in self.results.all if result.sha256 in newest)
 
     def _score(self, path: Path, digest: str) -> bool:
         """Score a checkpoint and save its result; False if it fails. A failure is logged once."""
@@ -214,7 +277,7 @@ class _Sidecar:
         except DataError as error:
             return self._skip(path, error)
         try:
-            scored = self._scorer.score(taken)
+            scores = self._scorer.score(taken)
         except QualityError as error:
             return self._skip(path, error)
         self._problems.pop(path, None)
@@ -222,20 +285,20 @@ class _Sidecar:
             checkpoint=path.name,
             sha256=digest,
             step=taken.step,
-            split=self._split,
-            examples=scored.scores.examples,
+            split=self._scorer.split,
+            examples=scores.examples,
             partial=self._scorer.partial,
-            accuracy=scored.scores.accuracy,
-            loss=scored.scores.loss,
-            recall_at_5=scored.scores.recall_at_5,
-            weights_sha256=scored.weights_sha256,
+            accuracy=scores.accuracy,
+            loss=scores.loss,
+            recall_at_5=scores.recall_at_5,
+            weights_sha256=self._scorer.weights_sha256,
             stopped_by=taken.facts["stopped_by"],
         )
         with process.signals_held():
-            self._results.add(result)
+            self.results.add(result)
         log.info(
             "step %d: %s accuracy %.4f, loss %.4f, recall@5 %.4f of %d examples%s, in %.2f s",
-            result.step, self._split, result.accuracy, result.loss, result.recall_at_5,
+            result.step, result.split, result.accuracy, result.loss, result.recall_at_5,
             result.examples, " (the first ones)" if result.partial else "", time.monotonic() - started,
         )  # fmt: skip
         return True
@@ -255,7 +318,3 @@ def _digest(path: Path) -> str:
         return files.sha256(path / checkpoints.FILE)
     except OSError:
         return ""
-
-
-def _line(result: Result) -> bytes:
-    return result.model_dump_json().encode() + b"\n"
