@@ -6,8 +6,8 @@ import logging
 import math
 import time
 from pathlib import Path
+from typing import Any
 
-import keras
 import tensorflow as tf
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -105,7 +105,7 @@ class CheckpointScorer:
         self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
         self.examples = whole if max_batches is None else min(whole, max_batches * self._batch_size)
         self.partial = self.examples < whole
-        self._model: keras.Model | None = None
+        self._model: Any = None  # built for the first checkpoint
 
     def score(self, taken: Snapshot) -> ExampleScores:
         """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores."""
