@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test test-all retest mutants fuzz faults lint infra audit sbom wheel release generate docs bench gpu-check lock deploy clean
+.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release generate docs bench gpu-check lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -67,10 +67,6 @@ test-all: install-dev
 retest: install-dev
 	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none --timing-only
 
-# Changes of a module that its tests do not notice. MODULE=src/perennial/stages/gate.py TESTS="tests/a.py tests/b"
-mutants: install-dev
-	@$(RUN) .venv/bin/python tests/support/mutants.py $(MODULE) $(TESTS)
-
 lint: install-dev docs infra audit
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
@@ -128,10 +124,10 @@ docs: install-dev
 fuzz: install-dev
 	@$(RUN) PERENNIAL_FUZZED_TABLES=1000 .venv/bin/python -m pytest --timeout 0 tests/fuzz --hypothesis-profile=fuzz
 
-# Edit parameters and code 50 times during a run, kill a training 200 times, kill a save or fail it at every file
-# operation, and lose workers; then evaluate every split size, batch size and number of devices.
+# Kill a training 200 times, kill a save or fail it at every file operation, and lose workers; then evaluate every
+# split size, batch size and number of devices.
 faults: install-dev
-	@$(RUN) KILLS=200 EDITS=50 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/endtoend/test_edit_hunt.py tests/model/training/test_checkpoints.py \
+	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/model/training/test_checkpoints.py \
 		tests/model/training/test_checkpoint_kills.py tests/model/training/test_distributed.py tests/model/evaluation/test_devices.py
 
 # SUBJECTS="convert validate memory main_job"; default: all.
