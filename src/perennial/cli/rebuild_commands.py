@@ -142,7 +142,7 @@ def _verify(
         raise DataError(f"{done.place} is not what git records: {first}; do not use it; publish it again")
 
 
-@command(app, "rehearse", "Run the pipeline under faults, and check its guarantees.")
+@command(app, "rehearse", "Run the pipeline under faults, and check what it promises.")
 def _rehearse(
     params: ParamsOption = PARAMS,
     *,
@@ -151,26 +151,25 @@ def _rehearse(
         typer.Option(min=0, max=100_000, help="Minutes in which faults start, after a run without faults."),
     ] = 10,
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Repeat the faults, stages and moments of the run with this seed."),
+        int | None, typer.Option(min=0, help="Repeat the faults and moments of the run with this seed.")
     ] = None,
-    fault: Annotated[
+    promise: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this fault, at least once; repeatable. [default: all]"),
+        typer.Option(metavar="NAME", help="Only this promise, at least once; repeatable. [default: all]"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    from perennial.project.rehearsal import rehearsal_result, rehearse
+    from perennial.project.rehearsal import rehearse
 
     checked = config.load(params)
     layout.require_own_checkout(Path.cwd())
     with process.interruptible():
-        result = rehearse.rehearse(checked, minutes=minutes, seed=seed, only=fault or ())
-    output(rehearsal_result.document(result), rehearsal_result.lines(result), as_json=as_json)
+        result = rehearse.rehearse(checked, minutes=minutes, seed=seed, only=promise or ())
+    output(result.document(), result.lines(), as_json=as_json)
     if not result.tried:
-        raise PerennialError("no fault hit in this time; give it more --minutes")
+        raise PerennialError("nothing was tried in this time; give it more --minutes")
     if result.broken:
         raise PerennialError(
-            f"{len(result.broken)} of {len(result.tried)} faults broke a guarantee; what they left is in "
+            f"{len(result.broken)} of {len(result.tried)} tries broke a promise; what they left is in "
             f"{result.folder}; the same faults again: `perennial rehearse --seed {result.seed}`"
         )

@@ -1,7 +1,6 @@
 """A rehearsal of this checkout, and of a copy with a planted bug, which it must find."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +8,13 @@ from pathlib import Path
 import pytest
 from support.checkout import Checkout, copy_project
 
-ROOT = Path(__file__).parents[3]
-# A bug: the fault that finds it, in how many minutes, and what is replaced in which file.
-BUGS = {
-    "shards are not compared with the manifest": (
-        "corrupted shard", 3, "data/validation/integrity.py",
-        '        findings.add("shard_', '        str("shard_',
-    ),
-    "no file is flushed": ("power cut", 0, "base/files.py", "os.fsync(", "str("),
-    "signals are swallowed": (
-        "SIGTERM", 1, "base/processes/process.py", "        _received.append(_name(number))", "        return"
-    ),
-}  # fmt: skip
+from perennial.project.rehearsal.promises import PROMISES
+
+pytestmark = pytest.mark.slow
+# A bug: shards are not compared with the manifest.
+FILE, RIGHT, WRONG = (
+    "data/validation/integrity.py", '        findings.add("shard_', '        str("shard_',
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -35,40 +29,33 @@ def checkout(tmp_path_factory):
     return made
 
 
-def rehearse(checkout, *arguments):
-    command = [sys.executable, "-m", "perennial", "rehearse", "--seed", "3", "--json", *arguments]
+def rehearse(checkout, minutes, *promises):
+    named = (word for promise in promises for word in ("--promise", promise))
+    command = [sys.executable, "-m", "perennial", "rehearse", "--seed", "3", "--json", "--minutes", minutes]
     environment = checkout.environment(TMPDIR=str(checkout.home), PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run(
-        command, cwd=checkout.folder, env=environment, capture_output=True, text=True, check=False
+        [*command, *named], cwd=checkout.folder, env=environment, capture_output=True, text=True, check=False
     )
+    assert done.returncode in {0, 1}, done.stderr
     return done, json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_a_rehearsal_holds_on_this_code_and_leaves_nothing(checkout):
     before = checkout.must("git", "status", "--porcelain", "--ignored")
-    faults = ("corrupted shard", "SIGTERM")
-    done, found = rehearse(
-        checkout, "--minutes", "0", *(word for fault in faults for word in ("--fault", fault))
-    )
+    done, found = rehearse(checkout, "0", *PROMISES)
     assert (done.returncode, found["failures"], found["ok"]) == (0, [], True), done.stderr
-    assert {each["name"] for each in found["faults"] if each["tries"]} == set(faults)
+    assert {each["name"] for each in found["promises"] if each["tries"]} == set(PROMISES)
     assert checkout.must("git", "status", "--porcelain", "--ignored") == before
     assert not list(checkout.home.glob("perennial-rehearsal-*"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_build_with_a_bug_is_found(checkout, bug):
-    fault, minutes, name, right, wrong = BUGS[bug]
-    if fault == "power cut" and shutil.which("strace") is None:
-        pytest.skip("needs strace")
-    file = checkout.folder / "src" / "perennial" / name
+def test_a_build_with_a_bug_is_found(checkout):
+    file = checkout.folder / "src" / "perennial" / FILE
     text = file.read_text()
-    assert right in text
-    file.write_text(text.replace(right, wrong))
-    done, found = rehearse(checkout, "--minutes", str(minutes), "--fault", fault)
+    assert RIGHT in text
+    file.write_text(text.replace(RIGHT, WRONG))
+    done, found = rehearse(checkout, "3", "damaged data")
     file.write_text(text)
     assert done.returncode == 1
-    assert {each["fault"] for each in found["failures"]} == {fault}
+    assert {each["promise"] for each in found["failures"]} == {"damaged data"}
     assert Path(found["folder"]).is_dir()

@@ -17,11 +17,12 @@ from perennial.base.dvc import dvc_digests, dvc_lock, repro
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import Project as Layout
 from perennial.base.params.edit_params import set_values
+from perennial.base.processes import programs
+from perennial.base.processes.programs import Finished
 from perennial.base.project import git, pins
 from perennial.base.project.stages import STAGES
 from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, random_access
-from perennial.project.rehearsal.marked_programs import MARK, Ended, Program
 
 log = logging.getLogger(__name__)
 ORDER = tuple(STAGES)
@@ -29,6 +30,7 @@ LAST = ORDER[-1]
 ARCHIVE = "images.zip"
 EXAMPLES, LEAST, MOST = 300, 8, 40  # of all classes together, about; of each class
 STEPS = 24
+LIMIT_S = 900.0  # for a command; a busy machine takes long
 DROPPED = (
     "PREFECT_", "PERENNIAL_", "AWS_", "DVC_", "GIT_", "RAY_",
     "TF_CONFIG", "PYTHON",
@@ -48,7 +50,7 @@ NOT_COPIED = (".work", "tmp", "runs", "report.html")
 
 
 @dataclass(frozen=True)
-class Project:
+class ScratchProject:
     """The scratch project. Everything that a rehearsal makes is in `base`."""
 
     base: Path
@@ -68,7 +70,7 @@ class Project:
         """The checkout of the reference run, which no fault disturbs."""
         return self.base / "reference" / "project"
 
-    def environment(self, trial: Path, checkout: Path) -> dict[str, str]:
+    def environment(self, checkout: Path) -> dict[str, str]:
         """The environment of a program, without the user's server, remotes and folders."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
         return {
@@ -81,8 +83,42 @@ class Project:
             "PREFECT_HOME": str(self.home / "prefect"),
             "DO_NOT_TRACK": "1",
             "COLUMNS": "500",  # Prefect wraps its log lines
-            MARK: str(trial),
         }
+
+    def run(self, checkout: Path, *command: str, limit_s: float = LIMIT_S) -> Finished:
+        """Run a module in a checkout to its end; after the limit it is killed without grace."""
+        found = [sys.executable, "-m", *command]
+        return programs.run(
+            found, limit_s=limit_s, grace_s=0, cwd=checkout, env=self.environment(checkout), merged=True
+        )
+
+    def git(self, checkout: Path, *arguments: str) -> None:
+        """Run git in a checkout."""
+        who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
+        env = self.environment(checkout)
+        ended = programs.run(["git", *who, *arguments], limit_s=LIMIT_S, cwd=checkout, env=env)
+        if ended.code:
+            raise PerennialError(f"git {arguments[0]} failed in {checkout}: {ended.last_lines(3)}")
+
+    def commit(self, checkout: Path) -> None:
+        """Commit everything in a checkout."""
+        self.git(checkout, "add", "--all")
+        self.git(checkout, "commit", "--quiet", "--allow-empty", "--message=Rehearsal")
+
+    def run_unbroken(self) -> None:
+        """Make the run that all others are compared with."""
+        ended = self.run(self.reference, "flows.retrain")
+        if ended.code:
+            failed = PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
+            failed.exit_code = max(ended.code, 1)  # a signal's is negative
+            raise failed
+        if missing := [stage for stage in STAGES if stage not in self.locked(self.reference)]:
+            raise PerennialError(f"the unbroken run made no {', '.join(missing)}; nothing can be rehearsed")
+
+    def seconds(self, stage: str) -> float:
+        """The seconds that a stage took in the unbroken run."""
+        timings = self.reference / self.config().paths.work / "timings"
+        return float(documents.read_json(timings / f"{stage}.json")["seconds"])
 
     def config(self) -> Config:
         """The parameters of the scratch checkout."""
@@ -142,9 +178,9 @@ class Project:
         lock.write_text(f"{head}\nstages:\n{text}", encoding="utf-8") if kept else lock.unlink()
 
 
-def make(checked: Config, base: Path, address: str) -> Project:
-    """Create the scratch project from the pipeline in this directory; `address` will serve its images."""
-    project = Project(base)
+def make(checked: Config, base: Path, url: str) -> ScratchProject:
+    """Create the scratch project from the pipeline in this directory; `url` will serve its images."""
+    project = ScratchProject(base)
     checkout = project.reference
     _copy_checkout(checkout)
     project.home.mkdir()
@@ -160,11 +196,14 @@ def make(checked: Config, base: Path, address: str) -> Project:
     (base / "source").mkdir()
     per_class = _write_images(records, index, base / "source" / ARCHIVE)
     _remove_outputs(checked, checkout)
-    change = set_values(original, _values(checked, f"{address}/{ARCHIVE}"))
+    change = set_values(original, _values(checked, url))
     params.write_text(change.text, encoding="utf-8")
     for file in (*pins.FILES, checked.paths.baseline):
         _empty(checkout / file)
-    _commit(project)
+    project.git(checkout, "init", "--quiet", "--initial-branch=main")
+    project.commit(checkout)
+    project.git(checkout, "clone", "--quiet", "--bare", ".", str(project.origin))
+    project.git(checkout, "remote", "add", "origin", str(project.origin))
     log.info("%s images of each of %d classes in %s", _span(per_class), len(per_class), base)
     return project
 
@@ -189,7 +228,7 @@ def _copy_checkout(checkout: Path) -> None:
             raise ConfigError(f"{needed} is not here: a rehearsal runs the flow and the code of a checkout")
 
 
-def _records(checked: Config, project: Project) -> tuple[Path, Path]:
+def _records(checked: Config, project: ScratchProject) -> tuple[Path, Path]:
     """The records of the user's checkout, or else those that the first stages make in the scratch folder."""
     if (checked.paths.records / manifest.FILE).is_file():
         return checked.paths.records, checked.paths.index
@@ -199,8 +238,7 @@ def _records(checked: Config, project: Project) -> tuple[Path, Path]:
     own = {"dataset.path": str(checked.dataset.path.absolute()), "compute.engine": "processes"}
     params.write_text(set_values(text, own).text, encoding="utf-8")
     for command in (["pin", "source"], ["download"], ["convert"]):
-        perennial = [sys.executable, "-m", "perennial", *command, "--params", str(params)]
-        ended = run_program(project, project.reference, perennial)
+        ended = project.run(project.reference, "perennial", *command, "--params", str(params))
         if ended.code:
             raise PerennialError(f"no records to take images from: {ended.last_lines()}")
     return project.reference / checked.paths.records, project.reference / checked.paths.index
@@ -281,30 +319,6 @@ def _empty(file: Path) -> None:
     if file.is_file():
         found = documents.read_json(file)
         file.write_bytes(files.json_bytes(dict.fromkeys(found)))
-
-
-def _commit(project: Project) -> None:
-    for arguments in (
-        ("init", "--quiet", "--initial-branch=main"),
-        ("add", "--all"),
-        ("commit", "--quiet", "--message=Rehearsal"),
-        ("clone", "--quiet", "--bare", ".", str(project.origin)),
-        ("remote", "add", "origin", str(project.origin)),
-    ):
-        ended = run_git(project, project.reference, *arguments)
-        if ended.code:
-            raise PerennialError(f"git {arguments[0]} failed in {project.reference}: {ended.last_lines()}")
-
-
-def run_git(project: Project, checkout: Path, *arguments: str) -> Ended:
-    """Run git in a checkout, with the rehearsal's identity."""
-    who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
-    return run_program(project, checkout, ["git", *who, *arguments])
-
-
-def run_program(project: Project, checkout: Path, command: list[str]) -> Ended:
-    """Run a program in a checkout and wait for it."""
-    return Program(command, checkout, project.environment(checkout.parent, checkout)).wait()
 
 
 def _span(counts: Mapping[str, int]) -> str:

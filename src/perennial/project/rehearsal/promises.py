@@ -1,0 +1,241 @@
+"""The promises that a rehearsal tries: each injects a fault at random, and says what was broken.
+
+A promise works on a copy of the project as it was before a stage, and yields a text for each thing that is
+not as promised.
+"""
+
+import io
+import random
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perennial.base import documents, files
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.processes.programs import Finished, TimedOut
+from perennial.data.tfrecord import framing
+from perennial.project.rehearsal.failing_source import FailingSource
+from perennial.project.rehearsal.scratch_project import LAST, LIMIT_S, ScratchProject
+from perennial.release.publishing.version_layout import CURRENT, RECORD
+
+START_S = 2.0  # of a command before it does anything
+PUBLISH_S = 1.0
+SOONER = 0.7  # after a fault that came too late
+REFUSED = {PerennialError.exit_code, DataError.exit_code}
+TRACEBACK = "Traceback (most recent call last)"
+
+
+class TooLate(Exception):
+    """A fault came too late: its target had ended. It does not count as a try."""
+
+
+@dataclass
+class Trial:
+    """The folder of one try; its random choices come from `rng`."""
+
+    project: ScratchProject
+    source: FailingSource
+    folder: Path
+    rng: random.Random
+    tries: int = 0  # before this one, in which the fault came too late
+    did: list[str] = field(default_factory=list)  # for the report
+
+    @property
+    def checkout(self) -> Path:
+        """The copy of the project."""
+        return self.folder / "project"
+
+    def begin(self, before: str | None = None) -> None:
+        """Copy the project as it was before a stage; None: as the unbroken run left it."""
+        self.project.copy(self.folder, before)
+
+    def run(self, *command: str, limit_s: float = LIMIT_S) -> Finished:
+        """Run a module of the checkout as a program."""
+        return self.project.run(self.checkout, *command, limit_s=limit_s)
+
+    def kill(self, *command: str, within_s: float) -> None:
+        """Start a module of the checkout, and kill it with all its processes at a random moment."""
+        moment = self.rng.uniform(0.2, 1) * (START_S + within_s) * SOONER**self.tries
+        try:
+            self.run(*command, limit_s=moment)
+        except TimedOut:
+            self.did.append(f"killed `{' '.join(command)}` after {moment:.1f} s")
+        else:
+            raise TooLate
+
+    def completes(self, stage: str) -> Iterator[str]:
+        """Run the pipeline up to a stage again, and compare the result with the unbroken run's."""
+        yield from self.equal(self.run("dvc", "repro", stage), stage)
+
+    def equal(self, ended: Finished, last: str = LAST) -> Iterator[str]:
+        """Whether a finished run made the same as the unbroken run, up to a stage."""
+        if ended.code:
+            yield f"the next run failed with exit code {ended.code}: {ended.last_lines(3)}"
+        else:
+            yield from self.project.differences(self.checkout, last)
+
+    def commit(self) -> None:
+        """Commit the results, since verification and audit read git."""
+        self.project.commit(self.checkout)
+
+
+def reported(ended: Finished, codes: Collection[int], *words: str) -> Iterator[str]:
+    """Whether a program ended with one of these codes and a message with one of these words."""
+    named = any(word in ended.output for word in words)
+    if ended.code not in codes or not named or TRACEBACK in ended.output:
+        yield f"exit code {ended.code}, without `{words[0]}`: {ended.last_lines(3)}"
+
+
+def _killed_training(trial: Trial) -> Iterator[str]:
+    trial.begin("train")
+    trial.kill("perennial", "train", within_s=trial.project.seconds("train"))
+    yield from trial.completes("train")
+
+
+def _killed_publish(trial: Trial) -> Iterator[str]:
+    trial.begin()
+    place = trial.folder / "published"
+    old = (place / CURRENT).resolve()
+    _make_older(old)
+    trial.commit()
+    before = files.digests(old)
+    trial.kill("perennial", "publish", within_s=PUBLISH_S)
+    if (now := (place / CURRENT).resolve()) == old:
+        if files.digests(old) != before:
+            yield f"{old} was changed"
+    else:
+        yield from _verified(trial, now)
+    again = trial.run("perennial", "publish")
+    if again.code:
+        yield f"the next publish failed: {again.last_lines(3)}"
+    yield from _verified(trial, place)
+
+
+def _damaged_data(trial: Trial) -> Iterator[str]:
+    stage = trial.rng.choice(("download", "validate", "train", "evaluate"))
+    trial.begin(stage)
+    if stage == "download":
+        content = bytearray(trial.source.file.read_bytes())
+        trial.did.append(f"{_damage(content, trial.rng)} the archive of the source")
+        trial.source.content = bytes(content)
+        named = "pin source"  # what a person runs to accept another source
+    else:
+        split = {"validate": "", "train": "train", "evaluate": "test"}[stage]
+        records = trial.checkout / trial.project.config().paths.records
+        file = trial.rng.choice(sorted(each for each in records.glob("*.tfrecord") if split in each.name))
+        content = bytearray(file.read_bytes())
+        how = (_damage_records if trial.rng.random() < 0.5 else _damage)(content, trial.rng)
+        file.write_bytes(content)
+        trial.did.append(f"{how} {file.name} before {stage}")
+        named = file.name
+    yield from reported(trial.run("perennial", stage), REFUSED, named)
+    trial.source.heal()
+    yield from trial.completes(stage)
+
+
+def _damaged_remote(trial: Trial) -> Iterator[str]:
+    trial.begin()
+    trial.commit()
+    pushed = trial.run("dvc", "push", "--quiet")
+    if pushed.code:
+        yield f"the push failed: {pushed.last_lines(3)}"
+        return
+    file = trial.rng.choice(sorted(each for each in (trial.folder / "remote").rglob("*") if each.is_file()))
+    digest = f"{file.parent.name}{file.name}"
+    file.chmod(0o644)  # DVC's objects are read-only
+    content = bytearray(file.read_bytes())
+    if trial.rng.random() < 0.5:
+        file.unlink()
+        trial.did.append(f"removed {digest} from the remote")
+    else:
+        trial.did.append(f"{_damage(content, trial.rng)} the remote's {digest}")
+        file.write_bytes(content)
+    audit = trial.run("perennial", "audit", "--deep", "--json")
+    yield from reported(audit, {0, *REFUSED}, digest.removesuffix(".dir"))
+    trial.run("perennial", "audit", "--deep", "--repair")
+    shutil.rmtree(trial.checkout / ".dvc" / "cache")
+    trial.project.remove_outs(trial.checkout)
+    trial.project.git(trial.checkout, "checkout", "--quiet", "--", ".")  # what git has instead of DVC
+    yield from trial.equal(trial.run("dvc", "pull"))
+
+
+def _failing_source(trial: Trial) -> Iterator[str]:
+    source = trial.source
+    trial.begin("download")
+    if trial.rng.random() < 0.5:
+        source.errors, source.status = trial.rng.randint(1, 6), trial.rng.choice((429, 500, 502, 503))
+        trial.did.append(f"the source answers {source.status} {source.errors} times")
+    else:
+        source.cut_after = trial.rng.randrange(source.file.stat().st_size)
+        trial.did.append(f"the source is gone after {source.cut_after} bytes")
+    ended = trial.run("perennial", "download")
+    source.heal()
+    if ended.code:
+        yield from reported(ended, {PerennialError.exit_code}, source.url.rpartition("/")[0])
+    yield from trial.completes("download")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a pipeline promises, and the function that tries it."""
+
+    means: str
+    broken: Callable[[Trial], Iterator[str]]
+
+
+PROMISES = {
+    "killed training": Promise(
+        "training that is killed at any moment resumes, and ends with the same weights", _killed_training
+    ),
+    "killed publish": Promise(
+        "a publish that is killed leaves the old version, or the whole new one", _killed_publish
+    ),
+    "damaged data": Promise("damaged records or a changed source are refused by name", _damaged_data),
+    "damaged remote": Promise(
+        "a lost or damaged object of the DVC remote is named, and repaired", _damaged_remote
+    ),
+    "failing source": Promise(
+        "a source that answers errors or disappears is tried again, or named", _failing_source
+    ),
+}
+
+
+def _verified(trial: Trial, place: Path) -> Iterator[str]:
+    ended = trial.run("perennial", "verify", str(place))
+    if ended.code:
+        yield f"what is published is not whole: {ended.last_lines(3)}"
+
+
+def _make_older(version: Path) -> None:
+    """Turn the published version into another one, so that the next publish has something to do."""
+    record = documents.read_json(version / RECORD)
+    name = min(record["files"])
+    (version / name).write_bytes((version / name).read_bytes() + b" ")
+    record["files"][name] = files.digests(version)[name]
+    files.write_json(version / RECORD, record)
+
+
+def _damage(content: bytearray, rng: random.Random) -> str:
+    """Damage bytes as disks and broken copies do; returns how."""
+    kind = rng.choice(("a flipped bit in", "the end cut off", "zeros in"))
+    at = rng.randrange(len(content))
+    if kind == "a flipped bit in":
+        content[at] ^= 1 << rng.randrange(8)
+    elif kind == "the end cut off":
+        del content[at:]
+    else:
+        content[at : at + 64] = bytes(0 if byte else 0xFF for byte in content[at : at + 64])
+    return kind
+
+
+def _damage_records(content: bytearray, rng: random.Random) -> str:
+    """Remove or repeat a whole record, which a shard's checksums do not reveal; returns which of the two."""
+    spans, _ = framing.scan(io.BytesIO(content), len(content))
+    start, size = (int(value) for value in spans[rng.randrange(len(spans))])
+    record = slice(start, start + size + framing.OVERHEAD)
+    if rng.random() < 0.5:
+        del content[record]
+        return "a record removed from"
+    content[record] = 2 * content[record]
+    return "a record repeated in"
