@@ -69,7 +69,6 @@ def test_the_best_settings_are_written_and_run_once_as_an_experiment(checkout):
     assert names == [made["name"]]
     again = json.loads(tune(checkout, "--trials", "4", "--json").stdout)
     assert (again["trials"], again["experiment"], again["written"]) == (found["trials"], made, False)
-    assert (checkout.folder / found["page"]).stat().st_size > 10_000
 
 
 def logged(checkout):

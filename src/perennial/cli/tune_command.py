@@ -58,7 +58,7 @@ def _tune(
         raise ConfigError("--trials and --minutes exclude each other; leave one out")
     started, checked = time.monotonic(), config.load(params)
     _require_ready(params, checked)
-    from perennial.project.tune import study_page, tune, winner
+    from perennial.project.tune import search_result, tune, winner
 
     ranges = tune.check(params, search)
     if only_check:
@@ -78,9 +78,9 @@ def _tune(
             before = found.present_trial
             written = winner.choose(found)
         made = winner.run_experiment(found) if experiment else None
-        document = study_page.write(found, before, written=written, experiment=made)
+        document = search_result.write(found, before, written=written, experiment=made)
         winner.record(checked, document)
-    output(document, study_page.lines(document), as_json=as_json)
+    output(document, search_result.lines(document), as_json=as_json)
 
 
 def _require_ready(params: Path, checked: Config) -> None:

@@ -60,13 +60,13 @@ def run(study, present, trials):
 
 
 def test_equal_searches_have_equal_trials(early, make):
-    one, other = (run(*make(name), 6) for name in "ab")
+    one, other = (run(*make(name), 5) for name in "ab")
     assert one == other
 
 
 def test_a_search_goes_on_after_a_kill_as_if_there_was_none(early, make):
-    whole = run(*make("a"), 7)
-    for number in range(7):
+    whole = run(*make("a"), 5)
+    for number in range(5):
         study, present = make("b")  # opened again by a new process
         if train(study, study.next(present), until=number % 4):
             continue
@@ -139,7 +139,7 @@ def test_present_settings_outside_of_the_search_are_tried_as_they_are(make):
 
 def test_importance_names_the_setting_that_decides(make):
     study, present = make(texts=[*SEARCH, "train.batch_size=32,64,128"])
-    for _ in range(20):
+    for _ in range(12):
         trial = study.next(present)
         study.finish(trial.number, score=score(trial.settings, 9), loss=0.1, stopped_by="epochs")
     assert next(iter(study.importance())) == "train.learning_rate"

@@ -16,9 +16,8 @@ from support.training import ROOT, change_params
 from perennial.base import documents
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
-from perennial.project.tune.trial import FAILED, LOG
-from perennial.project.tune.trial_processes import Outcome
-from perennial.project.tune.tune import Budget, Search, _store, check, search
+from perennial.project.tune.trial import LOG
+from perennial.project.tune.tune import Budget, Search, _failed, check, search
 from perennial.project.tune.winner import choose
 from perennial.stages.initialize import initialize
 
@@ -45,9 +44,9 @@ def searched(texts=RATES, trials=1, minutes=None):
 
 
 def trial_process():
-    """The process of the running trial: the first one, since the next trial's starts later."""
-    trials = [each for each in psutil.Process().children() if "perennial.project.tune.trial" in each.cmdline()]
-    return min(trials, key=psutil.Process.create_time, default=None)
+    """The process of the running trial."""
+    trials = (each for each in psutil.Process().children() if "perennial.project.tune.trial" in each.cmdline())
+    return next(trials, None)
 
 
 def kill_when(ready, number):
@@ -117,9 +116,8 @@ def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(pipeline):
 def test_a_full_disk_ends_the_search_and_its_trial_goes_on_later(pipeline):
     found = Search(Path("params.yaml"), RATES)
     new = found.study.next(found.present)
-    full = Outcome(kind=FAILED, code=1, message="x could not be written: No space left on device")
     with pytest.raises(PerennialError, match="No space left"):
-        _store(found.study, new.number, found.config, full)
+        _failed(found, new, 1, "x could not be written: No space left on device")
     assert found.study.next(found.present) == new
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from perennial.base import config as configuration
 from perennial.base import documents, files
-from perennial.base.config import Config
 from perennial.base.distributed import cluster
 from perennial.base.errors import (
     ConfigError,
@@ -31,10 +30,9 @@ from perennial.base.stage_state import stage_inputs
 from perennial.data.records import manifest
 from perennial.data.validation import integrity
 from perennial.model.training import triggers
-from perennial.project.tune import space, trial, trial_processes
+from perennial.project.tune import space, trial
 from perennial.project.tune.study import Study, Trial, naming_database
 from perennial.project.tune.trial import Task
-from perennial.project.tune.trial_processes import Outcome, TrialProcesses
 
 log = logging.getLogger(__name__)
 FOLDER = "tune"  # in paths.work, with a folder for each search
@@ -199,25 +197,22 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def search(found: Search, budget: Budget, *, pinned: bool) -> None:
     """Run trials until the budget is spent, or all settings have been tried."""
     failures = 0
-    with trial_processes.started(found.folder) as processes:
-        while True:
-            known = found.study.trials()
-            ended = sum(each.state != "running" for each in known)
-            if not budget.allows(ended):
-                break
-            new = found.study.next(found.present)
-            if new is None:
-                log.info("all settings of the search have been tried")
-                break
-            outcome = _run(found, new, processes, budget, pinned=pinned)
-            if outcome is None:
-                break
-            failures = failures + 1 if outcome.kind == trial.FAILED else 0
-            if failures == FAILURES:
-                raise PerennialError(
-                    f"{FAILURES} trials failed one after another, the last one with: {outcome.message}; all "
-                    f"trials are kept in {found.folder}: run again to go on"
-                )
+    while budget.allows(sum(each.state != "running" for each in found.study.trials())):
+        new = found.study.next(found.present)
+        if new is None:
+            log.info("all settings of the search have been tried")
+            break
+        log.info("trial %d: %s", new.number, settings_line(new.settings))
+        ended = _run(found, new, budget, pinned=pinned)
+        if ended is None:
+            log.info("trial %d: the time is over; it is kept, and a later search goes on with it", new.number)
+            break
+        failures = failures + 1 if ended.state == "failed" else 0
+        if failures == FAILURES:
+            raise PerennialError(
+                f"{FAILURES} trials failed one after another, the last one with: {ended.reason}; all "
+                f"trials are kept in {found.folder}: run again to go on"
+            )
     _require_finished(found, budget)
 
 
@@ -236,73 +231,42 @@ def _require_finished(found: Search, budget: Budget) -> None:
     )
 
 
-def _run(
-    found: Search, new: Trial, processes: TrialProcesses, budget: Budget, *, pinned: bool
-) -> Outcome | None:
-    """Run a trial and store how it ended; None if the time was over before."""
+def _run(found: Search, new: Trial, budget: Budget, *, pinned: bool) -> Trial | None:
+    """Run a trial to its end; None if the time was over before."""
     values = space.with_values(found.values, new.settings)
-    log.info("trial %d: %s", new.number, settings_line(new.settings))
-    folder = found.folder / "trials" / f"{new.number:04}"
     try:
         own = configuration.check(values)
     except ConfigError as error:
-        outcome: Outcome | None = Outcome(kind=trial.FAILED, code=2, message=str(error).replace("\n", "; "))
-    else:
-        task = Task(number=new.number, folder=folder, config=own, pinned=pinned)
-        follower = _Follower(found.study, new.number, own, found.metric)
-        another = budget.allows(new.number + 1)
-        outcome = processes.run(task, follower, limit_s=budget.left_s, another=another)
-    if outcome is None:
-        log.info("trial %d: the time is over; it is kept, and a later search goes on with it", new.number)
+        return _failed(found, new, error.exit_code, str(error).replace("\n", "; "))
+    task = Task(
+        number=new.number, search=found.folder, evaluations=found.evaluations, config=own, pinned=pinned
+    )
+    done = trial.run(task, budget.left_s())
+    if done is None:
         return None
-    _store(found.study, new.number, own if outcome.kind == trial.FINISHED else found.config, outcome)
-    shutil.rmtree(folder / "work", ignore_errors=True)
-    return outcome
-
-
-class _Follower:
-    """Stores the evaluations of a trial, and decides whether it stops."""
-
-    def __init__(self, study: Study, number: int, config: Config, metric: str) -> None:
-        self._study, self._number, self._metric = study, number, metric
-        # Before that, scores say little about the settings.
-        self._begins_step = max(config.train.head.steps, config.train.schedule.warmup_steps)
-        self._count = 0
-
-    def __call__(self, evaluation: dict[str, Any], stopped_by: str | None) -> bool:
-        self._count += 1
-        worse = self._study.evaluated(
-            self._number, self._count, score=evaluation[self._metric], loss=evaluation["loss"]
-        )
-        return worse and stopped_by is None and evaluation["step"] > self._begins_step
-
-
-def _store(study: Study, number: int, config: Config, outcome: Outcome) -> None:
-    """Store how a trial ended, and log it."""
-    if outcome.kind == trial.FINISHED:
-        record, metric = outcome.record, config.train.stop_metric
-        kept = next(each for each in record["evaluations"] if each["step"] == record["kept"])
-        study.finish(number, score=kept[metric], loss=kept["loss"], stopped_by=record["stopped_by"])
-        log.info("trial %d: validation %s %.4f", number, metric, kept[metric])
-    elif outcome.kind == trial.STOPPED:
-        study.stop(number)
-        log.info("trial %d: stopped early, since others were better at this point", number)
-    elif outcome.changed or outcome.code in {DataError.exit_code, Interrupted.exit_code}:
-        kind = (
-            InputsChanged
-            if outcome.changed
-            else DataError
-            if outcome.code == DataError.exit_code
-            else Interrupted
-        )
-        raise kind(f"trial {number}: {outcome.message}")
-    elif any(text in outcome.message for text in FULL):
-        raise PerennialError(
-            f"trial {number}: {outcome.message}; all trials are kept, and this one goes on then"
-        )
+    if done.code < 0:
+        why = f"a signal ({-done.code}) ended its process, perhaps because memory ran out; see {trial.LOG}"
+        ended = _failed(found, new, 1, why)
+    elif done.code:
+        ended = _failed(found, new, done.code, done.last_lines(1))
     else:
-        study.stop(number, outcome.message)
-        log.warning("trial %d failed: %s", number, outcome.message)
+        ended = found.study.trials()[new.number]
+        how = f"validation {found.metric} {ended.score:.4f}" if ended.state == "finished" else ended.state
+        log.info("trial %d: %s", new.number, how)
+    shutil.rmtree(task.folder / "work", ignore_errors=True)
+    return ended
+
+
+def _failed(found: Search, new: Trial, code: int, message: str) -> Trial:
+    """Store the failure of a trial; raises one that says nothing about its settings."""
+    if code in {DataError.exit_code, Interrupted.exit_code}:
+        kind = DataError if code == DataError.exit_code else Interrupted
+        raise kind(f"trial {new.number}: {message}")
+    if any(text in message for text in FULL):
+        raise PerennialError(f"trial {new.number}: {message}; all trials are kept, and this one goes on then")
+    found.study.stop(new.number, message)
+    log.warning("trial %d failed: %s", new.number, message)
+    return found.study.trials()[new.number]
 
 
 def settings_line(settings: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -34,7 +33,9 @@ def run(version: str, options: Sequence[str]) -> int:
         _install(f"{DISTRIBUTION}=={version}", folder)
         environment = {**os.environ, "PYTHONPATH": folder}
         command = [sys.executable, "-m", "perennial", "upgrade", *options]
-        return subprocess.run(command, env=environment, check=False).returncode
+        done = programs.run(command, limit_s=limits.INSTALL_S, env=environment, to=print)
+        sys.stderr.write(done.errors)
+        return done.code
 
 
 def _install(package: str, folder: str) -> None:
