@@ -22,7 +22,7 @@ from perennial.base.processes import process
 from perennial.base.storage import Store
 from perennial.live.capture.keeper import CaptureLimits, Keeper
 from perennial.live.serving import app
-from perennial.live.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
+from perennial.live.serving.connections import CONNECTIONS, Connection
 from perennial.live.serving.conversion import Converter
 from perennial.live.serving.origins import Origins
 from perennial.live.serving.requests import ServingLimits
@@ -81,8 +81,7 @@ class ModelServer:
             access_log=False,
             server_header=False,
             lifespan="off",
-            http=partial(Connection, limits=limits, waiting={}, turns=(Turns(), Turns())),  # type: ignore[arg-type]  # called as a class is
-            backlog=ACCEPTED,
+            http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # called as a class is
             loop="asyncio",
             ws="none",
             log_level="error",  # a warning for each malformed request would fill the log
@@ -120,12 +119,6 @@ class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; asyncio has one number for the connections of a round and for those that the system keeps."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)
 
 
 def listen(host: str, port: int) -> socket.socket:
