@@ -92,7 +92,7 @@ def python_files(*folders: str) -> list[Path]:
 
 def imported(file: Path) -> tuple[str, ...]:
     """The modules that a file imports; `from a import b` gives a and a.b."""
-    return source_code.imported(file.read_text(encoding="utf-8"))
+    return source_code.facts(file.read_bytes()).imports
 
 
 def package(module: str) -> str:

@@ -6,27 +6,25 @@ stage makes, but not their comments, docstrings and layout. It is equal wherever
 each version of Python.
 """
 
-import ast
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files, layout
 from perennial.base.errors import ConfigError, listed
-from perennial.base.project import source_code, syntax
-from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
+from perennial.base.project import source_code
+from perennial.base.project.source_code import DISTRIBUTION, PACKAGE, Facts
 from perennial.base.project.stages import STAGES
 
 FILE = layout.CODE
 CACHE = "code.json"  # in paths.work: to parse all files takes half a second
 CACHED = 2000  # files; more are of many versions
 DIGEST = re.compile("[0-9a-f]{64}")
-DATA_FILE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 COMMENT = """\
 # The code that makes each result: the version of perennial, and a digest of the code of each stage. DVC reads
 # the digests as parameters: where an upgrade changes one, that stage and those that use its result run again.
@@ -34,56 +32,42 @@ COMMENT = """\
 """
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a Python file adds to a stage."""
-
-    digest: str  # empty if it holds only comments and docstrings
-    modules: tuple[str, ...]  # that it imports, or starts as programs
-    data: tuple[str, ...]  # names of files in its constants, such as of a template beside it
-
-
-class _Known:
-    """Facts by the SHA-256 of a file's bytes, kept in a file."""
-
-    def __init__(self, file: Path | None) -> None:
-        self.file, self.new = file, False
-        # Another version of these two modules may find other facts.
-        own = b"".join(Path(module.__file__ or "").read_bytes() for module in (syntax, source_code))
-        self.by = hashlib.sha256(own + Path(__file__).read_bytes()).hexdigest()
-        self.facts = dict(self._read()) if file else {}
-
-    def _read(self) -> list[tuple[str, Facts]]:
-        try:
-            content = documents.json_object(self.file.read_bytes()) if self.file else {}
-            known = content["files"] if content["by"] == self.by else {}
-            return [(key, _facts(each)) for key, each in known.items()]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return []  # none yet, or damaged: all is found out again
-
-    def of(self, file: Path) -> Facts:
-        content = file.read_bytes()
-        key = hashlib.sha256(content).hexdigest()
-        if key not in self.facts:
-            self.facts[key], self.new = _found(file, content.decode()), True
-        return self.facts[key]
-
-    def save(self) -> None:
-        if self.file and self.new:
-            kept = {} if len(self.facts) > CACHED else self.facts
-            lists = {key: [each.digest, list(each.modules), list(each.data)] for key, each in kept.items()}
-            with suppress(OSError):  # only the next start takes longer
-                files.write_json(self.file, {"by": self.by, "files": lists})
-
-
 def digests(
     stages: Mapping[str, object] = STAGES, *, package: Path = PACKAGE, cache: Path | None = None
 ) -> dict[str, str]:
-    """The digest of the code of each stage; `cache`: a file with what is known of each file of the package."""
-    known = _Known(cache)
-    found = {stage: _of_stage(stage, package, known) for stage in stages}
-    known.save()
+    """The digest of the code of each stage; `cache`: a file with the facts of each file of the package."""
+    known = _read(cache) if cache else {}
+    before = len(known)
+
+    def facts(content: bytes) -> Facts:
+        key = hashlib.sha256(content).hexdigest()
+        if key not in known:
+            known[key] = source_code.facts(content)
+        return known[key]
+
+    found = {stage: _of_stage(stage, package, facts) for stage in stages}
+    if cache and len(known) > before:
+        rows = {key: list(astuple(each)) for key, each in known.items()} if len(known) <= CACHED else {}
+        with suppress(OSError):  # only the next start takes longer
+            files.write_json(cache, {"files": rows, "seal": _seal(rows)})
     return found
+
+
+def _read(cache: Path) -> dict[str, Facts]:
+    """The facts by SHA-256 of a file's content; none if the cache is damaged or of another version."""
+    try:
+        content = documents.json_object(cache.read_bytes())
+        if content["seal"] != _seal(content["files"]):
+            return {}
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {key: Facts(each[0], *map(tuple, each[1:])) for key, each in content["files"].items()}
+
+
+def _seal(rows: object) -> str:
+    """A digest of facts and of the code that finds them."""
+    code = Path(source_code.__file__).read_bytes()
+    return hashlib.sha256(code + files.json_bytes(rows)).hexdigest()
 
 
 def content() -> str:
@@ -132,8 +116,7 @@ def _require(stages: Mapping[str, object], root: Path, work: Path) -> dict[str, 
             f"{_remedy(named)}"
         )
     expected = {stage: named["stages"][stage] for stage in stages}
-    # A cache may be damaged so that it can still be read.
-    if digests(stages, cache=work / CACHE) != expected and (now := digests(stages)) != expected:
+    if (now := digests(stages, cache=work / CACHE)) != expected:
         other = [stage for stage in stages if now[stage] != expected[stage]]
         raise ConfigError(
             f"{file} names the code of perennial {named['perennial']} for {listed(other, len(STAGES))}, but "
@@ -173,37 +156,12 @@ def _remedy(named: Mapping[str, Any]) -> str:
     )
 
 
-def _of_stage(stage: str, package: Path, known: _Known) -> str:
-    start = package / "stages" / f"{stage}.py"
-    found = source_code.closure(start, package=package, modules=lambda file: known.of(file).modules)
+def _of_stage(stage: str, package: Path, facts: Callable[[bytes], Facts]) -> str:
     parts = {}
-    for file in found:
-        facts = known.of(file)
-        if not facts.digest or not source_code.decides(file, package):
-            continue
-        parts[file.relative_to(package).as_posix()] = facts.digest
-        for other in (file.with_name(name) for name in facts.data):
+    for file in source_code.of_stage(stage, package, facts):
+        about = facts(file.read_bytes())
+        parts[file.relative_to(package).as_posix()] = about.digest
+        for other in (file.with_name(name) for name in about.data):
             if other.is_file():
                 parts[other.relative_to(package).as_posix()] = files.sha256(other)
     return hashlib.sha256(files.json_bytes(parts)).hexdigest()
-
-
-def _found(file: Path, text: str) -> Facts:
-    names = {
-        node.value
-        for node in ast.walk(source_code.tree(text))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and DATA_FILE.fullmatch(node.value)
-    }
-    code = syntax.normalised(source_code.tree(text))
-    return Facts(
-        hashlib.sha256(code.encode()).hexdigest() if code else "",
-        source_code.modules(file),
-        tuple(sorted(name for name in names if not name.endswith(".py"))),
-    )
-
-
-def _facts(each: Any) -> Facts:
-    digest, modules, data = each
-    if not all(isinstance(text, str) for text in (digest, *modules, *data)):
-        raise TypeError
-    return Facts(digest, tuple(modules), tuple(data))

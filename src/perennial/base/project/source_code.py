@@ -1,12 +1,17 @@
-"""The source files that a program of this package runs: by its imports, and which of them decide what it makes.
+"""The source files that a program of this package runs, which of them decide what it makes, and what they do.
 
-dvc.yaml lists them for each stage (a test compares), and the fingerprint of a training covers them.
+dvc.yaml lists them for each stage (a test compares), and the fingerprint of a training covers them. What a file
+does is its program without comments, docstrings and layout, equal in Python 3.11, 3.12 and 3.13. `ast.dump` is
+not: a newer one has more fields, leaves out empty ones, and cuts the text of an f-string into other pieces.
 """
 
 import ast
+import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,9 +30,49 @@ PLUMBING = {
     "base/layout", "base/limits", "base/params", "base/retries", "base/devices/gpus", "base/devices/lease",
     "base/distributed/ray_agent", "base/distributed/ray_workers", "base/distributed/workers", "base/parallel",
     "base/processes", "base/project/code_digests", "base/project/git", "base/project/own_components",
-    "base/project/source_code", "base/project/stages", "base/project/syntax", "base/stage_state",
+    "base/project/source_code", "base/project/stages", "base/stage_state",
     "base/storage", "cli",
 }  # fmt: skip
+
+DATA_FILE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+NOTHING = hashlib.sha256(b"").hexdigest()  # the digest of comments and docstrings alone
+IGNORED = {"kind", "type_comment", "ctx"}  # of a constant: `u`; a comment; follows from where a name stands
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a Python file does, and what else it leads to."""
+
+    digest: str  # SHA-256 of `normalised`
+    imports: tuple[str, ...]  # modules; `from a import b` gives a and a.b
+    starts: tuple[str, ...]  # constants that may name modules, which it runs as programs
+    data: tuple[str, ...]  # names of files in its constants, such as of a template beside it
+
+
+@cache
+def facts(content: bytes) -> Facts:
+    """What the text of a Python file says; found once for each content."""
+    tree = ast.parse(content)
+    imports: list[str] = []
+    data = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DATA_FILE.fullmatch(node.value):
+            data.add(node.value)
+    starts = (
+        node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    )
+    return Facts(
+        hashlib.sha256(normalised(tree).encode()).hexdigest(),
+        tuple(imports),
+        tuple(each for each in starts if isinstance(each, str) and each.startswith(f"{PACKAGE.name}.")),
+        tuple(sorted(name for name in data if not name.endswith(".py"))),
+    )
 
 
 def signature(file: Path | str) -> tuple[int, ...] | None:
@@ -74,12 +119,10 @@ def require_unchanged(program: str | None = None) -> None:
         )
 
 
-def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
+def of_stage(stage: str, package: Path = PACKAGE, known: Callable[[bytes], Facts] = facts) -> set[Path]:
     """The files that decide what a stage makes: it imports them, or starts programs that do."""
-    found = closure(package / "stages" / f"{stage}.py", package=package, modules=modules)
-    return {
-        file for file in found if decides(file, package) and tree(_text(file)).body[1:]
-    }  # not only a docstring
+    found = closure(package / "stages" / f"{stage}.py", package=package, known=known, programs=True)
+    return {file for file in found if decides(file, package) and known(file.read_bytes()).digest != NOTHING}
 
 
 def decides(file: Path, package: Path = PACKAGE) -> bool:
@@ -89,53 +132,26 @@ def decides(file: Path, package: Path = PACKAGE) -> bool:
 
 
 def closure(
-    file: Path, *, package: Path = PACKAGE, modules: Callable[[Path], Iterable[str]] | None = None
+    file: Path,
+    *,
+    package: Path = PACKAGE,
+    known: Callable[[bytes], Facts] = facts,
+    programs: bool = False,
 ) -> set[Path]:
-    """Every file of the package that importing a file runs.
-
-    `modules`: gives the names of the modules that a file leads to; those that it imports by default.
-    """
-    found, queue, known = {file}, [file], set[str]()
+    """Every file of the package that importing a file runs; with `programs` also those that it starts."""
+    found, queue, seen = {file}, [file], set[str]()
     while queue:
-        file = queue.pop()
-        for module in modules(file) if modules else imported(_text(file)):
+        about = known(queue.pop().read_bytes())
+        for module in (*about.imports, *(about.starts if programs else ())):
             for end in range(2, module.count(".") + 2):
                 name = ".".join(module.split(".")[:end])
-                if name in known:
+                if name in seen:
                     continue
-                known.add(name)
+                seen.add(name)
                 if (other := _file(name, package)) and other not in found:
                     found.add(other)
                     queue.append(other)
     return found
-
-
-def modules(file: Path) -> tuple[str, ...]:
-    """The modules that a file imports, and those that it starts as programs."""
-    text = _text(file)
-    return (*imported(text), *_started(text))
-
-
-@cache
-def imported(text: str) -> tuple[str, ...]:
-    """The modules that a program's text imports; `from a import b` gives a and a.b."""
-    return tuple(_imported(text))
-
-
-def _imported(text: str) -> Iterator[str]:
-    for node in ast.walk(tree(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _started(text: str) -> Iterator[str]:
-    """The names of modules in constants: a file runs these as programs."""
-    for node in tree(text).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
 
 
 def _file(module: str, package: Path) -> Path | None:
@@ -148,14 +164,74 @@ def _file(module: str, package: Path) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
+def normalised(program: ast.Module) -> str:
+    """What a Python program does, as text; empty if it has only comments and docstrings."""
+    parts: list[str] = []
+    for statement in _statements(program.body):
+        _write(statement, parts.append)
+    return "".join(parts)
 
 
-@cache
-def tree(text: str) -> ast.Module:
-    """The syntax tree of a program."""
-    return ast.parse(text)
+def _write(value: object, to: Callable[[str], None]) -> None:
+    if isinstance(value, ast.Constant):
+        to(f"{type(value.value).__name__} {_constant(value.value)}")
+    elif isinstance(value, ast.AST):
+        to(f"{type(value).__name__}(")
+        for name, field in _fields(value):
+            to(f"{name}=")
+            _write(field, to)
+            to(",")
+        to(")")
+    elif isinstance(value, list):
+        to("[")
+        for each in value:
+            _write(each, to)
+            to(",")
+        to("]")
+    else:  # a name, a number of dots, a singleton of a pattern
+        to(_constant(value))
+
+
+def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
+    """The fields of a node that say something, in an order that does not depend on Python's version."""
+    for name in sorted(node._fields):
+        value = getattr(node, name, None)
+        if name in {"body", "orelse", "finalbody"} and isinstance(value, list):
+            value = list(_statements(value))
+        elif name == "values" and isinstance(node, ast.JoinedStr):
+            value = list(_merged(value or []))
+        elif name == "format_spec" and isinstance(value, ast.JoinedStr) and not list(_merged(value.values)):
+            value = None
+        if value is not None and value != [] and name not in IGNORED:
+            yield name, value
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The statements but texts that stand alone: docstrings."""
+    for each in body:
+        text = isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+        if not (text and isinstance(each.value.value, str)):  # type: ignore[attr-defined]
+            yield each
+
+
+def _merged(values: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """The pieces of an f-string, neighbouring texts as one and empty ones left out."""
+    text = ""
+    for each in values:
+        if isinstance(each, ast.Constant):
+            text += str(each.value)
+            continue
+        if text:
+            yield ast.Constant(text)
+        text = ""
+        yield each
+    if text:
+        yield ast.Constant(text)
+
+
+def _constant(value: object) -> str:
+    # `repr` of a text depends on Python's version of Unicode, and it refuses integers of thousands of digits.
+    return hex(value) if type(value) is int else ascii(value)
 
 
 if (

@@ -10,7 +10,6 @@ import logging
 import platform
 import shutil
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
 from perennial.base.layout import Project
-from perennial.base.project import own_components, source_code, syntax
+from perennial.base.project import own_components, source_code
 from perennial.model.training import checkpoints
 from perennial.model.training.training_history import FINGERPRINT, FINISHED, FOLDER
 
@@ -55,7 +54,7 @@ def fingerprint(
 def code(package: Path = source_code.PACKAGE) -> dict[str, str]:
     """The digest of each file that decides what a training makes; a process computes each only once."""
     return {
-        file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
+        file.relative_to(package).as_posix(): source_code.facts(file.read_bytes()).digest
         for file in sorted(source_code.of_stage(STAGE, package))
     }
 
@@ -183,14 +182,8 @@ def _components(config: Config) -> dict[str, str]:
         return {}
     root = Project.find().root
     return {
-        file.relative_to(root).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
+        file.relative_to(root).as_posix(): source_code.facts(file.read_bytes()).digest
         if file.suffix == ".py"
         else files.sha256(file)
         for file in own_components.files(root)
     }
-
-
-@cache
-def _code_digest(source: str) -> str:
-    """The SHA-256 of a program's code, ignoring comments, docstrings and layout."""
-    return hashlib.sha256(syntax.normalised(source_code.tree(source)).encode()).hexdigest()
