@@ -1,7 +1,6 @@
 """Validate stage: check every record; write a report, a page and an index; fail on errors."""
 
 import logging
-import sys
 import time
 
 from perennial.base import files
@@ -39,11 +38,9 @@ def validate(config: Config) -> None:
     flagged = validation_report.flagged(records, findings.problems, findings.spans)
     page = html.render(content, samples, flagged)
     files.write_bytes(config.paths.validation_page, page.encode())
-    log.info("validated %d records in %.1f s", sum(content["examples"].values()), time.monotonic() - started)
-    if sys.stderr.isatty():
-        from perennial.data.validation import terminal  # noqa: PLC0415 - takes time to import
-
-        terminal.show(content)
+    counts = ", ".join(f"{split} {count}" for split, count in content["examples"].items())
+    seconds = time.monotonic() - started
+    log.info("validated in %.1f s: %s; see %s", seconds, counts, config.paths.validation_page)
     if valid:
         # Without this check, readers would trust an index of damaged records.
         every = settings.decode == "all"
