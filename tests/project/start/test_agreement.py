@@ -3,19 +3,19 @@
 import os
 import shutil
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support import raw
-from support.parameters import change_params
 
 from perennial.base import config, documents, files
 from perennial.base.choices import SPLITS
+from perennial.base.config.data import DatasetConfig
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
-from perennial.project.start import start, survey
+from perennial.project.start import survey
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 
@@ -185,14 +185,16 @@ REFUSED = {
 }  # fmt: skip
 
 
-def started(path: Path) -> start.Started | None:
+def surveyed(path: Path) -> survey.Survey | None:
     with suppress(DataError):
-        return start.start(path, PARAMS, {"model.weights": None}, force=True)
+        return survey.look(path, Path("scratch"))
     return None
 
 
-def converted() -> manifest.Manifest | None:
+def converted(path: Path, table: Mapping[str, object] | None) -> manifest.Manifest | None:
     parameters = config.load(PARAMS)
+    dataset = DatasetConfig(name="image_folder", path=path, on_bad_image="skip", table=table)
+    parameters = parameters.model_copy(update={"dataset": dataset})
     with suppress(DataError):
         download(parameters)
         convert(parameters)
@@ -200,24 +202,22 @@ def converted() -> manifest.Manifest | None:
     return None
 
 
-def agree(path: Path) -> start.Started | None:
-    """What start chose; it must be what the stages do."""
-    done = started(path)
-    if done is None:
-        values = {"dataset.name": "image_folder", "dataset.path": str(path), "dataset.on_bad_image": "skip"}
-        change_params(PARAMS, values)
-        assert converted() is None
+def agree(path: Path) -> survey.Survey | None:
+    """What start finds; it must be what the stages do."""
+    images = surveyed(path)
+    found = converted(path, None if images is None else images.block)
+    if images is None:
+        assert found is None
         return None
-    found = converted()
     assert found is not None
-    assert list(done.images.per_class) == found.classes
+    assert list(images.per_class) == found.classes
     records = config.load(PARAMS).paths.records
     rejected = documents.read_json(records / "rejected.json")["rejected"]
-    assert sum(part.examples for part in found.splits.values()) + len(rejected) == done.images.images
-    assert set(done.images.per_split) <= set(SPLITS) == set(found.splits)
+    assert sum(part.examples for part in found.splits.values()) + len(rejected) == images.images
+    assert set(images.per_split) <= set(SPLITS) == set(found.splits)
     labels = (records / "labels.txt").read_bytes().decode().split("\n")
     assert labels == [*(f"{number}:{name}" for number, name in enumerate(found.classes)), ""]
-    return done
+    return images
 
 
 @pytest.mark.fast_rows(
@@ -231,7 +231,7 @@ def agree(path: Path) -> start.Started | None:
     "classes with and without masks",
 )
 @pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
-def test_what_start_accepts_the_stages_accept(project: Path, make: Callable[[], object]) -> None:
+def test_what_start_accepts_the_stages_accept(workspace: Path, make: Callable[[], object]) -> None:
     make()
     assert agree(OWN) is not None
 
@@ -251,14 +251,14 @@ def test_what_start_accepts_the_stages_accept(project: Path, make: Callable[[], 
     "a table that contradicts itself",
 )
 @pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
-def test_what_start_refuses_the_stages_refuse(project: Path, make: Callable[[], object]) -> None:
+def test_what_start_refuses_the_stages_refuse(workspace: Path, make: Callable[[], object]) -> None:
     make()
     assert agree(OWN) is None
 
 
 @pytest.mark.parametrize("bad", [b"", HEIC, CUT, PHOTO[:-20]], ids=["empty", "HEIC", "cut JPEG", "cut PNG"])
 def test_start_finds_a_class_without_usable_images_beside_those_that_it_samples(
-    project: Path, bad: bytes, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, bad: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "SAMPLE", 8)
     tree("cat", "owl", content=TINY)()
@@ -267,9 +267,9 @@ def test_start_finds_a_class_without_usable_images_beside_those_that_it_samples(
         (OWN / "owl" / f"1{number}.png").write_bytes(bad)
     assert agree(OWN) is None
     (OWN / "owl" / "11.png").write_bytes(TINY)
-    started = agree(OWN)
-    assert started is not None
-    assert started.images.unreadable == {}
+    images = agree(OWN)
+    assert images is not None
+    assert images.unreadable == {}
 
 
 IN_ARCHIVES = ("train/ valid/ test/", "Train/ Test/", "a folder around", "images/ and labels.csv", "documents")
@@ -287,7 +287,7 @@ NOT_IN_ARCHIVES = (
 )
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
 @pytest.mark.parametrize("name", [*IN_ARCHIVES, *NOT_IN_ARCHIVES])
-def test_start_and_stages_agree_on_archives(project: Path, name: str, kind: str) -> None:
+def test_start_and_stages_agree_on_archives(workspace: Path, name: str, kind: str) -> None:
     (ACCEPTED | REFUSED)[name]()
     packed = Path(shutil.make_archive("packed", kind, ".", "own"))
     assert (agree(packed) is not None) == (name in IN_ARCHIVES)

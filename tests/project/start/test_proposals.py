@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,25 +10,58 @@ from support import raw
 from typer.testing import CliRunner
 
 from perennial.base import config, files
+from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
+from perennial.project.start.proposals import Named
+from perennial.project.start.survey import Survey, look
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 
 PARAMS, OWN = Path("params.yaml"), Path("own")
 NUMBERS = range(1, 19)
+LABEL, COLUMNS = ["--label-column", "species"], ["--table", "./l.csv", "--file-column", "image"]
 
 
 def kind(number: int) -> str:
     return "cd"[number % 2]
 
 
-def make(*lines: str, name: str = "l.csv", folder: str = "") -> None:
-    """Write images 1.png to 18.png, and a table with a header and rows in which {n} and {k} are filled in."""
-    head, row = lines
+@cache
+def image(number: int) -> bytes:
+    return raw.encoded(raw.picture(number))
+
+
+def make(head: str, row: str, name: str = "l.csv", folder: str = "", **values: str) -> None:
+    """Write images 1.png to 18.png, and a table with a header and rows in which {n}, {k} ... are filled in.
+
+    values: by name in the row, a mark or word for each of as many rows, in turn.
+    """
     for number in NUMBERS:
-        files.write_bytes(OWN / folder / f"{number}.png", raw.encoded(raw.picture(number)))
-    rows = [row.format(n=number, k=kind(number), i=int(number % 2), r=19 - number) for number in NUMBERS]
-    files.write_bytes(OWN / name, "\n".join([head, *rows] if head else rows).encode())
+        files.write_bytes(OWN / folder / f"{number}.png", image(number))
+    rows = [head] if head else []
+    for number in NUMBERS:
+        turns = {key: each.split() if " " in each else each for key, each in values.items()}
+        filled = {key: each[(number - 1) % len(each)] for key, each in turns.items()}
+        rows.append(row.format(n=number, k=kind(number), i=number % 2, r=19 - number, **filled))
+    files.write_bytes(OWN / name, "\n".join(rows).encode())
+
+
+def found(**named: object) -> Survey:
+    """What `start` finds, without what it writes then."""
+    return look(OWN, Path("scratch"), Named(**named))
+
+
+def block(**named: object) -> dict[str, object]:
+    """The value of dataset.table that `start` writes."""
+    value = found(**named).block
+    assert value is not None
+    return dict(value)
+
+
+def refusal(**named: object) -> str:
+    with pytest.raises(DataError) as refused:
+        found(**named)
+    return str(refused.value)
 
 
 @pytest.fixture
@@ -52,60 +86,44 @@ PROPOSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PROPOSED)
-def test_the_only_reading_that_fits_all_rows_is_written_and_done(start, case) -> None:
-    lines, columns = PROPOSED[case]
+@pytest.mark.parametrize(("lines", "columns"), PROPOSED.values(), ids=PROPOSED)
+def test_the_only_reading_that_fits_all_rows_is_proposed(workspace, lines, columns) -> None:
     make(*lines)
+    assert block() == {"path": "l.csv", "split": None, **columns}
+
+
+def test_a_proposal_is_written_and_done_by_the_stages(start) -> None:
+    make("Image ID,dx", "{n},{k}")
     done = start()
-    assert done.exit_code == 0, done.output
+    assert (done.exit_code, "the only reading that fits all rows" in done.stdout) == (0, True)
     written = config.load(PARAMS)
-    assert written.dataset.table is not None
-    assert written.dataset.table.block == {"path": "l.csv", "split": None, **columns}
-    assert "the only reading that fits all rows" in done.stdout
     download(written)
     convert(written)
     assert (written.paths.records / "labels.txt").read_text() == "0:c\n1:d\n"
 
 
-def test_columns_of_0_and_1_are_classes(start) -> None:
-    make("id,even,odd", "{n},{i},{i}")
-    text = (OWN / "l.csv").read_text().splitlines()
-    rows = [f"{row.split(',')[0]},{1 - int(row[-1])},{row[-1]}" for row in text[1:]]
-    (OWN / "l.csv").write_text("\n".join([text[0], *rows]))
-    assert start().exit_code == 0
-    table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert table.label == ["even", "odd"]
+def test_columns_of_0_and_1_are_classes(workspace) -> None:
+    make("id,even,odd", "{n},{e},{i}", e="01")
+    assert block()["label"] == ["even", "odd"]
 
 
 @pytest.mark.parametrize(
     "header", ["dataset", "phase", "Usage", "ml_use", "data_split", "purpose", "split", "x"]
 )
 @pytest.mark.parametrize("file", ["file", "image"])
-def test_a_column_of_splits_is_used_under_any_name(start, header, file) -> None:
-    make(f"{file},label,{header}", "{n}.png,{k},{i}")
-    text = (OWN / "l.csv").read_text().splitlines()
-    words = ["train", "test", "val"]
-    rows = [f"{row.rpartition(',')[0]},{words[number // 2 % 3]}" for number, row in enumerate(text[1:])]
-    (OWN / "l.csv").write_text("\n".join([text[0], *rows]))
-    done = start()
-    assert done.exit_code == 0, done.output
-    assert "splits: train 6, validation 6, test 6" in done.stdout
-    table = config.load(PARAMS).dataset.table
-    assert header == "split" if table is None else table.split == header
+def test_a_column_of_splits_is_used_under_any_name(workspace, header, file) -> None:
+    make(f"{file},label,{header}", "{n}.png,{k},{s}", s="train train test test val val")
+    survey = found()
+    assert survey.per_split == {"train": 6, "validation": 6, "test": 6}
+    assert header == "split" if survey.block is None else survey.block["split"] == header
 
 
 @pytest.mark.parametrize("header", ["is_validation_set", "is_valid", "isTest", "is_train"])
-def test_yes_and_no_mean_splits_by_the_name_of_the_column_and_are_written_out(start, header) -> None:
-    make(f"file,label,{header}", "{n}.png,{k},0")
-    text = (OWN / "l.csv").read_text().splitlines()
-    rows = [f"{row[:-1]}{int(number % 6 < 4)}" for number, row in enumerate(text[1:])]
-    (OWN / "l.csv").write_text("\n".join([text[0], *rows]))
-    assert start().exit_code == 0
-    table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert isinstance(table.split, dict)
-    assert set(table.split[header]) == {"0", "1"}
+def test_yes_and_no_mean_splits_by_the_name_of_the_column_and_are_written_out(workspace, header) -> None:
+    make(f"file,label,{header}", "{n}.png,{k},{s}", s="111100")
+    split = block()["split"]
+    assert isinstance(split, dict)
+    assert set(split[header]) == {"0", "1"}
 
 
 ASKED = {
@@ -121,52 +139,42 @@ ASKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ASKED)
-def test_what_is_not_clear_is_refused_with_the_options(start, case) -> None:
-    lines, messages = ASKED[case]
-    before = PARAMS.read_bytes()
+@pytest.mark.parametrize(("lines", "messages"), ASKED.values(), ids=ASKED)
+def test_what_is_not_clear_is_refused_with_the_options(workspace, lines, messages) -> None:
     make(*lines)
-    done = start()
-    assert done.exit_code == 3
-    assert [each for each in messages if each not in done.output] == []
-    assert "nothing was written" in done.output.lower()
-    assert PARAMS.read_bytes() == before
+    refused = refusal()
+    assert [each for each in messages if each not in refused] == []
+    assert "nothing was written" in refused.lower()
 
 
 @pytest.mark.parametrize("values", ["apprentissage test", "Trainingsdaten Testdaten", "holdout dev"])
-def test_a_column_that_may_say_splits_in_other_words_is_not_passed_over(start, values) -> None:
+def test_a_column_that_may_say_splits_in_other_words_is_not_passed_over(workspace, values) -> None:
     first, second = values.split()
-    make("file,label", "{n}.png,{k}")
-    rows = [f"{n}.png,{kind(n)},{first if n % 4 < 2 else second}" for n in NUMBERS]
-    (OWN / "l.csv").write_text("\n".join(["file,label,jeu", *rows]))
-    refused = start()
-    assert (refused.exit_code, "rows whose value in 'jeu' is not a split" in refused.output) == (3, True)
-    stated = {"jeu": {first: "train", second: "test"}}
-    table = {"path": "l.csv", "file": "file", "label": "label", "split": stated}
-    assert "splits: train 9, test 9" in start("--set", f"dataset.table={json.dumps(table)}").stdout
-    table["split"] = {"jeu": {first: "train", second: "?"}}
-    wrong = start("--set", f"dataset.table={json.dumps(table)}")
-    assert "split: must give train, validation or test for each value, got '?'" in wrong.output
-    assert start("--split-column", "").exit_code == 0
+    make("file,label,jeu", "{n}.png,{k},{s}", s=f"{first} {first} {second} {second}")
+    assert "rows whose value in 'jeu' is not a split" in refusal()
+    table = {"path": "l.csv", "file": "file", "label": "label"}
+    stated = table | {"split": {"jeu": {first: "train", second: "test"}}}
+    assert found(whole=stated).per_split == {"train": 10, "test": 8}
+    with pytest.raises(ConfigError, match=r"must give train, validation or test for each value, got '\?'"):
+        found(whole=table | {"split": {"jeu": {first: "train", second: "?"}}})
+    assert found(split="").per_split == {"train": 18}
 
 
-def test_a_class_may_be_called_train(start) -> None:
-    make("file,label", "{n}.png,{k}")
-    (OWN / "l.csv").write_text((OWN / "l.csv").read_text().replace(",c", ",train"))
-    assert "classes: d 9, train 9" in start().stdout
+def test_a_class_may_be_called_train(workspace) -> None:
+    make("file,label", "{n}.png,{c}", c="train d")
+    assert found().per_class == {"d": 9, "train": 9}
 
 
 @pytest.mark.parametrize("folders", [True, False])
 def test_the_option_of_a_refusal_works_when_it_is_pasted(start, folders) -> None:
-    text = "\n".join(["the file,set", *(f"{n}.png,{['train', 'test'][n % 5 == 0]}" for n in NUMBERS)])
     name = "an owner's table.csv"
     if folders:
+        make("the file,set", "{n}.png,{s}", name, s="train train train train test")
         for number in NUMBERS:
-            files.write_bytes(OWN / kind(number) / f"{number}.png", raw.encoded(raw.picture(number)))
-        files.write_bytes(OWN / name, text.encode())
+            (OWN / kind(number)).mkdir(exist_ok=True)
+            (OWN / f"{number}.png").rename(OWN / kind(number) / f"{number}.png")
     else:
-        make("file,label", "{n}.png,{k}", name=name)
-        (OWN / name).write_text((OWN / name).read_text().replace(",c", ",none"))
+        make("file,label", "{n}.png,{c}", name, c="none d")
     refused = start()
     (line,) = (each for each in refused.output.splitlines() if each.startswith("  --set"))
     pasted = start(*shlex.split(line))
@@ -174,25 +182,15 @@ def test_the_option_of_a_refusal_works_when_it_is_pasted(start, folders) -> None
     assert ("splits: train 15, test 3" if folders else "classes: d 9, none 9") in pasted.stdout
 
 
-def test_two_columns_of_labels_are_a_question_that_an_option_answers(start) -> None:
-    make("file,species,target", "{n}.png,{k},x")
-    text = (OWN / "l.csv").read_text().splitlines()
-    rows = [f"{row[:-1]}{'pq'[number // 3 % 2]}" for number, row in enumerate(text[1:])]
-    (OWN / "l.csv").write_text("\n".join([text[0], *rows]))
-    refused = start()
-    assert refused.exit_code == 3
-    assert "2 readings of the tables; choose one by its options" in refused.output
-    for place in ("own/l.csv", "./l.csv", str(Path("own/l.csv").resolve())):
-        assert start("--table", place, "--label-column", "target").exit_code == 0
-    table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert table.label == "target"
+def test_two_columns_of_labels_are_a_question_that_an_option_answers(workspace) -> None:
+    make("file,species,target", "{n}.png,{k},{t}", t="ppqqpq")
+    assert "2 readings of the tables; choose one by its options" in refusal()
+    assert block(table="l.csv", label=["target"])["label"] == "target"
 
 
 def test_the_options_write_exactly_what_they_say(start) -> None:
     make("image,species,phase", "{n}.png,{k},train")
-    options = "--table l.csv --file-column image --label-column species --split-column phase"
-    done = start("--json", *options.split())
+    done = start("--json", *COLUMNS, *LABEL, "--split-column", "phase")
     assert done.exit_code == 0, done.output
     block = {"path": "l.csv", "file": "image", "label": "species", "split": "phase"}
     assert (
@@ -203,60 +201,52 @@ def test_the_options_write_exactly_what_they_say(start) -> None:
     assert (found["per_class"], found["per_split"]) == ({"c": 9, "d": 9}, {"train": 18})
     assert found["examples"][0] == {"file": "1.png", "class": "d", "split": "train"}
     assert len(found["examples"]) == 5
-    assert start(*options.split()[:-1], "").exit_code == 0  # no column is one of splits
+    assert start("--table", "own/l.csv", *LABEL, "--split-column", "").exit_code == 0  # no splits
     table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert table.split is None
+    assert (table.path, table.split) == ("l.csv", None)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("named", "message"),
     [
-        (["--table", "x.csv"], "names no table of images in own; tables there: 'l.csv'"),
-        (["--file-column", "photo"], "--file-column photo: l.csv has no such column"),
+        ({"table": "x.csv"}, "names no table of images in own; tables there: 'l.csv'"),
+        ({"file": "photo"}, "--file-column photo: l.csv has no such column"),
     ],
 )
-def test_an_option_that_names_nothing_is_refused_with_what_is_there(start, options, message) -> None:
+def test_an_option_that_names_nothing_is_refused_with_what_is_there(workspace, named, message) -> None:
     make("image,label", "{n}.png,{k}")
-    done = start(*options)
-    assert (done.exit_code, message in done.output) == (2, True)
+    with pytest.raises(ConfigError, match=message):
+        found(**named)
 
 
-def test_class_folders_are_used_and_a_table_only_by_name(start) -> None:
+def test_class_folders_are_used_and_a_table_only_by_name(workspace) -> None:
     make("file,license", "{n}.png,CC{i}", folder="c")
+    (OWN / "d").mkdir()
     for number in NUMBERS[:9]:
-        (OWN / "d").mkdir(exist_ok=True)
         (OWN / f"c/{number}.png").rename(OWN / f"d/{number}.png")
-    done = start()
-    assert (done.exit_code, config.load(PARAMS).dataset.table) == (0, None)
-    assert "not used: 'l.csv'; the class folders give the labels" in done.stdout
-    assert start("--table", "l.csv").exit_code == 0
-    assert "classes: CC0 9, CC1 9" in start("--table", "l.csv").stdout
+    unnamed = found()
+    assert (unnamed.block, unnamed.per_class) == (None, {"c": 9, "d": 9})
+    assert any("not used: 'l.csv'; the class folders give" in line for line in unnamed.understood)
+    assert found(table="l.csv").per_class == {"CC0": 9, "CC1": 9}
 
 
-def test_a_table_for_each_split_is_proposed_with_both(start) -> None:
+def test_a_table_for_each_split_is_proposed_with_both(workspace) -> None:
     make("image,label", "{n}.png,{k}")
     head, *rows = (OWN / "l.csv").read_text().splitlines()
     (OWN / "l.csv").unlink()
     (OWN / "train.csv").write_text("\n".join([head, *rows[:12]]))
     (OWN / "val_labels.csv").write_text("\n".join([head, *rows[12:]]))
-    assert start().exit_code == 0
-    table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert table.path == {"train": "train.csv", "validation": "val_labels.csv"}
+    assert block()["path"] == {"train": "train.csv", "validation": "val_labels.csv"}
 
 
-def test_lists_of_classes_that_differ_are_refused_and_one_is_written(start) -> None:
+def test_lists_of_classes_that_differ_are_refused_and_one_is_written(workspace) -> None:
     make("image,label", "{n}.png,{i}")
     (OWN / "classes.txt").write_text("even\nodd\n")
     (OWN / "labels.txt").write_text("odd\neven\n")
-    refused = start()
-    assert (refused.exit_code, "labels.txt lists other classes than classes.txt" in refused.output) == (3, True)
+    assert "labels.txt lists other classes than classes.txt" in refusal()
     (OWN / "labels.txt").unlink()
-    assert "classes: even 9, odd 9" in start().stdout
-    table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert table.classes == "classes.txt"
+    assert found().per_class == {"even": 9, "odd": 9}
+    assert block()["classes"] == "classes.txt"
 
 
 def test_a_person_in_a_terminal_is_asked_when_something_was_chosen(start, monkeypatch) -> None:
@@ -266,57 +256,42 @@ def test_a_person_in_a_terminal_is_asked_when_something_was_chosen(start, monkey
     refused = start(answer="n\n")
     assert (refused.exit_code, PARAMS.read_bytes()) == (2, before)
     assert "name the table and its columns with --table" in refused.output
-    assert start(answer="y\n").exit_code == 0
-    assert start("--yes").exit_code == 0
-    assert start("--table", "l.csv", "--file-column", "image", "--label-column", "species").exit_code == 0
+    assert [start(answer="y\n").exit_code, start("--yes").exit_code] == [0, 0]
+    assert not found(table="l.csv", file="image", label=["species"]).chosen
 
 
-def test_tables_in_the_folders_of_splits_are_proposed_with_both(start) -> None:
+def test_tables_in_the_folders_of_splits_are_proposed_with_both(workspace) -> None:
     for split in ("train", "test"):
         make("file_name,label", "{n}.png,{k}", name=f"{split}/metadata.csv", folder=split)
-    done = start("--set", "validate.severity.duplicate_across_splits=warn")
-    assert "splits: train 18, test 18" in done.stdout
-    table = config.load(PARAMS).dataset.table
-    assert table is not None
-    assert table.path == {"train": "train/metadata.csv", "test": "test/metadata.csv"}
+    assert found().per_split == {"train": 18, "test": 18}
+    assert block()["path"] == {"train": "train/metadata.csv", "test": "test/metadata.csv"}
 
 
-def test_a_table_deep_below_the_folder_is_found_by_its_name(start) -> None:
+def test_a_table_deep_below_the_folder_is_found_by_its_name(workspace) -> None:
     (OWN / "meta/v1").mkdir(parents=True)
     make("image,label", "{n}.png,{k}", name="meta/v1/l.csv", folder="images")
-    assert start().exit_code == 3
-    assert start("--table", "meta/v1/l.csv").exit_code == 0
+    assert refusal()
+    assert block(table="meta/v1/l.csv")["path"] == "meta/v1/l.csv"
 
 
-def test_a_word_that_most_images_have_may_be_a_class(start) -> None:
-    make("file,label", "{n}.png,none")
-    text = (OWN / "l.csv").read_text().splitlines()
-    (OWN / "l.csv").write_text(
-        "\n".join([*text[:14], *(row.replace("none", "cd"[len(row) % 2]) for row in text[14:])])
-    )
-    refused = start()
-    assert (
-        refused.exit_code,
-        "13 of 18 images are 'none', a class or the word for none" in refused.output,
-    ) == (3, True)
-    kept = start("--set", 'dataset.table={"path": "l.csv", "file": "file", "label": "label", "unlabelled": []}')
-    assert "none 13" in kept.stdout
+def test_a_word_that_most_images_have_may_be_a_class(workspace) -> None:
+    make("file,label", "{n}.png,{c}", c="none none c none none d")
+    assert "12 of 18 images are 'none', a class or the word for none" in refusal()
+    kept = found(whole={"path": "l.csv", "file": "file", "label": "label", "unlabelled": []})
+    assert kept.per_class == {"c": 3, "d": 3, "none": 12}
 
 
-def test_a_table_with_other_labels_beside_class_folders_is_a_question_in_a_terminal(start, monkeypatch) -> None:
-    monkeypatch.setattr("perennial.cli.project_commands._in_terminal", lambda: True)
+def test_a_table_with_other_labels_beside_class_folders_is_a_question(workspace) -> None:
     make("image,species", "{n}.png,{k}", folder="site a")
     (OWN / "site b").mkdir()
     for number in NUMBERS[:9]:
         (OWN / f"site a/{number}.png").rename(OWN / f"site b/{number}.png")
-    assert start(answer="n\n").exit_code == 2
-    assert start("--table", "l.csv", "--file-column", "image", "--label-column", "species").exit_code == 0
+    assert found().chosen
+    assert not found(table="l.csv", file="image", label=["species"]).chosen
 
 
 def test_a_value_that_is_set_is_checked_and_written_with_text_as_keys(start) -> None:
-    make("image,label,held", "{n}.png,{k},0")
-    text = (OWN / "l.csv").read_text().splitlines()
-    (OWN / "l.csv").write_text("\n".join([*text[:13], *(f"{row[:-1]}1" for row in text[13:])]))
+    make("image,label,held", "{n}.png,{k},{h}", h="000011")
     value = "{path: l.csv, file: image, label: label, split: {held: {1: test, 0: train}}}"
     assert "splits: train 12, test 6" in start("--set", f"dataset.table={value}").stdout
     wrong = start("--set", "dataset.table={path: l.csv}")
