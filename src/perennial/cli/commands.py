@@ -93,6 +93,9 @@ def _report(
     page: Annotated[
         bool, typer.Option("--page/--no-page", help="Write the page, or keep the last one.")
     ] = True,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Draw what the worst mistakes depend on; takes some seconds.")
+    ] = False,
     as_json: JsonOption = False,
     run: Annotated[str | None, typer.Option("--end", hidden=True, help="Run that is complete.")] = None,
     results: Annotated[str, typer.Option(hidden=True, help="What DVC did with its stages.")] = "{}",
@@ -100,10 +103,10 @@ def _report(
     from perennial.reports.report import summary
 
     checked = config.load(params)
-    if page or not checked.paths.report.exists():
+    if page or explain or not checked.paths.report.exists():
         from perennial.reports.report import report_page
 
-        report_page.write(checked)
+        report_page.write(checked, explain=explain)
     facts = summary.summary(checked)
     if run:
         run_records.end(checked, run, run_records.COMPLETED, None, option_object("--results", results))
@@ -196,6 +199,10 @@ def _predict(
     on_bad_image: Annotated[
         Literal["fail", "skip"], typer.Option(help="fail: predict the others, then exit with code 3.")
     ] = "fail",
+    explain: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write a heatmap of each image: what its class depends on."),
+    ] = None,
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
@@ -207,7 +214,7 @@ def _predict(
 
     output: Literal["json", "csv", "lines"] = "json" if as_json else "csv" if as_csv else "lines"
     predict_command.predict(
-        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image
+        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain
     )
 
 

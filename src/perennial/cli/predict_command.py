@@ -8,16 +8,17 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Literal, Self, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from perennial.base import config, documents
+from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, printable
 from perennial.base.processes import process
@@ -53,15 +54,18 @@ def predict(
     output: Literal["lines", "json", "csv"],
     top: int,
     on_bad_image: Literal["fail", "skip"],
+    explain: Path | None = None,
 ) -> None:
     """Print the `top` classes of each image; report each bad image on stderr.
 
-    `model` is a folder or URL; by default it is the export that the parameters name.
+    `model` is a folder or URL; by default it is the export that the parameters name. With `explain`, a heatmap
+    of each image is written to this folder, which must be new or empty.
     """
     if sys.stdout is None:
         raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
     try:
         with process.interruptible():
+            heatmaps = None if explain is None else Heatmaps.into(explain)
             images = image_inputs.from_arguments(arguments)
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
@@ -70,7 +74,7 @@ def predict(
                 _warn_if_rejected(config.load(params))
             # The import of TensorFlow can swallow the exception that a signal raises.
             process.raise_if_signalled()
-            _finish(_print(classifier, images, output, top), on_bad_image)
+            _finish(_print(classifier, images, output, top, heatmaps), on_bad_image)
     except Interrupted as error:
         name = str(error).partition(" ")[0]
         raise Interrupted(f"{name} ended it; the printed predictions are complete; run it again") from None
@@ -79,14 +83,16 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(classifier: "Classifier", images: ImageList, output: str, top: int) -> _Count:
+def _print(
+    classifier: "Classifier", images: ImageList, output: str, top: int, heatmaps: "Heatmaps | None"
+) -> _Count:
     if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
         cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
     count = _Count()
     with _progress(len(images)) as (advance, report):
         named = _predictions(classifier, images, top, count, advance, report)
         abstains = classifier.threshold is not None
-        WRITERS[output](named, sys.stdout, abstains)
+        WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, abstains)
         sys.stdout.flush()
     return count
 
@@ -129,6 +135,42 @@ def _predictions(
                 report(printable(f"{image.name}: {prediction.reason}"))
             advance()
             yield image.name, prediction
+
+
+@dataclass
+class Heatmaps:
+    """A folder for a heatmap of each image."""
+
+    folder: Path
+    names: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def into(cls, folder: Path) -> Self:
+        """Make the folder."""
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty; nothing was written; name a new or empty folder")
+        try:
+            files.make_folder(folder)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror or error}") from error
+        return cls(folder)
+
+    def of(self, classifier: "Classifier", images: ImageList, named: Named) -> Named:
+        """Pass predictions on, and write a heatmap for the most probable class of each."""
+        from perennial.model.inference import occlusion
+
+        for image, (name, answer) in zip(images, named, strict=True):
+            if not isinstance(answer, BadImage):
+                heat, pixels = occlusion.heatmap(classifier, image, answer.index)
+                files.write_bytes(self._file(name), occlusion.overlay(heat, pixels))
+            yield name, answer
+
+    def _file(self, name: str) -> Path:
+        """The file of an image; images of the same name in other folders get a number."""
+        stem = "image" if name == image_inputs.STDIN else Path(name).name
+        self.names[stem] += 1
+        number = f"-{self.names[stem]}" if self.names[stem] > 1 else ""
+        return self.folder / f"{stem}{number}.png"
 
 
 def _finish(count: _Count, on_bad_image: str) -> None:

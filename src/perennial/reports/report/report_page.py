@@ -1,7 +1,8 @@
 """The report of a run as one HTML page: no script, no network."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from perennial.data.validation.validation_report import by_split
 from perennial.model.evaluation import plots
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
-from perennial.reports.report import beside_champion, facts, suspects
+from perennial.reports.report import beside_champion, facts, heatmaps, suspects
 from perennial.reports.report.facts import Facts
 from perennial.reports.report.summary import CURVES
 from perennial.reports.report.suspects import scored_records
@@ -43,6 +44,7 @@ class Mistake(NamedTuple):
     p: float  # of the predicted class, 0..1
     p_true: float
     image: Thumbnail | None  # None if the records are not those that were scored
+    heatmap: str | None = None  # URI of a picture, if asked for
 
 
 class ClassPair(NamedTuple):
@@ -54,8 +56,8 @@ class ClassPair(NamedTuple):
     share: float  # of the true class's examples, 0..1
 
 
-def write(config: Config) -> None:
-    """Write the page and the curves."""
+def write(config: Config, *, explain: bool = False) -> None:
+    """Write the page and the curves; `explain` draws what the worst mistakes depend on, with TensorFlow."""
     stages, file = tuple(STAGES), config.paths.report
     try:
         found = facts.collect(config, stages)
@@ -67,11 +69,13 @@ def write(config: Config) -> None:
         files.write_bytes(curves, plot.png())
     else:
         curves.unlink(missing_ok=True)
-    text = render(found, config, stages, datetime.now(UTC))
+    text = render(found, config, stages, datetime.now(UTC), explain=explain)
     files.write_bytes(file, text.encode())
 
 
-def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) -> str:
+def render(
+    found: Facts, config: Config, stages: Sequence[str], made: datetime, *, explain: bool = False
+) -> str:
     """The page; equal arguments give equal text."""
     pages = html.environment(Path(__file__).parent)
     pages.filters |= {"percent": percent, "duration": duration}
@@ -97,7 +101,7 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
         slices=beside_champion.slices(found),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),
-        **_test(found, config),
+        **_test(found, config, explain=explain),
     )
 
 
@@ -179,12 +183,13 @@ def _classes(per_class: Mapping[str, ClassMetrics]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])
 
 
-def _test(found: Facts, config: Config) -> dict[str, Any]:
+def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
     """Values for the template's sections on the test split."""
     test = found.test
     if test is None:
         return {"matrix": None, "reliability": None, "mistakes": []}
     matrix, predictions, paths, found_bins = test.matrix, test.predictions, config.paths, test.reliability
+    draw = partial(heatmaps.of_examples, predictions, paths) if explain else None
     edges = np.linspace(0, 100, len(found_bins.examples) + 1)
     rows = zip(edges, edges[1:], found_bins.examples, found_bins.confidence, found_bins.accuracy, strict=False)
     return {
@@ -195,7 +200,7 @@ def _test(found: Facts, config: Config) -> dict[str, Any]:
         "reliability": plots.reliability(found_bins),
         "bins": [row for row in rows if row[2]],
         "confusions": most_confused(test.confusion, predictions.classes, CONFUSIONS),
-        "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES),
+        "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES, draw),
     }
 
 
@@ -210,11 +215,18 @@ def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[Cl
     ]
 
 
-def most_confident(predictions: TopPredictions, records: Path, index: Path, most: int) -> list[Mistake]:
-    """The most confident mistakes with their images."""
+def most_confident(
+    predictions: TopPredictions,
+    records: Path,
+    index: Path,
+    most: int,
+    draw: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
+) -> list[Mistake]:
+    """The most confident mistakes with their images; `draw` gives heatmaps by rows of the predictions."""
     wrong = np.flatnonzero(predictions.predicted != predictions.labels)
     chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
     scored = scored_records(records, index, predictions.data)
+    drawn = draw(chosen) if draw else {}
     return [
         Mistake(
             int(predictions.numbers[number]),
@@ -225,6 +237,7 @@ def most_confident(predictions: TopPredictions, records: Path, index: Path, most
             image=beside_champion.image(scored, predictions, int(predictions.numbers[number]))
             if scored
             else None,
+            heatmap=drawn.get(number),
         )
         for number in chosen
     ]
