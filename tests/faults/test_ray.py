@@ -32,9 +32,10 @@ def outcome(folder):
 
 @pytest.fixture(scope="module")
 def undisturbed(shared_records, tmp_path_factory):
-    """What workers on this machine leave."""
-    folder = workers.copy(shared_records, tmp_path_factory.mktemp("undisturbed"), TOGETHER)
-    assert workers.ends([workers.start(folder)]) == [0], workers.said(folder)
+    """What workers that are started by hand leave."""
+    values = {**TOGETHER, "compute.workers": 1, "train.devices": "cpu:1"}
+    folder = workers.copy(shared_records, tmp_path_factory.mktemp("undisturbed"), values)
+    assert workers.ends(workers.start_together(folder, 2)) == [0, 0], workers.said(folder)
     return outcome(folder)
 
 

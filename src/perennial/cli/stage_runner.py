@@ -52,7 +52,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
         locks.stage(work, stage, worker, by_dvc=stage in STAGES),
         _failure_written(work, stage, worker),
         process.interruptible(),  # once more, so that a signal is written as a failure
-        own_devices(checked, stage, elsewhere=together and checked.compute.engine == "ray") as (own, taken),
+        own_devices(checked, stage, elsewhere=together) as (own, taken),
     ):
         noted = stage_inputs.note(stage, params, values)
         if worker is None and _prepared(noted, checked):
@@ -60,7 +60,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
             return None
         with nullcontext() if number else run_records.stage(checked, stage):
             if together:
-                _train_together(checked, params, taken, clean=bool(options["clean"]))
+                _train_on_ray(checked, params, clean=bool(options["clean"]))
                 result, took = None, None
             else:
                 result, took = _run(own, taken, noted, module, number, options)
@@ -140,18 +140,14 @@ def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[Non
         raise
 
 
-def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool) -> None:
-    """Run the training in several processes of this machine, or on the nodes of a Ray cluster."""
-    count = checked.compute.workers
+def _train_on_ray(checked: Config, params: Path, *, clean: bool) -> None:
+    """Run the training on the nodes of a Ray cluster."""
+    from perennial.base.distributed import ray_workers
+
     if cluster.VARIABLE in os.environ:
         raise ConfigError(
-            f"compute.workers is {count}, but {cluster.named_by()} names the workers already; "
+            f"compute.workers is above 1, but {cluster.named_by()} names the workers already; "
             f"nothing was started; set compute.workers to 1, or unset {cluster.named_by()}"
         )
     arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
-    if checked.compute.engine == "ray":
-        from perennial.base.distributed import ray_workers
-
-        ray_workers.run(arguments, checked)
-    else:
-        workers.run(arguments, count, taken, checked.paths.work)
+    ray_workers.run(arguments, checked)

@@ -23,8 +23,7 @@ count = count if count == "all" else int(count)
 try:
     with process.interruptible(), lease.leased(devices, count, key="train.devices", name=name) as taken:
         if how:
-            passed = taken.locks if how == ["inherited"] else ()
-            subprocess.Popen(["sleep", "600"], pass_fds=passed)
+            subprocess.Popen(["sleep", "600"])
         Path(f"{name}.new").write_text((os.environ.get("CUDA_VISIBLE_DEVICES") or "-"))
         Path(f"{name}.new").rename(f"{name}.has")
         while not Path(f"{name}.end").exists():
@@ -54,7 +53,7 @@ class Holder:
         count: int | str = 1,
         *how: str,
     ) -> None:
-        """Start it; with `how` it has a child, which holds the lease too if that is `inherited`."""
+        """Start it; with `how` it has a child."""
         self.name, self.file, self.end_file = name, Path(f"{name}.has"), Path(f"{name}.end")
         with Path(f"{name}.log").open("wb") as log:
             self.process = subprocess.Popen(

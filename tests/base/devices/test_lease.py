@@ -6,7 +6,6 @@ One round here; LEASES=20 plays twenty.
 import os
 import random
 import signal
-import subprocess
 import time
 from itertools import count
 from pathlib import Path
@@ -25,8 +24,7 @@ ROUNDS = int(os.environ.get("LEASES", "1"))
 def two(tmp_path, monkeypatch):
     """The environment of processes on a machine with two GPUs, in whose folder the test works."""
     monkeypatch.chdir(tmp_path)
-    for name in (gpus.VISIBLE, lease.GIVEN):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
     environment = {gpus.LISTED: "0,1", "PERENNIAL_HOME": str(tmp_path / "home")}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -79,23 +77,14 @@ def test_a_log_line_says_who_holds_what_is_waited_for(start):
     assert f"; first in the queue: second in {Path.cwd()}, process {second.process.pid}" in third.said
 
 
-@pytest.mark.parametrize(("how", "kept"), [("alone", False), ("inherited", True)])
-def test_a_child_keeps_the_gpus_of_a_killed_process_only_on_purpose(start, how, kept):
-    first = start("first", "gpu:2", 1, how)
+def test_a_child_does_not_keep_the_gpus_of_a_killed_process(start):
+    first = start("first", "gpu:2", 1, "with a child")
     first.has()
     second = start("second").waits()
-    children = Path(f"/proc/{first.process.pid}/task/{first.process.pid}/children").read_text().split()
-    assert len(children) == 1
-    try:
-        first.kill()
-        if kept:
-            with pytest.raises(subprocess.TimeoutExpired):
-                second.process.wait(1)
-            assert not second.file.exists()
-            os.kill(int(children[0]), signal.SIGKILL)
-        assert second.has() == "0"
-    finally:
-        subprocess.run(["kill", "-9", *children], check=False, stderr=subprocess.DEVNULL)
+    (child,) = Path(f"/proc/{first.process.pid}/task/{first.process.pid}/children").read_text().split()
+    first.kill()
+    assert second.has() == "0"
+    os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_signal_ends_the_wait_with_75(start):

@@ -190,17 +190,15 @@ def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(shared_records,
 
 @pytest.mark.slow
 def test_all_workers_start_again_after_one_is_killed(shared_records, tmp_path):
-    ours, other = (
-        workers.copy(shared_records, tmp_path / name, {**TOGETHER, **LONG, "compute.engine": engine})
-        for name, engine in (("ours", "ray"), ("other", "processes"))
-    )
+    ours = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG})
+    other = workers.copy(shared_records, tmp_path / "other", LONG)
     training = workers.start(ours)
     workers.wait_for_step(ours, 30, [training])
     os.kill(min(ray_nodes.parts(ours)), signal.SIGKILL)
     assert workers.ends([training]) == [0], workers.said(ours)
     assert "all workers start again" in workers.said(ours)
     assert "resumed from step" in workers.said(ours)
-    assert workers.ends([workers.start(other)]) == [0]
+    assert workers.ends(workers.start_together(other, 2)) == [0, 0]
     assert weights(ours) == weights(other)
 
 

@@ -177,7 +177,7 @@ def test_parameters_that_train_nothing_are_refused(pipeline):
 
 
 def test_training_in_several_processes_is_refused(pipeline):
-    change_params(Path("params.yaml"), {"compute.workers": 2})
+    change_params(Path("params.yaml"), {"compute.engine": "ray", "compute.workers": 2})
     with pytest.raises(ConfigError, match=r"compute\.workers is 2"):
         check(Path("params.yaml"), RATES)
 

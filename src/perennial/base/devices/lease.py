@@ -25,7 +25,6 @@ from perennial.base.processes.process import is_alive
 
 log = logging.getLogger(__name__)
 RUN = "PERENNIAL_RUN"
-GIVEN = "PERENNIAL_DEVICES"  # those of this process, leased by the one that started it
 SHARE = "PERENNIAL_DEVICES_TO_LEASE"  # those of this process, on another machine than the one that started it
 ORDER = "CUDA_DEVICE_ORDER"
 POLL_S = 0.1
@@ -38,7 +37,6 @@ class Lease:
 
     devices: str  # as in train.devices, counted among the GPUs that are visible now
     gpus: tuple[str, ...] = ()
-    locks: tuple[int, ...] = ()  # descriptors; a child that gets them keeps the lease alive
     release: Callable[[], None] = lambda: None  # gives the GPUs back before the block ends
 
 
@@ -52,9 +50,6 @@ def leased(
     `one`, only the first is taken. Waits until they are free. Call it before anything imports TensorFlow in
     this process, or for a child; children find the same GPUs. On a machine without GPUs nothing happens.
     """
-    if GIVEN in os.environ:
-        yield Lease(devices=os.environ[GIVEN])
-        return
     if SHARE in os.environ:
         devices, count = os.environ[SHARE], "all"
     candidates, wanted = _wanted(devices, count, key=key, one=one)
@@ -68,7 +63,6 @@ def leased(
         yield Lease(
             devices=devices if devices == "auto" else f"gpu:{wanted}",
             gpus=chosen,
-            locks=tuple(taken[name] for name in chosen),
             release=stack.close,
         )
 

@@ -32,7 +32,7 @@ FROM_THE_CALLER = (
 )  # fmt: skip
 # These name a process, a device or a place of the caller's machine.
 NOT_FROM_THE_CALLER = (
-    process.STARTED_BY, process.WORKER_OF, gpus.LISTED, gpus.VISIBLE, lease.GIVEN, lease.SHARE, lease.ORDER,
+    process.STARTED_BY, process.WORKER_OF, gpus.LISTED, gpus.VISIBLE, lease.SHARE, lease.ORDER,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial.base import files
+from perennial.base import files, layout
 from perennial.base.config import Config
 from perennial.base.distributed import cluster, ray_agent, workers
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted
@@ -105,7 +105,7 @@ def _job(ray: Any, arguments: Sequence[str], config: Config) -> Job:
         if config.compute.gpus == "all":
             gpus = _gpus_on_each(ray, count)
         else:
-            gpus = workers.shared(int(config.compute.gpus), count)
+            gpus = _shared(int(config.compute.gpus), count)
         own = "auto"
     elif "," in which:
         raise ConfigError(
@@ -113,12 +113,27 @@ def _job(ray: Any, arguments: Sequence[str], config: Config) -> Job:
             f"set train.devices to gpu:{len(which.split(','))}"
         )
     elif kind == "gpu":
-        gpus = workers.shared(int(which), count)
+        gpus = _shared(int(which), count)
         own = f"gpu:{gpus}"
-    else:
-        workers.require_one_cpu_each(devices, count)
+    elif int(which) == count:
         own = "cpu:1"
+    else:
+        raise ConfigError(
+            f"compute.workers is {count}, but train.devices is {devices}, and each worker has one CPU; "
+            f"nothing was started; set train.devices to cpu:{count}"
+        )
     return Job(arguments, count, own, gpus, config.paths.work)
+
+
+def _shared(number: int, count: int) -> int:
+    """How many of the GPUs each worker gets."""
+    each, rest = divmod(number, count)
+    if rest or not each:
+        raise ConfigError(
+            f"compute.workers is {count}, but there are {number} GPUs to share; "
+            "nothing was started; set compute.gpus or train.devices to a multiple of compute.workers"
+        )
+    return each
 
 
 def _gpus_on_each(ray: Any, count: int) -> int:
@@ -180,8 +195,7 @@ def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -
         if waited_s > limit_s and len(large) < job.count:
             raise ConfigError(
                 f"the Ray cluster has {len(large)} of {wanted}; {found}; nothing was trained after "
-                f"{waited_s:.0f} s; add nodes, set compute.workers to {max(len(large), 1)}, or compute.engine "
-                "to processes for workers on one machine"
+                f"{waited_s:.0f} s; add nodes, or set compute.workers to {max(len(large), 1)}"
             )
         if waited_s > limit_s:
             raise Busy(
@@ -220,8 +234,9 @@ def _supervise(ray: Any, job: Job, agents: Sequence[Any], watch: ray_driver.Watc
     def start(index: int) -> workers.Worker:
         agent, found = facts[index]
         command = [found["python"], "-m", "perennial", *job.arguments]
-        environment = given | workers.environment(index, addresses, {})
-        ray.get(agent.start.remote(command, str(folder), environment, job.devices), timeout=CALL_S)
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        own = {cluster.VARIABLE: json.dumps(task), "PYTHONPATH": layout.python_path()}
+        ray.get(agent.start.remote(command, str(folder), given | own, job.devices), timeout=CALL_S)
         failure = folder / workers.failure_file(job.work, index)
         return RemoteWorker(ray, watch, agent, index, found["node"], failure)
 
@@ -287,7 +302,7 @@ class RemoteWorker:
 
     def _take(self, lines: Sequence[str], code: int | None, failure: str) -> None:
         for line in lines:
-            sys.stderr.write(workers.prefix(self._index) + line)
+            sys.stderr.write(f"worker {self._index}: {line}" if self._index else line)
         sys.stderr.flush()
         self._known += len(lines)
         if failure:

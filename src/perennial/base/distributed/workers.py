@@ -1,35 +1,16 @@
-"""The workers of one training: they share the devices, and the failure of one ends all.
+"""The workers of one training: the failure of one ends all. `ray_workers` starts them on nodes of a cluster."""
 
-Here they are processes of this machine; `ray_workers` starts them on the nodes of a Ray cluster.
-"""
-
-import json
-import os
 import signal
-import socket
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
-from perennial.base import documents, layout
-from perennial.base.devices import gpus, lease
-from perennial.base.devices.lease import Lease
-from perennial.base.distributed import cluster
-from perennial.base.errors import (
-    ERRORS,
-    ConfigError,
-    DataError,
-    Failure,
-    InputsChanged,
-    Interrupted,
-    PerennialError,
-)
+from perennial.base import documents
+from perennial.base.errors import ERRORS, DataError, Failure, InputsChanged, Interrupted, PerennialError
 from perennial.base.processes import process
 
 HOST = "127.0.0.1"
@@ -39,7 +20,7 @@ GRACE_S = 22.0  # from SIGTERM to SIGKILL: less than the flow gives this process
 
 
 class Worker(Protocol):
-    """A worker that was started: a process here, or one on another machine that its owner watches."""
+    """A worker that was started, such as a process on another machine."""
 
     @property
     def returncode(self) -> int | None:
@@ -53,21 +34,6 @@ class Worker(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; raises TimeoutExpired or TimeoutError after `timeout` seconds."""
-
-
-def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
-    """Run `perennial` with these arguments in `count` workers of one cluster, which hold the lease too."""
-    shares = _shares(taken, count)
-    addresses = _free_addresses(count)
-    with ExitStack() as pipes:
-
-        def start(index: int) -> Worker:
-            started = _start(arguments, index, addresses, shares[index], taken.locks)
-            if stream := started.stdout:
-                pipes.callback(_prefixed(prefix(index), stream).join)
-            return started
-
-        supervise(start, count, work)
 
 
 def supervise(start: Callable[[int], Worker], count: int, work: Path) -> None:
@@ -89,96 +55,9 @@ def supervise(start: Callable[[int], Worker], count: int, work: Path) -> None:
     _raise_failure([worker.returncode or 0 for worker in started], codes, work)
 
 
-def environment(index: int, addresses: Sequence[str], share: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a worker, besides those of the process that starts it."""
-    task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-    return {
-        cluster.VARIABLE: json.dumps(task),
-        "PYTHONPATH": layout.python_path(),
-        process.WORKER_OF: str(os.getpid()),
-        **share,
-    }
-
-
-def prefix(index: int) -> str:
-    """What the lines of a worker start with; those of the chief with nothing."""
-    return f"worker {index}: " if index else ""
-
-
 def failure_file(work: Path, index: int) -> Path:
     """The file for the code and message of a worker's failure."""
     return work / f"failure-{index}.json"
-
-
-def _shares(taken: Lease, count: int) -> list[dict[str, str]]:
-    """The variables that give each worker its devices."""
-    kind = taken.devices.partition(":")[0]
-    if taken.gpus:
-        each = shared(len(taken.gpus), count)
-        parts = [taken.gpus[index * each : (index + 1) * each] for index in range(count)]
-        devices = "auto" if kind == "auto" else f"gpu:{each}"
-        return [{gpus.VISIBLE: ",".join(part), lease.GIVEN: devices} for part in parts]
-    require_one_cpu_each(taken.devices, count)
-    return [{lease.GIVEN: "cpu:1" if kind == "cpu" else taken.devices}] * count
-
-
-def shared(number: int, count: int) -> int:
-    """How many of the GPUs each worker gets."""
-    each, rest = divmod(number, count)
-    if rest or not each:
-        raise ConfigError(
-            f"compute.workers is {count}, but there are {number} GPUs to share; "
-            "nothing was started; set compute.gpus or train.devices to a multiple of compute.workers"
-        )
-    return each
-
-
-def require_one_cpu_each(devices: str, count: int) -> None:
-    """Check that train.devices names one CPU for each worker, if it names CPUs."""
-    kind, _, number = devices.partition(":")
-    if kind == "cpu" and int(number) != count:
-        raise ConfigError(
-            f"compute.workers is {count}, but train.devices is {devices}, and each worker has one CPU; "
-            f"nothing was started; set train.devices to cpu:{count}"
-        )
-
-
-def _free_addresses(count: int) -> list[str]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [f"{HOST}:{each.getsockname()[1]}" for each in sockets]
-
-
-def _start(
-    arguments: Sequence[str],
-    index: int,
-    addresses: Sequence[str],
-    share: Mapping[str, str],
-    locks: Sequence[int],
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "perennial", *arguments],
-        env={**os.environ, **environment(index, addresses, share)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if index else None,
-        stderr=subprocess.STDOUT if index else None,
-        pass_fds=locks,
-        text=True,
-        errors="replace",
-    )
-
-
-def _prefixed(prefix: str, stream: IO[str]) -> threading.Thread:
-    """Forward the output lines of a worker."""
-
-    def pass_on() -> None:
-        with stream, suppress(OSError, ValueError):
-            for line in stream:
-                sys.stderr.write(f"{prefix}{line}")
-
-    thread = threading.Thread(target=pass_on, daemon=True)
-    thread.start()
-    return thread
 
 
 def _until_one_fails(workers: Sequence[Worker]) -> list[int]:
