@@ -54,12 +54,6 @@ def test_a_client_that_does_not_read_is_closed(world):
         wait_until(lambda: open_connections(server) == 0, 60)
 
 
-def test_a_client_that_sends_no_head_is_closed(world):
-    with serving(world.folder, head_s=0.2) as (_, client), connect(client) as raw:
-        raw.sendall(b"GET / HT")
-        assert raw.recv(1) == b""
-
-
 def test_a_client_that_reads_slowly_gets_all_of_a_response(world):
     with serving(world.folder, response_s=60) as (_, client), connect(client, SO_RCVBUF=4096) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" * 1)

@@ -247,7 +247,7 @@ def test_a_text_among_pixels_takes_no_memory_of_its_length_for_each() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(RequestRefused, match="integers from 0 to 255"):
-            parse(ServingLimits(), (body, "predict"))
+            parse(ServingLimits(), body, "predict")
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -304,34 +304,3 @@ def test_a_large_answer_is_built_in_a_thread(world) -> None:
         before = client.post(PREDICT, json=FORMS["files"])
         patch.setattr(app, "FEW", 0)
         assert client.post(PREDICT, json=FORMS["files"]).content == before.content
-
-
-def test_many_values_are_parsed_in_another_process_to_the_same_answer(world, monkeypatch) -> None:
-    body = FORMS["pixels"]
-    with serving(world.folder) as (server, client):
-        before = client.post(PREDICT, json=body)
-        monkeypatch.setattr(requests, "MANY_VALUES", 0)
-        assert client.post(PREDICT, json=body).content == before.content
-        bad = client.post(PREDICT, json={"instances": [[*PIXELS.tolist()[:1], []]]})
-        assert bad.status_code == 400
-        assert "rows of different lengths" in bad.json()["error"]
-        assert server.service._worker._executor is not None
-
-
-def test_a_killed_parser_is_replaced(world, monkeypatch) -> None:
-    monkeypatch.setattr(requests, "MANY_VALUES", 0)
-    with serving(world.folder) as (server, client):
-        assert client.post(PREDICT, json=FORMS["pixels"]).status_code == 200
-        for process in server.service._worker._executor._processes.values():
-            process.kill()
-            process.join()
-        answers = [client.post(PREDICT, json=FORMS["pixels"]).status_code for _ in range(2)]
-        assert answers in ([503, 200], [200, 200])
-
-
-def test_values_are_counted_up_to_the_limit() -> None:
-    limits = ServingLimits(numbers=3_000_000)
-    with pytest.raises(RequestRefused, match="more than 3000000 JSON values"):
-        requests.has_many_values(b"[" * 3_000_001, limits)
-    assert requests.has_many_values(b"," * 3_000_000, limits)
-    assert not requests.has_many_values(b"," * requests.MANY_VALUES, limits)

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
@@ -22,7 +21,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from perennial.base.errors import printable
-from perennial.base.parallel import process_pool
 from perennial.data.validation import html
 from perennial.live.serving import requests
 from perennial.live.serving.batching import Batcher, Output
@@ -93,16 +91,13 @@ class Service:
         self.shadow: Shadow | None = None
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
-        # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
-        self._threads, self._many = ThreadPoolExecutor(1, "json"), ThreadPoolExecutor(1, "values")
-        self._worker = process_pool.Worker(requests.parse, limits)
+        # One: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
+        self._thread = ThreadPoolExecutor(1, "json")
         self._held = 0  # bytes of the bodies of pending requests
 
     def close(self) -> bool:
         """Stop the threads; return False if one is still running the model after a second."""
-        for threads in (self._threads, self._many):
-            threads.shutdown(wait=False, cancel_futures=True)
-        self._worker.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
         return self.batcher.close()
 
     def version(self, name: str, number: str | None = None) -> LoadedVersion:
@@ -141,22 +136,15 @@ class Service:
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
-        """Parse a body: here, in a thread, or in another process if it has many values."""
+        """Parse a body: here, or in a thread if it is large."""
         if file := requests.of_file(self.limits, body, verb):
             return file
-        small = len(body) <= SMALL_BYTES
-        count = partial(requests.has_many_values, body, self.limits)
-        if count() if small else await self._in_thread(count):
-            try:
-                return await self._in_thread(partial(self._worker, (body, verb)), self._many)
-            except BrokenProcessPool:
-                raise RequestRefused(503, "the process that parses the body was killed; try again") from None
-        parse = partial(requests.parse, self.limits, (body, verb))
-        return parse() if small else await self._in_thread(parse)
+        parse = partial(requests.parse, self.limits, body, verb)
+        return parse() if len(body) <= SMALL_BYTES else await self._in_thread(parse)
 
-    async def _in_thread(self, function: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+    async def _in_thread(self, function: Callable[[], T]) -> T:
         """Run what would keep the other requests waiting."""
-        return await asyncio.get_running_loop().run_in_executor(threads or self._threads, function)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def _read(self, request: Request, body: io.BytesIO) -> None:
         """Read a request body, and add it to the total of held bytes."""

@@ -32,7 +32,6 @@ from perennial.model.inference.image_inputs import ImageSource, PixelBudget, Unu
 FILES, PIXELS = "classify_bytes", "classify"
 SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (FILES,), PIXELS: (PIXELS,)}
 NAME = "image"  # of the only input of both signatures
-MANY_VALUES = 50_000  # take the parser some milliseconds, in which it holds Python's lock
 COUNTED_BYTES = 1 << 20  # at a time
 SHOWN = 40  # characters of a name in a message
 BASE64_CHARACTERS = 1 << 18  # decoded at a time, a multiple of 4
@@ -77,23 +76,9 @@ class ImageRequest(NamedTuple):
     form: Literal["row", "column", "classify"]
 
 
-def has_many_values(body: bytes, limits: ServingLimits) -> bool:
-    """Whether parsing a body would keep other requests waiting; base64 has no character that counts."""
-    count = 0
-    for start in range(0, len(body), COUNTED_BYTES):
-        count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",:[{")
-        if count > limits.numbers:
-            raise RequestRefused(
-                413,
-                f"the body holds more than {limits.numbers} JSON values; "
-                'send images as files, {"b64": ...}, or fewer at a time',
-            )
-    return count > MANY_VALUES
-
-
-def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
-    """Parse the images of a request's body, which has passed `has_many_values`."""
-    body, verb = request
+def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
+    """Parse the images of a request's body."""
+    _require_few_values(body, limits)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -120,6 +105,19 @@ def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
     return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)
+
+
+def _require_few_values(body: bytes, limits: ServingLimits) -> None:
+    """Refuse a body whose JSON values would take much memory; base64 has no character that counts."""
+    count = 0
+    for start in range(0, len(body), COUNTED_BYTES):
+        count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",:[{")
+        if count > limits.numbers:
+            raise RequestRefused(
+                413,
+                f"the body holds more than {limits.numbers} JSON values; "
+                'send images as files, {"b64": ...}, or fewer at a time',
+            )
 
 
 def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | None:
