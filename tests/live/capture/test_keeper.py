@@ -1,7 +1,6 @@
 """What a server keeps of its traffic, and that its answers never wait for that."""
 
 import base64
-import errno
 import io
 import logging
 import threading
@@ -167,7 +166,7 @@ def test_a_restarted_server_counts_what_its_place_holds(world, store) -> None:
 class Broken(LocalStore):
     """A folder whose writes raise `failing`, unless it is None."""
 
-    failing: BaseException | None = PerennialError("the network is gone")
+    failing: Exception | None = PerennialError("the network is gone")
 
     def put(self, *given, **options):
         if self.failing:
@@ -175,13 +174,9 @@ class Broken(LocalStore):
         return super().put(*given, **options)
 
 
-@pytest.mark.parametrize(
-    "error", [PerennialError("the network is gone"), OSError(errno.ENOSPC, "No space left")]
-)
-def test_a_place_that_fails_loses_images_and_no_answer(world, tmp_path, monkeypatch, caplog, error) -> None:
+def test_a_place_that_fails_loses_images_and_no_answer(world, tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.setattr(keeper, "PAUSE_S", 0.05)
     store = Broken(tmp_path / "kept")
-    store.failing = error
     monkeypatch.setattr(keeper, "FLUSH_S", 0.05)
     with caplog.at_level(logging.INFO, keeper.__name__), keeping(world, store) as client:
         assert ask(client, IMAGES[0]).status_code == 200
@@ -192,7 +187,7 @@ def test_a_place_that_fails_loses_images_and_no_answer(world, tmp_path, monkeypa
         wait_until(lambda: ask(client, *IMAGES).status_code == 200 and counted(client, "kept") > 0)
     assert list(place.read(store)) != []
     assert [line for line in caplog.messages if "images are not kept while" in line] == [
-        f"images are not kept while {store.url} fails: {error}"
+        f"images are not kept while {store.url} fails: the network is gone"
     ]
     assert caplog.messages[-1] == f"images are kept in {store.url} again"
 
@@ -212,22 +207,6 @@ def test_a_slow_place_fills_a_bounded_queue_and_no_answer_waits(world, tmp_path,
         wait_until(lambda: counted(client, "busy") >= 20 - 4)
         go.set()
         wait_until(lambda: counted(client, "kept") >= 3)
-
-
-def test_images_that_are_too_large_for_the_queue_are_counted(world, store, monkeypatch) -> None:
-    monkeypatch.setattr(keeper, "QUEUED_BYTES", 10)
-    with keeping(world, store) as client:
-        ask(client, *IMAGES)
-        assert counted(client, "busy") == len(IMAGES)
-
-
-def test_pixels_are_kept_as_the_image_that_the_model_got(world, store) -> None:
-    with keeping(world, store) as client:
-        client.post(PREDICT, json={"instances": [picture(1, 12).tolist()]})
-        wait_until(lambda: counted(client, "kept") == 1)
-    (kept,) = place.read(store)
-    content, _ = store.get_bytes(f"{kept.day}/images/{kept.sha256}.png")
-    assert PIL.Image.open(io.BytesIO(content)).tobytes() == picture(1, 12).tobytes()
 
 
 def test_a_refused_request_keeps_nothing(world, store) -> None:

@@ -1,20 +1,13 @@
 """Clients that send or read slowly, or not at all, and clients in great number."""
 
 import gc
-import os
 import re
 import socket
-import subprocess
-import sys
-import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import numpy as np
-import psutil
 import pytest
-from live.serving import hostile
 from live.serving.served import MODEL, b64, serving
 from support.checkout import wait_until
 
@@ -87,37 +80,6 @@ def test_health_is_answered_while_more_clients_send_bodies_than_the_server_takes
         assert ready.headers["Retry-After"] == "1"
 
 
-@pytest.fixture
-def process(world, tmp_path):
-    """A server of its own process, and its port."""
-    arguments = ["serve", "--model", world.folder, "--name", "pets", "--port", "0"]
-    command = [sys.executable, "-m", "perennial", *arguments]
-    log = tmp_path / "log"
-    with log.open("w") as stream, subprocess.Popen(command, cwd=tmp_path, stderr=stream) as process:
-        try:
-            wait_until(lambda: "serving version" in log.read_text())
-            yield psutil.Process(process.pid), int(re.search(r"127\.0\.0\.1:(\d+)", log.read_text())[1])
-        finally:
-            process.terminate()
-
-
-def attacked(process, each):
-    """Run hostile clients; return the times of a probe, and by how many bytes the server grew at most."""
-    server, port = process
-    before = server.memory_info().rss
-    command = [sys.executable, "-m", "live.serving.hostile", str(port), str(server.pid), str(each)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(hostile.__file__).parents[2])}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as clients:
-        most = before
-        while clients.poll() is None:
-            most = max(most, server.memory_info().rss)
-            time.sleep(0.05)  # the two cores belong to clients and server
-        printed = clients.stdout.read()
-    assert clients.returncode == 0
-    print(printed.strip(), f"- grew by {(most - before) / 1e6:.0f} MB")
-    return most - before
-
-
 def test_answered_requests_do_not_stay_in_memory(world):
     """Garbage collection looks through all of them, while everybody waits."""
     with serving(world.folder) as (_, client):
@@ -132,8 +94,3 @@ def cycles() -> int:
     """The number of requests in memory."""
     gc.collect()
     return sum(type(each).__name__ == "RequestResponseCycle" for each in gc.get_objects())
-
-
-@pytest.mark.slow
-def test_a_thousand_hostile_clients_keep_memory_bounded_and_every_probe_is_answered(process):
-    assert attacked(process, 1000 // len(hostile.KINDS)) < 2e9

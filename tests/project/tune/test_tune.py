@@ -59,12 +59,11 @@ def kill_when(ready, number):
     threading.Thread(target=kill, daemon=True).start()
 
 
-def test_trials_leave_their_records_and_a_diverging_one_is_a_failed_one(pipeline):
-    found = searched(["train.learning_rate=0.001,1e30"], trials=2)
-    trials = found.study.trials()
-    assert [(each.state, len(each.evaluations)) for each in trials] == [("finished", 3), ("failed", 0)]
-    assert trials[0].score == pytest.approx(trials[0].evaluations[-1])
-    assert "NaN or infinite" in trials[1].reason
+def test_a_trial_leaves_its_scores_and_its_record(pipeline):
+    found = searched()
+    (trial,) = found.study.trials()
+    assert (trial.state, len(trial.evaluations)) == ("finished", 3)
+    assert trial.score == pytest.approx(trial.evaluations[-1])
     kept = {path.name for path in (found.folder / "trials" / "0000").iterdir()}
     assert kept == {"training.json", "curves", LOG}
     assert not Path("models").exists()

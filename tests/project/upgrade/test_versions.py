@@ -104,27 +104,6 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(
     versions.git(project, "diff", "--quiet", "HEAD~1")
 
 
-def test_a_conflict_changes_nothing_unless_a_person_asks_for_it(
-    packages: tuple[Path, Path], tmp_path: Path
-) -> None:
-    project = versions.project(tmp_path / "shop", packages[0])
-    policy = project.folder / "tasks" / "policy.py"
-    edit(policy, "GATE_TRIES = 5 ", "GATE_TRIES = 9 ")
-    newer = Project(project.folder, packages[1])
-    refused = newer.run("perennial", "upgrade")
-    assert (refused.returncode, "tasks/policy.py changed since the last commit" in refused.stdout) == (2, True)
-    versions.commit(project)
-    assert upgrade(newer, "--check", code=4)["written"] is False
-    refused = newer.run("perennial", "upgrade")
-    assert (refused.returncode, "Traceback" in refused.stdout, changed(project)) == (1, False, [])
-    assert "tasks/policy.py: 1 place that this project and 0.2.0 changed" in refused.stdout
-    upgrade(newer, "--conflicts", code=1)
-    text = policy.read_text()
-    assert "<<<<<<< this project\nGATE_TRIES = 9 " in text
-    assert "=======\nGATE_TRIES = 6 " in text
-    assert "patience" in (project.folder / "params.yaml").read_text()
-
-
 def test_all_pipelines_of_a_project_are_upgraded(packages: tuple[Path, Path], tmp_path: Path) -> None:
     project = versions.project(tmp_path / "shop", packages[0])
     birds = project.folder / "pipelines" / "birds"

@@ -8,6 +8,7 @@ from support import finished
 
 from perennial.base import config as configuration
 from perennial.base.project.stages import STAGES
+from perennial.model.evaluation import plots
 from perennial.reports.report import facts
 
 CLASSES = ("cat", "dog", "owl")
@@ -28,6 +29,12 @@ def config(left, workspace):
     """Parameters of a run, in a copy of its folder."""
     shutil.copytree(left, workspace, dirs_exist_ok=True)
     return configuration.load(workspace / "params.yaml")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """The page has empty plots, which take time to draw."""
+    monkeypatch.setattr(plots.Plot, "svg", lambda _: "<svg></svg>")
 
 
 @pytest.fixture

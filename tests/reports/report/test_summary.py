@@ -12,6 +12,8 @@ from perennial.base.errors import DataError
 from perennial.reports.report.report_page import write
 from perennial.reports.report.summary import _champion, details, summary
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def run(load):

@@ -9,6 +9,8 @@ from perennial.reports.report import suspects
 from perennial.reports.report.report_page import write
 from perennial.reports.report.summary import details
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def found(config):
     return suspects.label_errors(config, manifest.digest(config.paths.records), finished.MODEL)
