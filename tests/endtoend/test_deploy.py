@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import warnings
 import zoneinfo
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
 from prefect.states import AwaitingRetry, Crashed
 from ruamel.yaml import YAML
+from support import forks
 from support.checkout import Server
 from support.parameters import change_params
 
@@ -529,8 +529,8 @@ def test_a_worker_of_a_pool_of_another_kind_is_refused(make: Callable[..., Place
     place = make("A")
     place.server.request("POST", "/work_pools/", {"name": "boats", "type": "ecs"})
     done = subprocess.run(
-        [sys.executable, "-m", "tasks.worker", "--pool", "boats"],
-        cwd=ROOT, env={**os.environ, "PREFECT_API_URL": place.server.url, "PYTHONPATH": str(ROOT / "src")},
+        [forks.python(), "-m", "tasks.worker", "--pool", "boats"],
+        cwd=ROOT, env={**os.environ, "PREFECT_API_URL": place.server.url, "PYTHONPATH": f"{ROOT}:{ROOT}/src"},
         capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     place.server.request("DELETE", "/work_pools/boats")
@@ -603,7 +603,7 @@ def test_the_settings_of_prefects_profile_are_used(
     file.write_text(f'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "{server.url}"\n')
     environment = {"PREFECT_PROFILES_PATH": str(file), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "perennial", "run", "none"],
+        [forks.python(), "-m", "perennial", "run", "none"],
         cwd=place.folder, env={**environment, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from support import forks
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
 from support.small_servers import SECRET, Hook, webhook
 
@@ -94,7 +96,12 @@ def deployed(
     project.set("publish", url=str(home / "served"))
     project.commit("publish")
     named = {"PERENNIAL_NOTIFY_URL": hook.url, "PERENNIAL_REPOSITORY": f"{project.folder}/"}
-    printed = project.must(sys.executable, "-m", "tasks.deploy", **extra, **named)
+    printed = project.must(forks.with_tensorflow(), "-m", "tasks.deploy", **extra, **named)
+    # Scheduled runs are forks, so that their imports take no time; the others start as a worker starts them.
+    command = f"{Path(forks.with_tensorflow()).parent}/perennial flow-run"
+    nightly: Any = server.request("GET", "/deployments/name/retrain/nightly")
+    variables = {**nightly["job_variables"], "command": command}
+    server.request("PATCH", f"/deployments/{nightly['id']}", {"job_variables": variables})
     worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
 
     def ask(*options: str) -> Asked:

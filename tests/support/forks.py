@@ -1,7 +1,8 @@
 """`dvc` and `perennial` without the time of their imports, which one process did for all.
 
 Each is a fork of it: a process of its own, with its arguments, folder, environment and files. A signal to the
-program that was started does not reach the fork, so a test that kills one starts it with `sys.executable`.
+program that was started does not reach the fork, which is killed when that program ends; so a test of signals
+starts it with `sys.executable`.
 """
 
 import atexit
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -34,7 +35,8 @@ IMPORTED = (
     "dvc.repo.datasets", "dvc.repo.index", "dvc.repo.metrics", "dvc.repo.open_repo", "dvc.repo.params",
     "dvc.repo.plots", "dvc.repo.stage", "dvc.scm", "scmrepo.git", "scmrepo.git.backend.dulwich",
     "scmrepo.git.backend.pygit2", "gto.cli", "perennial.base.config", "perennial.release.registry.record",
-    "typer.main",
+    "perennial.orchestration.run_setup.flow_run", "prefect.engine", "prefect.flow_engine", "prefect.main",
+    "prefect.runner", "typer.main",
 )  # fmt: skip
 # Runs without site-packages, so that it starts at once.
 CLIENT = """\
@@ -50,7 +52,8 @@ os._exit(code[0] if code else 70)
 PROGRAM = """\
 #!/bin/sh
 case "$1 $2" in
-"-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.parallel.child"|"-m support."*|"-m -c")
+"-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.parallel.child"|"-m prefect.engine"|"-m -c"|\\
+"-m support."*|"-m tasks."*)
     shift; exec {python} -IS {client} {name} "$@";;
 esac
 exec {python} "$@"
@@ -168,14 +171,28 @@ def _answer(client: socket.socket) -> None:
     sys.argv = [module, *arguments]
     sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     _own_code()
-    leave, own = os._exit, os.getpid()
+    sys.modules["prefect.context"].refresh_global_settings_context()
+    sys.modules["prefect.logging.configuration"].setup_logging()
+    leave, become, own = os._exit, os.execve, os.getpid()
 
     def end(code: int) -> NoReturn:
         if os.getpid() == own:  # and not a fork of it
             client.send(bytes([code & 255]))
         leave(code & 255)
 
-    os._exit = end  # a program may end so, too
+    def execute(program: object, command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+        if str(program) != sys.executable:
+            become(program, command, variables)  # type: ignore[arg-type]
+        os.environ.clear()
+        os.environ.update(variables)
+        sys.argv = ["", f"perennial-{Path(sys.executable).parent.name}", *command[2:]]
+        exec(CLIENT, {})  # ends with the code of a further fork
+        raise AssertionError
+
+    os._exit, os.execve = end, execute  # a program may end so, too
+    # The signal that the client has ended; it kills by default.
+    fcntl.fcntl(client, fcntl.F_SETOWN, own)
+    fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)
     end(_run(module))
 
 
