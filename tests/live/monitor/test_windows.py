@@ -77,8 +77,17 @@ def window(*, drifted: bool, end: str) -> Window:
     return Window(**{**vars(found), "drifted": drifted, "end": end})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fewer():
+    """As many permutations as the level needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(references, "PERMUTATIONS", 1999)
+        patch.setattr(references, "LEAST_PERMUTATIONS", 399)
+        yield
+
+
 @pytest.fixture(scope="module")
-def kinds() -> dict[bool, Window]:
+def kinds(fewer) -> dict[bool, Window]:
     return {drifted: window(drifted=drifted, end="") for drifted in (True, False)}
 
 

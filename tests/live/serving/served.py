@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from support.exports import list_files
 from support.inference import World
 
 from perennial.live.serving.requests import ServingLimits
 from perennial.live.serving.server import ANSWER, SWITCH_S, ModelServer, Traffic, listen, url
+from perennial.model.export import loading
+from perennial.model.export_layout import GRAPH
 from perennial.model.inference.classifier import Classifier
 from perennial.release.publishing import publish_to_folder
 from perennial.release.publishing.publish import verified_digests
@@ -22,6 +25,19 @@ from perennial.release.publishing.version_layout import AllowedExport
 
 NAME = "pets"
 MODEL = f"v1/models/{NAME}"
+
+
+LOADED: dict[tuple[object, ...], object] = {}
+load = loading.load
+
+
+def load_once(folder: Path) -> object:
+    """The model of an export that no test changes, loaded once: it has no state."""
+    found = (folder / GRAPH).stat()
+    key = folder, found.st_ino, found.st_mtime_ns
+    if key not in LOADED:
+        LOADED[key] = load(folder)
+    return LOADED[key]
 
 
 @contextmanager
@@ -34,6 +50,8 @@ def serving(
     **limits: float,
 ) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(loading, "load", load_once)
     listener = listen("127.0.0.1", 0)
     server = ModelServer(
         NAME, str(model), ServingLimits(**limits), poll_s, listener, decision=decision, traffic=traffic
@@ -53,6 +71,7 @@ def serving(
     finally:
         server.stop()
         thread.join()
+        patch.undo()
         sys.setswitchinterval(before)
 
 

@@ -137,6 +137,7 @@ def test_present_settings_outside_of_the_search_are_tried_as_they_are(make):
     assert study.next(outside).settings == outside
 
 
+@pytest.mark.slow
 def test_importance_names_the_setting_that_decides(make):
     study, present = make(texts=[*SEARCH, "train.batch_size=32,64,128"])
     for _ in range(12):

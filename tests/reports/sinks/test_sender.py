@@ -43,7 +43,7 @@ def store(tmp_path, monkeypatch):
     return tmp_path / "store"
 
 
-def train(params, rows: int) -> None:
+def train(params, rows: int, error: Exception | None = None) -> None:
     """Let a training start, or start again, and end after this many evaluations."""
     config = configuration.load(params)
     curve = config.paths.curves / "validation.csv"
@@ -52,6 +52,8 @@ def train(params, rows: int) -> None:
         files.write_json(config.paths.work / FOLDER / "ab12" / FINGERPRINT, {"rows": rows})
         files.write_bytes(curve, f"epoch,step,accuracy,loss,recall_at_5\n{lines}".encode())
         (config.paths.curves / "training.csv").unlink(missing_ok=True)
+        if error:
+            raise error
 
 
 def steps(run, metric: str) -> list[int]:
@@ -78,10 +80,11 @@ def test_a_resumed_training_continues_its_run_and_sends_no_step_twice(params, st
     assert steps(run.parent, "validation/loss") == [10, 20, 30, 40]
 
 
-def test_a_training_ends_with_one_warning_if_the_sink_is_away(params, monkeypatch, caplog):
+def test_a_training_ends_with_its_own_error_and_one_warning_if_the_sink_is_away(params, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
-    with caplog.at_level(logging.WARNING):
-        train(params, rows=1)
+    error = PerennialError("a loss is not finite")
+    with caplog.at_level(logging.WARNING), pytest.raises(PerennialError, match="not finite"):
+        train(params, rows=1, error=error)
     assert caplog.messages == [
         f"mlflow has not got everything: {NOWHERE} cannot be reached; `perennial log` sends it again"
     ]
@@ -104,11 +107,6 @@ def test_results_that_a_server_never_takes_are_given_up_after_the_limit(params, 
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{silent.address}")
         (sent,) = sender.send(params)
     assert (sent.problem, set(psutil.Process().children()) - before) == ("it took more than 0.6 s", set())
-
-
-def test_an_error_of_the_training_goes_on(params, store):
-    with pytest.raises(PerennialError, match="not finite"), sender.following(params):
-        raise PerennialError("a loss is not finite")
 
 
 def test_a_missing_address_is_named(params):

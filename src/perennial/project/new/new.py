@@ -24,7 +24,7 @@ from perennial.base.project.git import GitError, Repository, identified
 from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
-from perennial.project.new.template import readme, template, write_base
+from perennial.project.new.template import readme, template, write_all, write_base
 from perennial.project.start import start
 from perennial.project.start.start import Started
 
@@ -55,10 +55,8 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
     target.parent.mkdir(parents=True, exist_ok=True)
     with beside(target) as made:
         content = template()
-        for name, written in content.items():
-            files.write_bytes(made / name, written)
+        write_all(made, {**content, "README.md": readme(target.name)})
         write_base(made, content)
-        files.write_bytes(made / "README.md", readme(target.name))
         started = set_up_pipeline(made, target, source, data)
         inside = _inside_repository(target)
         move_into_place(made, target)

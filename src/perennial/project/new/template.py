@@ -4,9 +4,9 @@ They are this repository's own files, which a wheel holds in `perennial/template
 copies in `.perennial/base`, so that an upgrade can tell what its owner changed.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from perennial.base import files
 from perennial.base.dvc.pipeline_file import of_project
 from perennial.base.errors import PerennialError
 from perennial.base.layout import PARAMS, STAGES
@@ -99,10 +99,16 @@ def readme(name: str) -> bytes:
     return (PROJECT / "README.md").read_text(encoding="utf-8").replace("{name}", name).encode()
 
 
-def write_base(root: Path, content: dict[str, bytes]) -> None:
+def write_all(root: Path, content: Mapping[str, bytes]) -> None:
+    """Write files that git is going to have, so none is flushed to the disk by itself."""
+    for name, written in content.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(written)
+
+
+def write_base(root: Path, content: Mapping[str, bytes]) -> None:
     """Write the pristine copies of a project's files."""
-    for name in sorted(content.keys() - set(GENERATED)):
-        files.write_bytes(root / BASE / name, content[name])
+    write_all(root / BASE, {name: each for name, each in content.items() if name not in GENERATED})
     for name in read_base(root).keys() - content.keys():
         (root / BASE / name).unlink()
 
