@@ -23,10 +23,11 @@ uv=$$(command -v uv || { .venv/bin/python -m pip install -q --disable-pip-versio
 	&& $(ENVIRONMENT)/bin/python -m pip install -q --disable-pip-version-check $(1); }
 endef
 
-# A moved or copied project: the programs in .venv name the folder in which they were installed.
+# The programs in .venv name the folder in which they were installed: a moved or copied project makes it again.
 install: .venv/installed
-	@[ -L .venv ] || grep -qsxF "$$(pwd -P)/src" .venv/lib/python*/site-packages/_perennial_ml.pth \
-	|| .venv/bin/python src/perennial/base/project/moved_environment.py
+	@[ -L .venv ] || ! ls .venv/lib/python*/site-packages/_perennial_ml.pth >/dev/null 2>&1 \
+	|| grep -qsxF "$$(pwd -P)/src" .venv/lib/python*/site-packages/_perennial_ml.pth \
+	|| { echo "The project was moved or copied: making .venv again"; rm -rf .venv && $(MAKE) .venv/installed; }
 	@[ -e .git ] || grep -qs no_scm .dvc/config.local || printf '[core]\n    no_scm = true\n' >> .dvc/config.local
 
 .venv/installed: requirements/base.txt requirements/uv.txt pyproject.toml

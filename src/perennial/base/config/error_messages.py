@@ -12,9 +12,11 @@ from pydantic_core import ErrorDetails
 
 from perennial.base.config.fields import shown
 
-# Names of other programs that are neither initials nor a part of the key's own name.
+# Names of other programs, and short ones.
 ALIASES = {
     "arch": "model.name", "architecture": "model.name", "backbone": "model.name", "network": "model.name",
+    "batch": "train.batch_size", "bs": "train.batch_size", "lr": "train.learning_rate",
+    "wd": "train.weight_decay",
     "data_dir": "dataset.path", "img_size": "preprocessing.image_size", "imgsz": "preprocessing.image_size",
     "iterations": "train.max_steps", "num_steps": "train.max_steps", "steps": "train.max_steps",
     "early_stopping": "train.patience", "lr_schedule": "train.schedule.name",
@@ -55,12 +57,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     if name in ALIASES or name in every:
         return ALIASES.get(name) or every[name]
     typed = _nearest(name, list(beside))
-    meant = (
-        next((full for short, full in beside.items() if _stands_for(name, short)), None),
-        beside[typed] if typed else None,
-        next((every[full] for full in reversed(every) if _stands_for(name, full)), None),
-    )
-    return next(filter(None, meant), None) or _nearest(key, known)
+    return beside[typed] if typed else _nearest(key, known)
 
 
 def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
@@ -76,19 +73,8 @@ def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
     if not near:
         return []
     last, close = name.rpartition(".")[2], near.rpartition(".")[2]
-    like = last in ALIASES or _stands_for(last, close) or _nearest(last, [close])  # not only the section
+    like = last in ALIASES or _nearest(last, [close])  # not only the section
     return [near] if like else []
-
-
-def _stands_for(short: str, name: str) -> bool:
-    """Whether a name is a usual short form or spelling of another."""
-    plain = short.lower().removeprefix("num_").removeprefix("n_").replace("_", "").replace("-", "")
-    initials = "".join(part[0] for part in name.split("_"))
-    return (
-        (len(plain) > 1 and plain == initials)
-        or name.startswith(f"{short}_")
-        or plain.removesuffix("s") == name.replace("_", "").removesuffix("s")
-    )
 
 
 def lines(config: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:

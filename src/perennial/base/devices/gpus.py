@@ -12,7 +12,6 @@ from perennial.base.processes import programs
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LISTED = "PERENNIAL_GPUS"  # names of the GPUs of this machine, such as 0,1, instead of those that are found
-DRIVER = Path("/proc/driver/nvidia/gpus")
 DEVICES = Path("/dev")
 Gpu = Sequence[str]  # its UUID or number; if it is split (MIG), those of its parts
 
@@ -52,7 +51,7 @@ def found() -> list[Gpu]:
         done = programs.run(("nvidia-smi", "-L"), limit_s=limits.LISTING_S, guarded=False)
         if not done.code:
             return _by_program(done.output)
-    return _by_driver() or _by_device()
+    return _by_device()
 
 
 def _named(name: str, gpus: Sequence[Gpu]) -> list[str]:
@@ -82,16 +81,6 @@ def _by_program(text: str) -> list[Gpu]:
         elif uuid and gpus:
             gpus[-1].append(uuid[1])
     return [parts or [uuid] for parts, uuid in zip(gpus, whole, strict=True)]
-
-
-def _by_driver() -> list[Gpu]:
-    """The GPUs that the driver lists, in bus order."""
-    try:
-        texts = [file.read_text() for file in sorted(DRIVER.glob("*/information"))]
-    except OSError:
-        return []
-    uuids = [re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", text, re.MULTILINE) for text in texts]
-    return [[uuid[1] if uuid else str(number)] for number, uuid in enumerate(uuids)]
 
 
 def _by_device() -> list[Gpu]:

@@ -11,7 +11,7 @@ from typing import Any
 from perennial.base import documents
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
-from perennial.base.config.networks import LAPTOP, PRETRAINED, SMALL, network_facts
+from perennial.base.config.networks import LAPTOP, PRETRAINED, network_facts
 from perennial.base.errors import PerennialError, printable
 
 # Of a report that is missing or damaged; a stage that needs it will describe the problem.
@@ -20,12 +20,10 @@ CODES = {
     "no_validation": "no image is held out for validation",
     "small_split": "a split is too small: the 95 % interval of its accuracy is wider than 10 points",
     "image_too_small": "the network does not take images this small",
-    "image_too_large": "the first dense layer of a small network grows with images this large",
     "images_differ": "images of several sizes, and no `preprocessing.image_size`",
     "no_augmentation": "few images, and training sees each of them always the same way",
     "no_pretrained_weights": "few images, and random weights although published ones would help",
     "chance": "the accuracy is not above that of always predicting the largest class",
-    "label_errors": "labels may be wrong: a confident model predicts another class",
     "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
 }
 WIDEST = 0.1  # interval of an accuracy, 0..1
@@ -34,10 +32,8 @@ FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
 # Preprocessings that do not distort, also by network where the name is auto.
 PLAIN = ("rescale", "lenet", "plain")
 PLAIN_NETWORKS = ("mnist_cnn", "lenet")
-CREDIBLE = 0.1  # share of the labels: with more contradictions, most are mistakes of the model
 ENOUGH = 1_000  # examples whose interval is narrower than WIDEST, whatever the accuracy
 PHOTO = 64  # pixels a side at least, where networks that were trained on photographs help
-TOO_LARGE = 3  # times the side that a network was made for
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def _validated(config: Config) -> dict[str, Any] | None:
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
     """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the accuracy."""
     accuracy = {"test": scores["accuracy"], **({} if validation is None else {"validation": validation})}
-    return [*_chance(scores), *_copies(config), *_label_errors(config, scores), *of_data(config, accuracy)]
+    return [*_chance(scores), *_copies(config), *of_data(config, accuracy)]
 
 
 def log(logger: logging.Logger, found: list[Advice]) -> None:
@@ -107,16 +103,6 @@ def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[floa
     tail, right, wrong = (1 - level) / 2, accuracy * examples, (1 - accuracy) * examples
     low = float(betaincinv(right, wrong + 1, tail)) if right else 0.0
     return low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong else 1.0
-
-
-def examples_needed(accuracy: float) -> int:
-    """The smallest number of examples whose interval is at most 10 points wide."""
-    low, high = 1, ENOUGH
-    while low < high:
-        middle = (low + high) // 2
-        least, most = interval(accuracy, middle)
-        low, high = (low, middle) if most - least <= WIDEST else (middle + 1, high)
-    return low
 
 
 def _no_validation(config: Config) -> Iterator[Advice]:
@@ -142,7 +128,7 @@ def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str,
                 "small_split",
                 f"{split} has {count:,} examples, too few to know the accuracy to 10 points: {where} the 95 % "
                 f"interval is {low:.1%} to {high:.1%}",
-                f"{examples_needed(accuracy):,} are needed; add images, or raise dataset.{split}_fraction",
+                f"add images, or raise dataset.{split}_fraction",
             )
 
 
@@ -163,14 +149,6 @@ def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any])
             f"{name} needs images of at least {least} pixels a side and these have {min(sides)}, so train will "
             "refuse them",
             f"set preprocessing.image_size to {least} or more, or take a smaller network such as mnist_cnn",
-        )
-    made_for, side = network_facts(name).image_size, size or max(sides)
-    if name in SMALL and side >= TOO_LARGE * made_for:
-        yield Advice(
-            "image_too_large",
-            f"{name} was made for {made_for} pixels a side and gets {side}, so its first dense layer has "
-            f"{(side / made_for) ** 2:.0f} times the weights",
-            f"set preprocessing.image_size to about {made_for}, or take mobilenet_v2",
         )
     chosen = config.preprocessing.name
     if report["channels"][1] == 1 or config.preprocessing.grayscale:
@@ -209,21 +187,6 @@ def _chance(scores: Mapping[str, Any]) -> Iterator[Advice]:
             f"the test accuracy of {accuracy:.1%} (95 %: {low:.1%} to {high:.1%}) is {how} the {share:.1%} of "
             f"always predicting {largest}, the largest class",
             "check the labels, the preprocessing, the learning rate and the number of epochs, or add images",
-        )
-
-
-def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]:
-    try:
-        found = documents.read_json(config.paths.label_errors)
-        count = found["likely"] if found["model"] == scores["model"] else 0
-    except UNREADABLE:
-        return
-    if 0 < count <= CREDIBLE * scores["examples"]:
-        yield Advice(
-            "label_errors",
-            f"{count:,} of {scores['examples']:,} test labels may be wrong: the model predicts another "
-            "class with confidence",
-            f"look at them in {config.paths.report} or {config.paths.label_errors}, and correct the wrong ones",
         )
 
 

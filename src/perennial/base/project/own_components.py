@@ -123,18 +123,14 @@ def _require_attribute(component: Component, key: str) -> None:
 
 
 def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The names that a module may have, without running it."""
-    for node in body:
+    """The names that a module may have, and those in its functions, without running it."""
+    for node in (each for statement in body for each in ast.walk(statement)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             yield node.name
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        for each in ast.walk(node):
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                yield each.id
-        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
-        yield from _defined(inner)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
 
 
 def load(name: str, check: Callable[[object], str | None]) -> Any:
