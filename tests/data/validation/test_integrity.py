@@ -29,8 +29,7 @@ from perennial.data.tfrecord import example, framing
 from perennial.data.validation import integrity
 from perennial.data.validation.inspection import Work
 
-# Small records are parsed in bulk or one by one: damage is found either way.
-WORK = {"bulk": Work(bulk_minimum=8), "one by one": Work(), "small parts": Work(part_bytes=500, bulk_minimum=2)}
+WORK = {"whole": Work(), "small parts": Work(part_bytes=500)}
 each_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 
 
@@ -131,9 +130,7 @@ def test_every_truncation_between_records_is_found_without_size_and_digest(folde
         assert codes(folder, ["train"]) == ["shard_examples"]
 
 
-@pytest.mark.fast_rows("bulk")
-@pytest.mark.parametrize("work", [Work(), Work(bulk_minimum=2)], ids=["one by one", "bulk"])
-def test_every_flipped_byte_is_reported_at_its_record(short, work):
+def test_every_flipped_byte_is_reported_at_its_record(short):
     whole, begins, wrong = bytearray(content(short)), offsets_in(content(short)), []
     bits = random.Random(0)
     for place in range(len(whole)):
@@ -143,7 +140,7 @@ def test_every_flipped_byte_is_reported_at_its_record(short, work):
         whole[place] ^= bit
         number = sum(begin <= place for begin in begins) - 1
         code = "length_crc" if place < begins[number] + framing.HEADER.size else "data_crc"
-        if placed(check(short, ["train"], work=work)) != [(code, number, begins[number])]:
+        if placed(check(short, ["train"])) != [(code, number, begins[number])]:
             wrong.append(place)
     assert wrong == []
 
