@@ -125,15 +125,6 @@ def test_a_missing_raw_file_is_reported_with_what_fetches_it(small):
         convert(small)
 
 
-def test_a_damaged_raw_file_leaves_the_old_records_and_nothing_unpacked(small, converted):
-    before = content(converted)
-    (small.paths.raw / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
-    with pytest.raises(DataError):
-        convert(small)
-    assert content(converted) == before
-    assert list(small.paths.work.rglob("*")) == []
-
-
 def test_a_class_of_one_example_is_a_data_error(small):
     numbers = np.arange(11, dtype=np.uint8)  # class 0 comes twice, every other once
     write_idx(small.paths.raw / "train-images-idx3-ubyte.gz", numbers[:, None, None])
@@ -164,11 +155,8 @@ def killed(small):
     return before
 
 
-def test_a_kill_in_the_middle_leaves_the_old_records(small, killed):
+def test_a_kill_in_the_middle_leaves_the_old_records_and_the_next_conversion_gives_the_same(small, killed):
     assert content(small.paths.records) == killed
-
-
-def test_a_conversion_after_a_kill_gives_the_same_bytes(small, killed):
     convert(small)
     assert content(small.paths.records) == killed
     assert len(list(small.paths.records.parent.iterdir())) == 2
@@ -276,39 +264,6 @@ def test_where_no_image_of_a_class_is_left_nothing_is_written(load, pictures, sp
     with pytest.raises(DataError, match=what) as refused:
         convert(load(**{"dataset.on_bad_image": "skip"}))
     assert "dog/00.png: not a JPEG, PNG" in str(refused.value)
-    assert not pictures.paths.records.exists()
-
-
-def names_in(records, split):
-    shards = [records / shard.file for shard in manifest.load(records).splits[split].shards]
-    data = [each for file in shards for each in data_in(file.read_bytes())]
-    return [example.only(example.features_of(each), "image/filename", "bytes_list").decode() for each in data]
-
-
-@pytest.mark.parametrize("split", ["test", "validation"])
-def test_splits_are_cut_without_rejected_files_where_these_would_take_a_class_out(load, pictures, split):
-    download(pictures)
-    convert(pictures)
-    dogs = [name for name in names_in(pictures.paths.records, split) if name.startswith("dog/")]
-    for name in dogs:
-        (pictures.dataset.path / name).write_bytes(b"no picture")
-    download(pictures)
-    convert(load(**{"dataset.on_bad_image": "skip"}))
-    splits = manifest.load(pictures.paths.records).splits
-    assert all(min(part.per_class) > 0 for part in splits.values())
-    assert integrity.check(pictures.paths.records).problems == []
-    listed = documents.read_json(pictures.paths.records / "rejected.json")
-    assert listed["examples"] == 36 - len(dogs)
-    assert [each["file"] for each in listed["rejected"]] == sorted(dogs)
-
-
-def test_too_few_images_left_to_cut_the_splits_are_refused_with_the_rejected_files(load, pictures):
-    for file in sorted((pictures.dataset.path / "dog").iterdir())[2:]:
-        file.write_bytes(b"no picture")
-    download(pictures)
-    with pytest.raises(DataError, match="class 'dog' has 1 example, too few") as refused:
-        convert(load(**{"dataset.on_bad_image": "skip"}))
-    assert "10 files are not valid images:\n  dog/02.png: not a JPEG, PNG" in str(refused.value)
     assert not pictures.paths.records.exists()
 
 
@@ -436,12 +391,9 @@ SOUND = framing.frame(datum(np.zeros((2, 2), np.uint8), 0))
 PNG = encoded(picture(0))
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 HOSTILE = {
-    "mnist, nothing": ("mnist", {}),
     "mnist, empty files": ("mnist", {TRAIN_IMAGES: b"", TRAIN_LABELS: b""}),
     "mnist, another file besides": ("mnist", {"notes.txt": b"hello"}),
-    "digits, nothing in it": ("digits", {"digits.csv.gz": gzip.compress(b"")}),
     "digits, binary": ("digits", {"digits.csv.gz": gzip.compress(bytes(range(256)))}),
-    "cifar10, no archive": ("cifar10", {"a": b"a"}),
     "cifar10, an archive of something else": ("cifar10", {"cifar-10-binary.tar": tar(a=b"a")}),
     "cifar10, empty batches": (
         "cifar10",
@@ -449,27 +401,9 @@ HOSTILE = {
     ),
     "flowers, one photograph": ("flowers", {"flower_photos.tar": tar(**{"flower_photos/roses/a.jpg": PNG})}),
     "pictures, two archives": ("image_folder", {"images.tar": tar(a=b"a"), "more.tar": tar(b=b"b")}),
-    "pictures, one a class": ("image_folder", {"images.tar": tar(**{"cat/a.png": PNG, "dog/b.png": PNG})}),
-    "records, none": ("tfrecord", {"a.txt": b"a"}),
-    "records, empty": ("tfrecord", {"train.tfrecord": b"", "test.tfrecord": b""}),
-    "records, no test": ("tfrecord", {"train.tfrecord": SOUND * 4}),
     "records, cut": ("tfrecord", {"train.tfrecord": SOUND[:-1]}),
-    "records, no example": ("tfrecord", {"train.tfrecord": framing.frame(b"\xff" * 9)}),
-    "records, no image": ("tfrecord", {"train.tfrecord": record(label=[1])}),
     "records, a label below zero": ("tfrecord", {"train.tfrecord": labelled(-1) * 9 + labelled(0) * 9}),
-    "records, a label below zero in test": (
-        "tfrecord",
-        {"train.tfrecord": SOUND * 9, "test.tfrecord": labelled(-5)},
-    ),
     "records, a huge label": ("tfrecord", {"train.tfrecord": labelled(2**62) * 9}),
-    "records, more labels than classes": (
-        "tfrecord",
-        {"train.tfrecord": labelled(3) * 9, "labels.txt": b"0:cat\n1:dog\n"},
-    ),
-    "records, labels in another encoding": (
-        "tfrecord",
-        {"train.tfrecord": SOUND * 9, "labels.txt": b"0:\xff\n"},
-    ),
     "records, labels of two lines that are one": (
         "tfrecord",
         {"train.tfrecord": SOUND * 9, "labels.txt": "0:a\u2028b\n".encode()},

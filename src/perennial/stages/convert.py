@@ -66,10 +66,13 @@ def convert(config: Config) -> None:
             if rejected:
                 left = {split: np.setdiff1d(found, lost.indices[split]) for split, found in kept.items()}
                 _require_left(source, kept, left, rejected)
-                if _lacks_a_class(source, left, shards, splits):
-                    shards = _cut_again(folder, config, source, left, shards, rejected)
-                    splits, _ = _write(folder, config, source, shards, small=small)
-            _warn_of_hidden(lost.hidden)
+            if lost.hidden:
+                log.warning(
+                    "%d images are of one colour in the records: their picture is in the alpha channel, which "
+                    "dataset.transparency: drop leaves out (%s); white composites it on white",
+                    len(lost.hidden),
+                    listed(sorted(lost.hidden), HIDDEN_SHOWN),
+                )
             _write_columns(folder, source, shards, rejected)
             classes, origin = list(source.classes), digests()
             _describe(
@@ -179,16 +182,6 @@ def _noting(parts: Iterable[Encoded], lost: Lost, split: Split, examples: Exampl
         yield sharding.completed(part, examples)
 
 
-def _warn_of_hidden(names: Sequence[str]) -> None:
-    if names:
-        log.warning(
-            "%d images are of one colour in the records: their picture is in the alpha channel, which "
-            "dataset.transparency: drop leaves out (%s); white composites it on white",
-            len(names),
-            listed(sorted(names), HIDDEN_SHOWN),
-        )
-
-
 def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManifest:
     entries, per_class = zip(*shards, strict=True)
     return SplitManifest(
@@ -216,48 +209,6 @@ def _require_left(source: Source, kept: Indices, left: Indices, rejected: Sequen
 
 def _per_class(source: Source, split: Split, indices: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.bincount(source.splits[split].labels[indices], minlength=len(source.classes))
-
-
-def _lacks_a_class(
-    source: Source, left: Indices, shards: Sequence[PlannedShard], splits: Mapping[Split, SplitManifest]
-) -> bool:
-    """Whether a split that is cut here has only rejected images of a class of which others are left."""
-    planned: dict[Split, list[NDArray[np.int64]]] = {}
-    for shard in shards:
-        if shard.source == "train":
-            planned.setdefault(shard.split, []).append(shard.indices)
-    there = _per_class(source, "train", left["train"]) > 0
-    return any(
-        (
-            there
-            & (_per_class(source, "train", np.concatenate(each)) > 0)
-            & (np.array(splits[split].per_class) == 0)
-        ).any()
-        for split, each in planned.items()
-    )
-
-
-def _cut_again(
-    folder: Path,
-    config: Config,
-    source: Source,
-    left: Indices,
-    shards: Sequence[PlannedShard],
-    rejected: Sequence[BadImage],
-) -> list[PlannedShard]:
-    """Plan the shards as if the source had never held the rejected files, and remove the written ones."""
-    log.info(
-        "cutting the splits again without the %d rejected files, so that each has every class", len(rejected)
-    )
-    for shard in shards:
-        (folder / shard.name).unlink()
-    try:
-        return _shards(config, source, left)
-    except DataError as error:
-        raise DataError(
-            f"{error}; {len(rejected)} files are not valid images:\n{_lines(rejected)}"
-            "Nothing was written. Correct the files, or add images of that class."
-        ) from error
 
 
 def _lines(rejected: Sequence[BadImage]) -> str:

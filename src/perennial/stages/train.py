@@ -1,6 +1,7 @@
 """Train stage: records to a trained model."""
 
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -12,6 +13,7 @@ import keras
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.distributed import cluster
+from perennial.base.processes import process
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.validation import integrity
 from perennial.model.models import model_folder
@@ -21,7 +23,6 @@ from perennial.model.training.assembly import Assembly
 from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import Peers, naming_lost
 from perennial.model.training.loop import Evaluator, Follower, Loop, Saver
-from perennial.model.training.progress import Stopwatch
 from perennial.model.training.training_history import TrainingState
 from perennial.model.training.triggers import Triggers
 from perennial.model.training.warm_start import StartWeights
@@ -40,12 +41,11 @@ def train(
     `clean` removes them. Starts from the weights that pins/weights.json names, or, without `pinned`, from where
     the parameters say. The record holds `inputs`, as dvc.lock has them; `follower` gets each evaluation.
     """
-    stopwatch, worker = Stopwatch(), cluster.this_worker()
+    worker = cluster.this_worker()
     data = integrity.require_valid(config.paths.records, ("train", "validation"))
     spec = image_spec.fitted(config)
     parts = Assembly(config=config, data=data, pixels=spec, worker=worker)
     description = parts.description()
-    stopwatch.part("records checked")
     strategy = parts.strategy()
     peers = Peers(strategy, worker)
     start = parts.start_weights(description, pinned=pinned)
@@ -57,12 +57,11 @@ def train(
     _log_start(config, start, spec, resumes=resumes)
     length = triggers.length(config.train, data.splits["train"].examples)
     source = parts.source()
-    stopwatch.part("images ready")
     with naming_lost(worker):  # no worker may restore a checkpoint that the chief is about to remove
         trainer = parts.trainer(source, strategy, length, None if resumes else start)
-    stopwatch.part("model built")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
-    log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
+    seconds = time.monotonic() - process.started()
+    log.info("training %s, at most %d steps; ready after %.1f s", what, length.steps, seconds)
     when = Triggers.configured(config, length, validates=data.validates)
     evaluator = Evaluator(trainer, parts.validation(trainer), config.train, length, peers)
     recorder = parts.recorder(when, source, description, folder) if peers.is_chief else None

@@ -72,17 +72,6 @@ def test_a_window_that_moved_is_beyond_the_threshold() -> None:
     assert found.p_value == 1 / 10_000  # the least that so many permutations can say
 
 
-def test_the_same_window_gives_the_same_numbers() -> None:
-    random = np.random.default_rng(0)
-    found, window = of(drawn(random, 100)), drawn(random, 50)
-    assert found.distance(window, 0.001) == found.distance(window, 0.001)
-
-
-def test_features_are_read_as_half_precision() -> None:
-    features = drawn(np.random.default_rng(0), 20)
-    np.testing.assert_allclose(reference.unpacked(reference.packed(features)), features, atol=4e-5)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -101,14 +90,6 @@ def test_damaged_features_are_said(text: str, message: str) -> None:
 
 def test_an_export_of_an_earlier_version_has_no_reference(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="an earlier version of perennial made it"):
-        reference.load(tmp_path)
-
-
-def test_an_old_reference_is_said(tmp_path: Path) -> None:
-    files.write_json(tmp_path / REFERENCE, {"mean": [0.0], "covariance": "AAAA"})
-    with pytest.raises(
-        DataError, match=r"an old reference for drift: an earlier version .*; a new run exports one"
-    ):
         reference.load(tmp_path)
 
 

@@ -143,6 +143,4 @@ def load(export: Path) -> Reference:
     content = documents.read_json(file, ADVICE)
     if reason := content.get("missing"):
         raise DataError(f"{export} has no reference for drift: {reason}")
-    if "covariance" in content and "features" not in content:
-        raise DataError(f"{export} has an old reference for drift: {OLD}")
     return documents.read_checked(file, Reference, ADVICE)

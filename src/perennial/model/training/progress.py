@@ -13,7 +13,6 @@ from rich import progress as bars
 from rich.console import Console
 
 from perennial.base import files
-from perennial.base.processes import process
 from perennial.model.training.tensorboard import EventWriter
 from perennial.model.training.training_history import Evaluation, Row
 from perennial.model.training.triggers import Length
@@ -27,25 +26,6 @@ SMOOTHING = 0.9  # decay of their moving averages, as in the CIFAR-10 tutorial
 WARM_UP_STEPS = 5  # excluded from speeds: they compile and fill caches
 CALL_S = 0.5  # target time of a multi-step call: hides its overhead, yet a signal is noticed soon
 MAX_STEPS = 1000  # per call
-
-
-class Stopwatch:
-    """Seconds since the process started, in named parts."""
-
-    def __init__(self) -> None:
-        self._last = process.started()
-        self._parts: list[str] = []
-        self.part("imports")
-
-    def part(self, name: str) -> None:
-        """End a part."""
-        now = time.monotonic()
-        self._parts.append(f"{name} {now - self._last:.1f}")
-        self._last = now
-
-    def __str__(self) -> str:
-        """The total and every part, in seconds."""
-        return f"{time.monotonic() - process.started():.1f} s ({', '.join(self._parts)})"
 
 
 class Pace:
