@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support import records, training
 from support.training import run
+from tensorflow.python.framework import config as framework
 
 from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError
@@ -135,6 +136,13 @@ def test_arithmetic_of_16_bits_learns_nearly_the_same(values, tolerance, here, e
     assert keras.config.dtype_policy().name == "float32"  # for whatever this process does next
     off = norm(difference(rough.weights, exact.weights)) / norm(exact.weights)
     assert 0 < off < tolerance
+
+
+@pytest.mark.slow
+def test_xla_changes_no_more_than_rounding(here, exact):
+    framework.disable_op_determinism()  # the next training enables it again
+    compiled = run({"train.xla": True, "train.deterministic": False})
+    assert norm(difference(compiled.weights, exact.weights)) / norm(exact.weights) < 1e-5
 
 
 @pytest.mark.parametrize(

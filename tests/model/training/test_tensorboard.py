@@ -342,6 +342,7 @@ class TestATraining:
         training.run({"model.dropout": 0.4, "train.max_steps": 6}, clean=True)
         assert weights() == looked_into
 
+    @pytest.mark.slow
     def test_drops_units_in_a_look_at_a_part_of_a_batch_as_in_a_step(self) -> None:
         found = shown(logs() / "layers")
         assert buckets(found, "activations/logits")[:, 2].sum() == EXAMPLES * 10

@@ -1,21 +1,11 @@
 """Moving averages of the weights, against NumPy and TensorFlow's own."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
-from support import training
-from support.training import ROOT
 
-import perennial
-from perennial.base import documents
 from perennial.base.config.training import AveragesConfig, LookaheadConfig
 from perennial.model.training.train_step import Averages, Lookahead
 
@@ -105,15 +95,6 @@ def test_averages_are_those_of_the_tutorial() -> None:
     np.testing.assert_allclose(averages.variables[0].numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_not_trained_keeps_its_value_to_the_bit() -> None:
-    net = model()
-    bias = net.get_layer("dense").bias
-    bias.assign([0.1, -0.7])
-    averages = Averages(net, AveragesConfig(decay=0.9999, dynamic=True))
-    train(net, averages)
-    np.testing.assert_array_equal(averages.variables[1].numpy(), bias.numpy())
-
-
 def test_statistics_of_normalization_are_not_averaged_again() -> None:
     net = model()
     averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
@@ -163,154 +144,3 @@ def test_without_a_decay_nothing_is_kept() -> None:
     with averages.swapped():
         assert weights(net) == own
     assert averages.variables == []
-
-
-TWO_REPLICAS = """
-import json
-import keras, tensorflow as tf
-from perennial.base.config.training import AveragesConfig, LookaheadConfig
-from perennial.model.training.train_step import Averages, Lookahead
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-with strategy.scope():
-    net = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
-    averages = Averages(net, AveragesConfig(decay=0.5, dynamic=False))
-    optimizer = keras.optimizers.SGD(1.0)
-    optimizer.build(net.trainable_variables)
-
-@tf.function(autograph=False)
-def step(number):
-    strategy.run(lambda: optimizer.apply([tf.constant([[-1.0]])], net.trainable_variables))
-    averages.update(number)
-
-def copies(variable):
-    return [copy.numpy().item() for copy in strategy.experimental_local_results(variable)]
-
-kernel = net.trainable_variables[0].value
-seen = []
-for number in range(2):
-    step(tf.constant(number, tf.int64))
-    seen.append([copies(kernel), copies(averages.variables[0])])
-with averages.swapped():
-    seen.append([copies(kernel), copies(averages.variables[0])])
-seen.append([copies(kernel), copies(averages.variables[0])])
-print(json.dumps(seen))
-"""
-
-
-@pytest.mark.slow
-def test_each_device_has_the_same_averages() -> None:
-    # In a process of its own, because the CPU cannot be split once TensorFlow has used it.
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_REPLICAS],
-        env={**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])},
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == [
-        [[3.0, 3.0], [2.0, 2.0]],
-        [[5.0, 5.0], [3.5, 3.5]],
-        [[3.5, 3.5], [3.5, 3.5]],
-        [[5.0, 5.0], [3.5, 3.5]],
-    ]
-
-
-# The same training in five ways, each in a process of its own: they share the import of TensorFlow alone. The
-# third batch, the last of an epoch, has one example, which is fewer than devices.
-SCRIPT = """
-import dataclasses, json, os
-import tensorflow as tf
-from keras import layers
-from perennial.model.models import MODELS
-from perennial.model.models.layers import layer_chain
-from support.training import run
-
-def normalized(image, classes, options):
-    return layer_chain(options.name, image, [
-        layers.Conv2D(8, 3, name="conv"), layers.BatchNormalization(name="norm"), layers.ReLU(name="relu"),
-        layers.Flatten(name="flatten"), layers.Dense(classes, name="logits"),
-    ])
-
-def report(name, values):
-    fixed = {
-        "deterministic": False, "intra_op_threads": 2, "inter_op_threads": 3, "max_steps": 4, "batch_size": 624,
-    }
-    changed = {f"train.{name}": value for name, value in {**fixed, **values}.items()}
-    outcome = run({"dataset.validation_fraction": 0.13, **changed}, clean=True)
-    losses = [step["loss"] for step in outcome.steps] + [outcome.record["evaluations"][-1]["loss"]]
-    threads = tf.config.threading
-    counts = threads.get_intra_op_parallelism_threads(), threads.get_inter_op_parallelism_threads()
-    with open(f"{name}.json", "w") as file:
-        json.dump({"losses": losses, "threads": counts}, file)
-
-AUGMENTED = {
-    "augmentation.operations": 2, "augmentation.erasing": 0.5, "augmentation.mixup": 0.2,
-    "augmentation.cutmix": 1.0, "lookahead.period": 2,
-}
-MODELS["mnist_cnn"] = dataclasses.replace(MODELS["mnist_cnn"], network=normalized)
-for name, values in (
-    ("synced", {"devices": "cpu:2", "batch_norm": "synced"}),
-    ("per_replica", {"devices": "cpu:2", "batch_norm": "per_replica"}),
-    ("one", {"devices": "cpu:1"}),
-    ("xla", {"devices": "cpu:1", "xla": True}),
-    ("augmented", {"devices": "cpu:1", **AUGMENTED}),
-    ("augmented on two", {"devices": "cpu:2", "batch_norm": "synced", **AUGMENTED}),
-    ("augmented by XLA", {"devices": "cpu:1", "xla": True, **AUGMENTED}),
-    ("float16", {"devices": "cpu:2", "batch_norm": "synced", "precision": "float16"}),
-):
-    if child := os.fork():
-        assert os.waitpid(child, 0)[1] == 0, name
-    else:
-        report(name, values)
-        os._exit(0)
-"""
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """The losses of each way, of four updates and an evaluation, and the threads that it had."""
-    folder = training.prepare(tmp_path_factory.mktemp("digits"), {"dataset.validation_fraction": 0.13})
-    assert (
-        documents.read_json(folder / "data/records/manifest.json")["splits"]["train"]["examples"] == 2 * 624 + 1
-    )
-    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, env=environment, check=True)
-    return {file.stem: documents.read_json(file) for file in folder.glob("*.json")}
-
-
-@pytest.mark.slow
-def test_synced_batch_normalization_looks_at_the_batches_of_all_devices(found):
-    assert found["synced"]["losses"] == pytest.approx(found["one"]["losses"], abs=1e-4)
-
-
-@pytest.mark.slow
-def test_batch_normalization_of_each_replica_looks_at_its_own_part(found):
-    losses = zip(found["per_replica"]["losses"], found["one"]["losses"], strict=True)
-    assert max(abs(replica - one) for replica, one in losses) > 1e-3
-
-
-@pytest.mark.slow
-def test_the_loss_scale_of_float16_is_found_on_several_devices(found):
-    assert found["float16"]["losses"] == pytest.approx(found["one"]["losses"], abs=0.1)
-
-
-@pytest.mark.slow
-def test_xla_changes_no_more_than_rounding(found):
-    assert found["xla"]["losses"] == pytest.approx(found["one"]["losses"], abs=1e-4)
-    assert found["xla"]["losses"] != found["one"]["losses"]
-
-
-@pytest.mark.slow
-def test_threads_are_as_many_as_was_asked_for(found):
-    assert found["xla"]["threads"] == [2, 3]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["augmented on two", "augmented by XLA"])
-def test_images_are_augmented_and_mixed_alike_on_several_devices_and_under_xla(way, found):
-    assert found[way]["losses"] == pytest.approx(found["augmented"]["losses"], abs=1e-4)
-    assert max(abs(a - b) for a, b in zip(found[way]["losses"], found["one"]["losses"], strict=True)) > 1e-2
