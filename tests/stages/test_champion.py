@@ -69,7 +69,7 @@ def dvc(*arguments: str) -> str:
     return run(forks.python(), "-m", "dvc", *arguments)
 
 
-def commit_version(world: World, chosen: Config, *, split_digest: str | None = None) -> str:
+def commit_version(world: World, chosen: Config) -> str:
     """Commit the model's export and predictions on the records, as a run does; returns the commit."""
     count = SIZES["test"]
     if chosen.paths.export.exists():
@@ -79,7 +79,7 @@ def commit_version(world: World, chosen: Config, *, split_digest: str | None = N
     digest = manifest.load(chosen.paths.records).split_digest("test")
     Predictions(
         labels=world.labels[:count], probabilities=softmax(world.logits[:count], axis=1), classes=CLASSES,
-        split="test", data="d", split_digest=digest if split_digest is None else split_digest,
+        split="test", data="d", split_digest=digest,
         model=world.description.weights_sha256,
     ).write(chosen.paths.predictions)  # fmt: skip
     dvc("commit", "--force", "--quiet")
@@ -146,6 +146,7 @@ def test_on_the_same_test_split_its_own_predictions_are_used(here: Config, repos
     assert (found.model, found.classes) == (world.description.weights_sha256, CLASSES)
     export = repository.folder / "models" / "export"
     assert found.model_bytes == sum(path.stat().st_size for path in export.rglob("*") if path.is_file())
+    assert list(here.paths.work.glob("champion-*")) == []  # nothing temporary is left
 
 
 def write_index(chosen: Config, *images: tuple[str, range]) -> None:
@@ -204,14 +205,6 @@ def test_labels_of_another_test_split_are_matched_by_name(here: Config, reposito
 
 
 @pytest.mark.slow
-def test_a_version_from_before_test_splits_had_a_digest_is_scored_again(
-    here: Config, repository: Repository
-) -> None:
-    pin(commit_version(repository.world, here, split_digest=""))
-    assert written(here).rescored is True
-
-
-@pytest.mark.slow
 def test_a_champion_that_takes_other_images_has_no_predictions(here: Config) -> None:
     larger = scoring.world(pixels=ImageSpec(preprocessing="rescale", height=12, width=12, channels=1,
                                             image_size=None, grayscale=False, fast=True))  # fmt: skip
@@ -244,8 +237,3 @@ def test_outputs_that_no_cache_has_are_an_error_without_the_remote_s_password(he
         champion(here)
     assert caught.value.exit_code == 1
     assert "hidden" not in str(caught.value)
-
-
-def test_nothing_temporary_is_left(here: Config) -> None:
-    champion(here)
-    assert list(here.paths.work.glob("champion-*")) == []

@@ -33,13 +33,6 @@ CONTENT = INSTALLED.read_bytes()
 TABLE = gzip.decompress(CONTENT)
 KEPT = Path(".work/downloads/digits") / NAME
 RAW = Path("data/raw") / NAME
-ON_A_FULL_DISK = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # bytes; the file has more
-from perennial.cli import main
-sys.argv[1:] = ["download"]
-main()
-"""
 
 
 class Server(ThreadingHTTPServer):
@@ -142,12 +135,6 @@ def test_a_file_placed_by_hand_is_used(remote, server):
     assert (RAW.read_bytes(), server.asked) == (CONTENT, [])
 
 
-def test_a_wrong_file_placed_by_hand_is_replaced_by_the_right_one(remote):
-    files.write_bytes(KEPT, b"wrong")
-    download(remote)
-    assert RAW.read_bytes() == CONTENT
-
-
 def test_a_wrong_file_placed_by_hand_stays_when_there_is_no_other(remote, server):
     files.write_bytes(KEPT, b"wrong")
     server.status = 503
@@ -182,11 +169,6 @@ def test_wrong_bytes_are_a_data_error_and_kept_as_rejected(remote, server, conte
     assert (rejected.read_bytes(), str(rejected) in error, KEPT.exists()) == (content, True, False)
 
 
-def test_wrong_bytes_are_reported_with_both_digests(remote, server):
-    server.content = CONTENT[:-1] + b"x"
-    assert f"sha256 {sha256(server.content)}, expected sha256 {DIGITS.files[0].sha256}" in str(refusal(remote))
-
-
 def test_the_old_raw_folder_stays_if_the_download_fails(remote, server):
     for name in ("old", files.MARK):
         files.write_bytes(RAW.with_name(name), b"old")
@@ -195,57 +177,11 @@ def test_the_old_raw_folder_stays_if_the_download_fails(remote, server):
     assert [path.name for path in RAW.parent.glob("[!.]*")] == ["old"]
 
 
-def test_the_error_names_the_folder_for_a_file_placed_by_hand(remote, server):
-    server.status = 404
-    error, facts = str(refusal(remote)), DIGITS.files[0]
-    assert (
-        f"put into {KEPT.parent.absolute()}\n  {NAME} ({facts.bytes:,} bytes, sha256 {facts.sha256})" in error
-    )
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        *dict.fromkeys((404, 403, 410), DataError).items(),
-        *dict.fromkeys((500, 502, 503, 429, 408), PerennialError).items(),
-    ],
-)
-def test_a_refusal_is_a_data_error_and_a_busy_server_a_temporary_one(remote, server, status, kind):
-    server.status = status
-    error = refusal(remote)
-    assert (type(error), f"HTTP {status}" in str(error)) == (kind, True)
-
-
-def test_a_transfer_that_breaks_is_a_temporary_error(remote, server):
-    server.length = len(CONTENT) + 1
-    assert type(refusal(remote)) is PerennialError
-
-
-def test_a_server_that_is_not_there_is_a_temporary_error(load, server):
-    config = load(**{"dataset.base_url": "http://127.0.0.1:1/"})
-    assert type(refusal(config)) is PerennialError
-
-
-def test_a_folder_without_the_file_is_a_data_error(load, workspace):
-    assert type(refusal(load(**{"dataset.base_url": workspace.as_uri()}))) is DataError
-
-
 def test_a_proxy_of_the_environment_is_used(load, server, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setenv("HTTP_PROXY", server.url)
     download(load(**{"dataset.base_url": "http://data.invalid/"}))
     assert server.asked == [f"http://data.invalid/{NAME}"]
-
-
-def test_a_disk_that_refuses_the_file_is_a_temporary_error(workspace):
-    # Bytecode files would be cut, too.
-    environment = {
-        **os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", ON_A_FULL_DISK], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, "File too large" in done.stderr) == (1, True)
 
 
 def test_mirrors_are_tried_in_turn_and_the_error_lists_the_failure_of_each(
@@ -288,24 +224,6 @@ def test_a_damaged_file_of_digests_is_restored_from_git(recording, damaged):
     Path("digests.json").write_bytes(damaged)
     assert "`git checkout -- digests.json` restores it" in str(refusal(recording, DataError))
     assert Path("digests.json").read_bytes() == damaged
-
-
-def test_a_kept_file_of_another_origin_is_not_recorded(recording, server):
-    files.write_bytes(KEPT, b"of another data set in the same format")
-    server.content = b"first"
-    download(recording)
-    assert RAW.read_bytes() == b"first"
-
-
-def test_no_digest_is_recorded_if_the_download_fails(recording, server):
-    server.status = 503
-    refusal(recording)
-    assert not Path("digests.json").exists()
-
-
-def test_the_error_about_a_file_to_record_names_no_folder(recording, server):
-    server.status = 503
-    assert str(KEPT.parent) not in str(refusal(recording))
 
 
 def test_recording_without_a_url_is_a_configuration_error(load):
@@ -370,14 +288,6 @@ def test_downloads_kept_on_another_disk_are_copied(remote, load):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
         download(load(**{"dataset.base_url": remote.dataset.base_url, "paths.work": other}))
         assert (RAW.read_bytes(), Path(other, "downloads/digits", NAME).exists()) == (CONTENT, True)
-
-
-def test_a_symbolic_link_placed_by_hand_is_followed(remote, server, workspace):
-    KEPT.parent.mkdir(parents=True)
-    (workspace / "elsewhere").write_bytes(CONTENT)
-    KEPT.symlink_to(os.path.relpath(workspace / "elsewhere", KEPT.parent))
-    download(remote)
-    assert (RAW.is_symlink(), RAW.read_bytes(), server.asked) == (False, CONTENT, [])
 
 
 def test_a_terminated_stage_keeps_the_received_bytes(remote, server):

@@ -107,15 +107,6 @@ def test_calibration_leaves_accuracy_and_shows_the_error_without_it(evaluated: P
     assert found["calibration"]["ece_before"] == pytest.approx(before["calibration"]["ece"], abs=1e-6)
 
 
-def test_a_split_is_scored_with_the_temperature_of_the_validation_split(
-    calibrated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(calibrated)
-    temperature = documents.read_json(PATHS.metrics)["calibration"]["temperature"]
-    score(load_config(Path("params.yaml")), "train", model=None, predictions=None, as_json=True)
-    assert json.loads(capsys.readouterr().out)["calibration"]["temperature"] == temperature
-
-
 @pytest.mark.fast_rows("True")
 @pytest.mark.parametrize("calibrate", [False, True])
 def test_an_export_is_scored_as_it_was_calibrated(
@@ -214,9 +205,7 @@ def test_equal_evaluations_write_equal_files(evaluated: Path, config: Config) ->
     assert {path.name: path.read_bytes() for path in Path("metrics").iterdir()} == before
 
 
-@pytest.mark.fast_rows("conv1/kernel-nan", "logits/bias-inf")
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("where", ["conv1/kernel", "logits/bias"])
+@pytest.mark.parametrize(("where", "value"), [("conv1/kernel", np.nan), ("logits/bias", np.inf)])
 def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, where: str, value: float) -> None:
     model_folder.save(config.paths.model, *spoilt(world, where, value))
     with pytest.raises(NonFinite, match=f"not finite: {where};") as caught:
@@ -226,8 +215,7 @@ def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, whe
 
 
 def test_weights_that_overflow_are_refused(config: Config, world: World) -> None:
-    model_folder.save(config.paths.model, *spoilt(world, "logits/bias", 3e38))
-    model, description = model_folder.load(config.paths.model)
+    model, description = spoilt(world, "logits/bias", 3e38)
     for weight in model.weights:
         weight.assign(np.full(weight.shape, 3e38))
     description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
@@ -283,16 +271,10 @@ def test_of_several_workers_the_chief_alone_evaluates(config: Config, monkeypatc
         assert config.paths.metrics.exists() == expected
 
 
-def test_a_gpu_that_is_not_there_is_named(load, config: Config) -> None:
-    with pytest.raises(ConfigError, match=r"evaluate.devices is gpu:64, but TensorFlow sees"):
-        evaluate(load(**{"evaluate.devices": "gpu:64"}))
-
-
-@pytest.mark.fast_rows("train")
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_any_split_is_scored_without_touching_the_pipelines_files(
-    config: Config, world: World, split: str, capsys: pytest.CaptureFixture[str]
+    config: Config, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    split = "train"
     score(config, split, model=None, predictions=Path("mine.npz"), as_json=True)
     printed = json.loads(capsys.readouterr().out)
     right = world.logits.argmax(axis=1) == world.labels
