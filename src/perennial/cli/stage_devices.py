@@ -24,7 +24,8 @@ def own_devices(checked: Config, stage: str, *, elsewhere: bool = False) -> Iter
     In the parameters of the block, device numbers count among the reserved GPUs. None are reserved for a
     stage that computes on other machines (`elsewhere`).
     """
-    name, one = ("evaluate", True) if stage == "watch" else (stage, False)
+    name = "evaluate" if stage == "watch" else stage
+    one = name == "evaluate"
     section = getattr(checked, name, None)
     devices = getattr(section, "devices", None)
     if (

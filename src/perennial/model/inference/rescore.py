@@ -24,9 +24,7 @@ def main(job: dict[str, Any]) -> None:
 
     The archive holds the arrays [N] of `evaluation.comparison.Champion`.
     """
-    kind, indices = devices.select(job["devices"], key="evaluate.devices")
-    devices.configure(kind, indices[:1])
-    devices.disable_tf32()
+    devices.configure_to_score(job["devices"])
     export, records = Path(job["export"]), Path(job["records"])
     classes = [str(name) for name in documents.read_json(export / DESCRIPTION)["classes"]]
     labels, sources = _test_split(records, classes)
