@@ -1,4 +1,4 @@
-"""Rebuild the versions without a proof, and record a proof of each equal one."""
+"""Rebuild the champion, or another version, and compare it with what was recorded."""
 
 from prefect import flow
 
@@ -6,23 +6,20 @@ from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.rebuild_versions import rebuild_run_name
 from perennial.orchestration.terminal.flow_command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
-from tasks.steps import list_unproven, rebuild_version, report_rebuilds, require_all_equal
+from tasks.steps import find_champion, rebuild_version, report_rebuild
 
 
 @flow(flow_run_name=rebuild_run_name, log_prints=True)
-def rebuild(version: str | None = None) -> dict[str, str]:
-    """Rebuild every version that has no proof yet, oldest first, or only `version`.
-
-    If a version differs or cannot be rebuilt, the others are still rebuilt.
-    """
+def rebuild(version: str | None = None) -> str:
+    """Rebuild a version, by default the champion; fails where it differs."""
     require_worth_starting()
     check_parameters()
-    found = {}
-    for name in [version] if version else list_unproven():
-        found[name] = rebuild_version(name)
-    report_rebuilds(found)
-    require_all_equal(found)
-    return {name: each["result"] for name, each in found.items()}
+    name = version or find_champion()
+    if name is None:
+        return "no version yet"
+    found = rebuild_version(name)
+    report_rebuild(name, found)
+    return "equal"
 
 
 if __name__ == "__main__":

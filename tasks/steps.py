@@ -31,7 +31,6 @@ report_checks = once()(monitor.report_checks)
 require_all_seen = once()(monitor.require_all_seen)
 
 # Of `rebuild`.
-list_unproven = retried(HOUR_S)(rebuild_versions.list_unproven)
+find_champion = retried(HOUR_S)(rebuild_versions.find_champion)
 rebuild_version = once(48 * HOUR_S, "rebuild {version}")(rebuild_versions.rebuild_version)
-report_rebuilds = once()(rebuild_versions.report_rebuilds)
-require_all_equal = once()(rebuild_versions.require_all_equal)
+report_rebuild = once()(rebuild_versions.report_rebuild)

@@ -77,7 +77,7 @@ WITHOUT_TENSORFLOW = (
     "project/start/start",
     "release/publishing/publish",
     "release/publishing/fetch_version",
-    "reproduce/why/document",
+    "reproduce/why/why",
 )
 
 

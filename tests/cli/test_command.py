@@ -7,7 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from perennial.base.errors import ConfigError
+from perennial.cli import app
 from perennial.cli.command import PARAMS, ParamsOption, PathOrUrl, command
+from perennial.orchestration.client import prefect_server
+from perennial.orchestration.remote_runs import start_run
 
 
 def given_below(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict[str, object]:
@@ -56,3 +60,18 @@ def test_a_url_and_standard_input_are_no_paths(photos, monkeypatch, place: str) 
 def test_with_other_parameters_the_command_works_where_it_was_called(photos, monkeypatch) -> None:
     given = given_below(photos, monkeypatch, "main", "cat.png", "dog.png", "--params", "other.yaml")
     assert (given["place"], given["here"]) == ("cat.png", photos)
+
+
+def test_a_folder_to_publish_to_is_that_of_the_caller(photos, monkeypatch) -> None:
+    given = []
+
+    def start(_server: object, _name: str, parameters: dict[str, object], _owner: object) -> None:
+        given.append(parameters["publish_to"])
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(prefect_server, "connect", lambda **_: None)
+    monkeypatch.setattr(start_run, "start", start)
+    monkeypatch.chdir(photos)
+    for place in ("served", "s3://bucket/models"):
+        assert CliRunner().invoke(app, ["run", "nightly", "--publish-to", place]).exit_code == 2
+    assert given == [str(photos / "served"), "s3://bucket/models"]

@@ -1,4 +1,4 @@
-"""`perennial show`: facts and image of a record, on any terminal, and of damaged records."""
+"""`perennial show`: facts and image of a record, and of damaged records."""
 
 import io
 import json
@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
-from perennial.cli.show_commands import picture, show, show_in_file
+from perennial.cli.show_commands import show, show_in_file
 from perennial.data.images import Image, png
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example, framing
@@ -68,56 +67,6 @@ def test_a_damaged_image_with_an_unknown_label_is_described(config, capsys):
     assert "label   7: " in out
     assert "5 x 5 x unknown" in out
     assert "file    \\x1b[2Jbad.jpg" in out
-
-
-@pytest.mark.parametrize(("number", "drawn"), [(0, "▀"), (1, "does not decode")])
-def test_the_image_is_drawn_in_a_terminal(config, monkeypatch, number, drawn):
-    monkeypatch.setattr(sys, "stdout", terminal := io.TextIOWrapper(io.BytesIO(), "utf-8"))
-    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    show(config, number)
-    terminal.flush()
-    assert drawn in terminal.buffer.getvalue().decode()
-
-
-def drawn(pixels, width=40, height=20):
-    """The lines that a terminal with 24-bit colours gets."""
-    console = Console(
-        file=io.StringIO(), color_system="truecolor", force_terminal=True, width=width, _environ={}
-    )
-    console.print(picture(np.array(pixels, np.uint8), width, height), end="")
-    return console.file.getvalue().splitlines()
-
-
-def test_a_character_shows_two_pixels():
-    assert drawn([[[255, 0, 0]], [[0, 0, 9]]], width=1) == ["\x1b[38;2;255;0;0;48;2;0;0;9m▀\x1b[0m"]
-
-
-def test_below_an_odd_last_row_the_background_stays():
-    assert drawn([[[1]], [[2]], [[3]]], width=1)[1] == "\x1b[38;2;3;3;3m▀\x1b[0m"
-
-
-@pytest.mark.parametrize(
-    ("shape", "room", "expected"),  # width, height; an odd number of rows takes half a line more
-    [
-        ((28, 28), (80, 50), (28, 14)),
-        ((28, 28), (80, 96), (56, 28)),
-        ((333, 500), (80, 200), (80, 27)),
-        ((500, 333), (80, 100), (66, 50)),
-        ((1, 1000), (80, 20), (80, 1)),
-        ((1000, 1), (80, 20), (1, 10)),
-    ],
-)
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_picture_fits_its_room_and_keeps_its_proportions(shape, room, expected, channels):
-    lines = picture(np.zeros((*shape, channels), np.uint8), *room).plain.splitlines()
-    assert (len(lines[0]), len(lines)) == expected
-
-
-def test_nothing_is_drawn_elsewhere(config, capsys):
-    show(config, 0)
-    assert "▀" not in capsys.readouterr().out
 
 
 def test_the_encoded_image_is_saved_as_it_is(config, tmp_path, capsys):

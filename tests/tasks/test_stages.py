@@ -59,7 +59,7 @@ def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:
         steps.record,
         steps.decide,
         steps.start_retraining,
-        steps.list_unproven,
+        steps.find_champion,
     ],
     ids=lambda task: task.name,
 )

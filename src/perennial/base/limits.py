@@ -22,7 +22,6 @@ STALLED_S = 60  # without a byte, over HTTP; over ssh, without an answer to its 
 
 # DVC. Its own clients give up on a silent server within minutes over HTTP and S3.
 DVC_S = 6 * 3600.0  # it may hash, push or fetch all data
-DVC_TRIAL_S = 60.0  # a file of a few bytes, which a person waits for
 
 INSTALL_S = 3600.0  # uv or pip: gigabytes of packages
 LISTING_S = 60.0  # nvidia-smi: the driver needs seconds where it is not loaded yet

@@ -11,7 +11,6 @@ RESTARTS = 3  # of a run whose process crashed
 # Git: the pauses before each retry, and the tries of a push that others may be faster with.
 GIT_PAUSES_S = (2, 5)  # of a fetch
 GIT_RACE_S = (0.2, 1.0)  # if another process moved the same reference
-PROOF_TRIES = 5
 
 # S3. boto3 retries too little when many requests fail.
 STORE_TRIES = 10  # of one call without progress

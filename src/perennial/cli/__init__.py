@@ -21,19 +21,22 @@ from perennial.cli import (
     model_commands,
     object_commands,
     project_commands,
-    rebuild_commands,
+    reproduce_commands,
     run_commands,
     serve_command,
-    tune_command,
-    upgrade_command,
     version_commands,
-    why_command,
 )
-from perennial.cli.changed_params import weights_are_pinned
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, choose_pipeline, command, guarded
+from perennial.cli.command import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    choose_pipeline,
+    command,
+    guarded,
+    weights_are_pinned,
+)
 from perennial.cli.commands import SplitName
-from perennial.cli.stage_devices import import_with_devices, own_devices
-from perennial.cli.stage_runner import run_stage, tie_to_checkout
+from perennial.cli.stage_runner import import_with_devices, own_devices, run_stage, tie_to_checkout
 
 log = logging.getLogger(__name__)
 app = typer.Typer(
@@ -170,14 +173,11 @@ for _module in (
     model_commands,
     commands,
     object_commands,
-    rebuild_commands,
-    why_command,
+    reproduce_commands,
     label_commands,
     lineage_commands,
     serve_command,
     version_commands,
     run_commands,
-    upgrade_command,
-    tune_command,
 ):
     app.add_typer(_module.app)

@@ -6,20 +6,41 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from perennial.base import failures, logs
+from perennial.base import config, documents, failures, files, logs
+from perennial.base.config import Config
+from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError, exit_code, redacted
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
-from perennial.cli import changed_params
-from perennial.cli.arguments import ExplainingCommand, key_and_value
+
+
+def key_and_value(text: str) -> tuple[str, object]:
+    """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
+    try:
+        return key.strip(), documents.parse_yaml(value)
+    except ValueError as error:
+        raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
+
+
+def option_object(option: str, text: str) -> dict[str, Any]:
+    """Parse the value of an option that takes a JSON object."""
+    try:
+        return dict(documents.parse_json(text))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{option} must be a JSON object: {error}") from error
+
 
 PARAMS = Path("params.yaml")
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
@@ -41,7 +62,7 @@ FetchOption = Annotated[bool, typer.Option("--fetch/--no-fetch", help="Ask the g
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-class Command(ExplainingCommand):
+class Command(TyperCommand):
     """A command with `--debug`. Started in a subfolder of a project, it works in the project's folder."""
 
     settable = False
@@ -52,6 +73,17 @@ class Command(ExplainingCommand):
         debug, changes = typer.main.get_command(_COMMON).params
         self.params += [debug, changes] if self.settable else [debug]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of a process; an unknown one may be meant as a key of params.yaml."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of the library below Typer
+            if hasattr(error, "possibilities") or "unexpected extra" in getattr(error, "message", ""):
+                own = any("--set" in parameter.opts for parameter in self.params)
+                how = "--set" if own else "perennial config --set"
+                error.message += f". A key of params.yaml is set by `{how} KEY=VALUE`"  # type: ignore[attr-defined]
+            raise
+
     def invoke(self, ctx: Any) -> None:
         """Run the command; an error ends the process with its exit code."""
         debug, changes = ctx.params.pop("debug"), ctx.params.pop("changes", None)
@@ -61,7 +93,7 @@ class Command(ExplainingCommand):
                 _enter_project(ctx.params)
             if changes:
                 values = dict(map(key_and_value, changes))
-                ctx.params["params"] = changed_params.write(ctx.params["params"], values)
+                ctx.params["params"] = _changed_params(ctx.params["params"], values)
             super(Command, self).invoke(ctx)
 
         guarded(ctx.command_path.partition(" ")[2], run, debug=debug)
@@ -169,3 +201,56 @@ def _set_up_output(command: str) -> None:
     form = f"{'%(asctime)s ' if timed else ''}{command}: %(message)s"
     logs.to_stderr(form, logging.WARNING, dates="%Y-%m-%d %H:%M:%S")
     logging.getLogger("perennial").setLevel(logging.INFO)
+
+
+FOLDER = "try"  # in paths.work
+
+
+def _changed_params(params: Path, values: Mapping[str, object]) -> Path:
+    """Write a params.yaml with other values of some keys beside the work of the project."""
+    from perennial.base.params import edit_params
+
+    file = config.load(params).paths.work / FOLDER / params.name
+    try:
+        changed = edit_params.set_values(params.read_text(encoding="utf-8"), values)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"--set: {line}" for line in str(error).splitlines())) from error
+    files.write_bytes(file, changed.text.encode())
+    return file
+
+
+def weights_are_pinned(params: Path) -> bool:
+    """Whether a training starts from the weights that pins/weights.json pins, which `--set` can replace.
+
+    Weights that are published by name are fetched for it.
+    """
+    from perennial.data.sources import published_weights, weights
+
+    checked = config.load(params)
+    if params.resolve().parent != (checked.paths.work / FOLDER).resolve() or weights.is_pinned(checked):
+        return True
+    if weights.by_name(checked):
+        published_weights.fetch(checked)
+    return False
+
+
+PushOption = Annotated[
+    bool | None,
+    typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
+]
+
+
+def may_push(checked: Config, what: str, *, push: bool | None) -> bool:
+    """Whether a command may push: by `--push`, or if a person at a terminal says so.
+
+    The remote is where the project was cloned from, which may be somebody else's.
+    """
+    from perennial.release.registry import access
+
+    if push and (wrong := access.misnamed(checked)):
+        raise ConfigError(f"--push: {wrong}; nothing was changed")
+    if push is not None or (remote := access.remote(checked)) is None:
+        return push is not False
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(f"Push {what} to {remote}?", err=True)

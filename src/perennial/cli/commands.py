@@ -12,8 +12,16 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
-from perennial.cli.arguments import key_and_value, option_object
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.command import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    PathOrUrl,
+    command,
+    key_and_value,
+    option_object,
+    output,
+)
 from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
 
@@ -218,7 +226,7 @@ def _predict(
     )
 
 
-@command(app, "show", "Print record N, counted from 0, and draw or save its image.")
+@command(app, "show", "Print record N, counted from 0, or save its image.")
 def _show(
     number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of the record.")],
     split: Annotated[

@@ -14,8 +14,16 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
-from perennial.cli.push_option import PushOption, may_push
+from perennial.cli.command import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    PathOrUrl,
+    PushOption,
+    command,
+    may_push,
+    output,
+)
 
 app = typer.Typer()
 LOCAL_FILES = (

@@ -1,7 +1,6 @@
 """Commands for DVC's objects: `remote`, `audit`, and `gc`, which also cleans other growing folders."""
 
 import importlib
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -18,7 +17,6 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, redact
 from perennial.base.processes import process
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 
-log = logging.getLogger(__name__)
 app = typer.Typer()
 _remote = typer.Typer(no_args_is_help=True)
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -42,24 +40,9 @@ def _add(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    in_bucket = is_bucket(url)
     is_default = add(name, url, default=default)
-    pushed, variables = _tried(name) if in_bucket else (None, {})
-    document = {"name": name, "url": url, "default": is_default, "verify": True}
-    lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
-    if variables:
-        lines.append("The server rejects the checksums of newer S3 clients. Before `dvc push` in a shell:")
-        lines += [f"export {variable}={value}" for variable, value in variables.items()]
-    output({**document, "pushed": pushed, "variables": variables}, lines, as_json=as_json)
-
-
-def _tried(name: str) -> tuple[bool, dict[str, str]]:
-    """Whether DVC can push to the remote now, and the variables that this takes in a shell."""
-    try:
-        return True, dvc_remotes.variables_to_push(name)
-    except DvcError as error:
-        log.warning("%s is added, but a push to it fails now: %s", name, error)
-        return False, {}
+    text = f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"
+    output({"name": name, "url": url, "default": is_default, "verify": True}, text, as_json=as_json)
 
 
 def add(name: str, url: str, *, default: bool) -> bool:
@@ -79,7 +62,8 @@ def add(name: str, url: str, *, default: bool) -> bool:
 
 
 def _add_verified(name: str, url: str, *, default: bool) -> bool:
-    if "://" not in url:  # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere
+    # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere.
+    if not is_bucket(url) and "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
     options = dvc_remotes.configuration()
     default |= options.get("core.remote") in {None, name}

@@ -6,18 +6,31 @@ import shlex
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perennial.base import config, layout
-from perennial.base.errors import ConfigError
+from perennial.base.config import Config
+from perennial.base.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.base.layout import FLOWS, Project
-from perennial.base.processes import process
-from perennial.cli.arguments import key_and_value
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.base.processes import locks, process
+from perennial.base.project import code_digests
+from perennial.base.stage_state import environment, outputs
+from perennial.cli.command import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    command,
+    key_and_value,
+    output,
+    weights_are_pinned,
+)
+from perennial.cli.stage_runner import tie_to_checkout
 
 if TYPE_CHECKING:
     from perennial.project.start.start import Started
@@ -193,3 +206,141 @@ def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None
         took = rehearse.run_once(checked)
     lines = [*(f"{stage:<12} {seconds:6.1f} s" for stage, seconds in took.items()), "all stages passed"]
     output({"seconds": took}, lines, as_json=as_json)
+
+
+SearchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=RANGE",
+        help="LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable. [default: by the training]",
+    ),
+]
+
+
+@command(
+    app,
+    "tune",
+    "Search settings by validation scores; keep the best.",
+    epilog="A search that was interrupted goes on. Example: `perennial tune --trials 20 --search "
+    "train.learning_rate=1e-4..1e-1:log --search train.optimizer=adam,momentum`. See docs/how-to/tune.md.",
+)
+def _tune(
+    params: ParamsOption = PARAMS,
+    *,
+    search: SearchOption = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier search. [default: 30]"),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Stop after this time instead.")
+    ] = None,
+    experiment: Annotated[
+        bool, typer.Option("--experiment/--no-experiment", help="Run the pipeline with the best settings.")
+    ] = True,
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Check and print the search; run nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    if trials is not None and minutes is not None:
+        raise ConfigError("--trials and --minutes exclude each other; leave one out")
+    started, checked = time.monotonic(), config.load(params)
+    _require_ready(params, checked)
+    from perennial.project.tune import search_result, tune, winner
+
+    ranges = tune.check(params, search)
+    if only_check:
+        output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()), as_json=as_json)
+        return
+    if experiment:
+        winner.author(checked)
+    trials = tune.TRIALS if trials is None and minutes is None else trials
+    budget = tune.Budget(trials=trials, minutes=minutes, started=started)
+    work = checked.paths.work
+    with process.interruptible(), locks.held(work / "tune.lock", "tune", busy="another search works here"):
+        winner.prepare_data(checked)
+        with locks.stage(work, "tune"):  # no other stage may change the data meanwhile
+            found = tune.Search(params, search)
+            found.announce(budget)
+            tune.search(found, budget, pinned=weights_are_pinned(params))
+            before = found.present_trial
+            written = winner.choose(found)
+        made = winner.run_experiment(found) if experiment else None
+        document = search_result.write(found, before, written=written, experiment=made)
+        winner.record(checked, document)
+    output(document, search_result.lines(document), as_json=as_json)
+
+
+def _require_ready(params: Path, checked: Config) -> None:
+    """Check code, packages and outputs as before a training, and that Optuna is there."""
+    if find_spec("optuna") is None:
+        raise ConfigError(
+            "perennial tune needs the extra `tune`; nothing was started: pip install 'perennial-ml[tune]', or "
+            "in a project `pip install --require-hashes -r requirements/tune.txt`"
+        )
+    tie_to_checkout(params)
+    outputs.require_outputs(checked.paths)
+    environment.require("train")
+    code_digests.require("train", Project.find().shared("."), checked.paths.work)
+
+
+if TYPE_CHECKING:
+    from perennial.project.upgrade.upgrade import Upgraded
+
+
+@command(app, "upgrade", "Move a project to another version; keep your changes.")
+def _upgrade(
+    version: Annotated[
+        str | None, typer.Argument(metavar="VERSION", help="Version. [default: the installed one]")
+    ] = None,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with code 4 if something would change.")
+    ] = False,
+    conflicts: Annotated[
+        bool, typer.Option("--conflicts", help="Write files that cannot be merged, with git's markers.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    from perennial.project.upgrade import other_version, upgrade
+
+    if other_version.is_other(version):
+        options = {"--check": check, "--conflicts": conflicts, "--json": as_json}
+        raise SystemExit(other_version.run(str(version), [name for name, given in options.items() if given]))
+    done = upgrade.upgrade(Path.cwd(), check=check, conflicts=conflicts)
+    output(_document(done), map(printable, _lines(done)), as_json=as_json)
+    if check and done.needed:
+        raise QualityError(
+            f"this project is not that of perennial {done.after}; `perennial upgrade` changes it"
+        )
+    if done.conflicts:
+        raise PerennialError(
+            f"conflicts in {', '.join(done.conflicts)}: edit them, then `git add` and commit; `git checkout .` "
+            "takes the upgrade back"
+        )
+
+
+def _document(done: "Upgraded") -> dict[str, Any]:
+    return {
+        "before": done.before,
+        "after": done.after,
+        "changes": [{"path": each.path, "what": each.what, "why": each.why or None} for each in done.changes],
+        "notes": list(done.notes),
+        "run_again": {name or ".": list(stages) for name, stages in done.run_again.items()},
+        "written": done.written,
+    }
+
+
+def _lines(done: "Upgraded") -> Iterator[str]:
+    moved = done.after if done.before == done.after else f"{done.before} -> {done.after}"
+    yield f"perennial {moved}: {'nothing changes' if not done.changes else 'files of this project'}"
+    yield from (f"  {each}" for each in done.changes)
+    yield from (f"  {note}" for note in done.notes)
+    if not done.needed:
+        return
+    yield "stages that run again:" if done.run_again else "no stage runs again"
+    for name, stages in done.run_again.items():
+        yield f"  {f'{name}: ' if name else ''}{', '.join(stages)}"
+    if done.written:
+        yield "next: look at `git diff`, commit, then `perennial run`, which installs the new lock"

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import chdir
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
@@ -16,7 +17,6 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
-from perennial.cli.arguments import key_and_value, option_object
 from perennial.cli.command import (
     PARAMS,
     DebugOption,
@@ -25,6 +25,8 @@ from perennial.cli.command import (
     ParamsOption,
     command,
     guarded,
+    key_and_value,
+    option_object,
     output,
 )
 from perennial.cli.stage_runner import tie_to_checkout
@@ -123,6 +125,11 @@ def _outcome(record: dict[str, Any]) -> str:
     return f"not ended, {'after' if last['exit_code'] == 0 else 'in'} {last['stage']}"
 
 
+def _place(named: str) -> str:
+    """A URL, or a folder as the caller means it: a run works elsewhere."""
+    return named if "://" in named else str(Path(named).absolute())
+
+
 @command(app, "run", "Run all stages here, or start a run of a deployment.")
 def _run(  # noqa: PLR0913 - each option is one
     name: Annotated[
@@ -144,7 +151,8 @@ def _run(  # noqa: PLR0913 - each option is one
         typer.Option("--push/--no-push", help="Commit and push. [default: the deployment's]"),
     ] = None,
     publish_to: Annotated[
-        str | None, typer.Option(metavar="FOLDER|URL", help="Publish here instead of to publish.url.")
+        str | None,
+        typer.Option(parser=_place, metavar="FOLDER|URL", help="Publish here instead of to publish.url."),
     ] = None,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Reason, kept in the record and the commit.")

@@ -1,37 +1,24 @@
-"""`perennial show`: print one record, where it is stored and its image."""
+"""`perennial show`: print one record, where it is stored, and save its image."""
 
 import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import PIL.Image
-import typer
-from rich.color import Color
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
-
 from perennial.base import files
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.cli.command import output
-from perennial.data.images import decode
-from perennial.data.images.decode import Pixels, array
 from perennial.data.images.header import header
 from perennial.data.records import manifest, random_access
 from perennial.data.records.random_access import Record, Records
-
-HALF_BLOCK = "▀"  # the upper pixel in the text's colour, the lower one in the background's
-LINES_ABOVE = 2  # lines that stay visible above the image
 
 
 def show(
     config: Config, number: int, *, split: Split | None = None, save: Path | None = None, as_json: bool = False
 ) -> None:
-    """Print a record by its number, overall or within a split; draw its image if stdout is a terminal.
+    """Print a record by its number, overall or within a split.
 
     `save` names a file for the encoded image, byte for byte as it is in the record.
     """
@@ -53,8 +40,6 @@ def _show(record: Record, classes: Sequence[str], save: Path | None, *, as_json:
         files.write_bytes(save, record.encoded)
     facts = description(record, classes)
     output(facts, _lines(facts, classes), as_json=as_json)
-    if not as_json:
-        _draw(record.encoded)
     if record.damage is not None:
         sys.stdout.flush()
         raise DataError(
@@ -107,38 +92,3 @@ def _lines(facts: dict[str, object], classes: Sequence[str]) -> list[str]:
         if facts[key] is not None:
             rows[key.removesuffix("name")] = printable(str(facts[key]))
     return [f"{key:<8}{value}" for key, value in rows.items()]
-
-
-def _draw(encoded: bytes | None) -> None:
-    """Draw an image if the terminal has colours and block characters."""
-    console = Console()
-    if encoded is None or not console.is_terminal:
-        return
-    try:
-        pixels = array(decode.decoded(encoded))
-    except ValueError as error:
-        typer.echo(f"The image does not decode: {printable(str(error))}")
-        return
-    if console.color_system and not console.no_color and console.encoding.startswith("utf"):
-        console.print(picture(pixels, console.width, 2 * max(console.height - LINES_ABOVE, 1)), end="")
-
-
-def picture(pixels: Pixels, width: int, height: int) -> Text:
-    """Draw pixels uint8 [height, width, 1 or 3] in at most width x height cells, two per character."""
-    size = np.array(pixels.shape[1::-1])
-    scale = min((width, height) / size)
-    if scale >= 1:  # a whole factor keeps every pixel square and sharp
-        fitted = pixels.repeat(int(scale), axis=0).repeat(int(scale), axis=1)
-    else:
-        image = PIL.Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
-        new_width, new_height = np.maximum(size * scale, 1).astype(int)
-        fitted = array(image.resize((new_width, new_height), PIL.Image.Resampling.BOX))
-    colours = np.broadcast_to(fitted, (*fitted.shape[:2], 3)).tolist()
-    text = Text()
-    for row in range(0, len(colours), 2):
-        below = colours[row + 1] if row + 1 < len(colours) else [None] * len(colours[row])
-        for upper, lower in zip(colours[row], below, strict=True):
-            background = Color.from_rgb(*lower) if lower else None
-            text.append(HALF_BLOCK, Style(color=Color.from_rgb(*upper), bgcolor=background))
-        text.append("\n")
-    return text

@@ -15,8 +15,16 @@ from perennial.base.errors import ConfigError, QualityError
 from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
-from perennial.cli.command import PARAMS, FetchOption, JsonOption, ParamsOption, command, output
-from perennial.cli.push_option import PushOption, may_push
+from perennial.cli.command import (
+    PARAMS,
+    FetchOption,
+    JsonOption,
+    ParamsOption,
+    PushOption,
+    command,
+    may_push,
+    output,
+)
 from perennial.cli.stage_runner import tie_to_checkout
 
 app = typer.Typer()

@@ -152,7 +152,7 @@ def faults(seed):
     return dict(zip(["model", "labels", *chance.sample(FILES[2:], 13)], kinds, strict=False))
 
 
-@pytest.mark.fast_rows("s3")
+@pytest.mark.fast_rows("folder")
 def test_fifteen_planted_faults_are_named_and_repaired(cache, remote):
     planted, before = faults(1), (cache.names(), remote.names())
     contents = {key: cache.read(key) for key in before[0]}

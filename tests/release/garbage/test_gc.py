@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.garbage import OLD, git
 from typer.testing import CliRunner
 
@@ -56,21 +57,22 @@ def test_a_branch_that_was_not_fetched_keeps_its_data(world, tmp_path):
     assert (rows["remote"].garbage_number, "cannot be reached" in rows["remote"].kept) == (0, True)
 
 
-def test_an_experiment_that_another_clone_pushed_keeps_its_data(world, tmp_path):
+@pytest.mark.parametrize("reference", [f"refs/exps/ab/{'c' * 38}/exp-theirs", "refs/tags/theirs"])
+def test_what_another_clone_pushed_keeps_its_data_until_it_is_deleted_there(world, tmp_path, reference):
     world.commit("first")
     git("push", "-q", "origin", "main")
     other = tmp_path / "other"
     git("clone", "-q", str(tmp_path / "remote"), str(other))
     theirs = world.commit("theirs", folder=other)
-    experiment = f"refs/exps/ab/{'c' * 38}/exp-theirs"  # as `dvc exp push` names it
-    git("push", "-q", "origin", f"HEAD:{experiment}", folder=other)
+    git("push", "-q", "origin", f"HEAD:{reference}", folder=other)
     world.gc(yes=True)
     assert theirs <= world.held(world.store)
-    git("push", "-q", "origin", f":{experiment}", folder=other)
+    git("push", "-q", "origin", f":{reference}", folder=other)
     world.gc(yes=True)
     assert not theirs & world.held(world.store)
 
 
+@pytest.mark.slow
 def test_local_tags_do_not_move_and_keep_their_data(world, tmp_path):
     world.commit("first")
     git("push", "-q", "origin", "main")
@@ -81,20 +83,6 @@ def test_local_tags_do_not_move_and_keep_their_data(world, tmp_path):
     mine = git("rev-parse", "experiment")
     world.gc(yes=True)
     assert (git("rev-parse", "experiment"), kept <= world.held(world.cache)) == (mine, True)
-
-
-def test_data_of_a_tag_that_only_the_remote_has_stay_until_it_is_deleted_there(world, tmp_path):
-    world.commit("first")
-    git("push", "-q", "origin", "main")
-    other = tmp_path / "other"
-    git("clone", "-q", str(tmp_path / "remote"), str(other))
-    theirs = world.commit("theirs", folder=other)
-    git("push", "-q", "origin", "HEAD:refs/tags/theirs", folder=other)
-    world.gc(yes=True)
-    assert theirs <= world.held(world.store)
-    git("push", "-q", "--delete", "origin", "theirs", folder=other)
-    world.gc(yes=True)
-    assert not theirs & world.held(world.store)
 
 
 def test_a_run_in_another_clone_that_shares_the_cache_keeps_what_it_wrote(world, tmp_path):
@@ -155,24 +143,6 @@ def test_a_damaged_list_of_a_needed_folder_stops_the_removal(world):
     assert ("is damaged" in rows["cache"].kept, world.held(world.cache)) == (True, before)
 
 
-def test_objects_in_a_bucket_go_too(world, bucket):
-    needed = world.commit("first")
-    lost = world.make("lost")
-    world.make("first")
-    url = f"{bucket.url}/dvc"
-    (world.project / ".dvc" / "config").write_text(
-        f"[core]\n    remote = s\n['remote \"s\"']\n    url = {url}\n"
-    )
-    store = open_store(url)
-    for digest in needed | lost:
-        key = f"files/md5/{digest[:2]}/{digest[2:]}"
-        store.put(key, world.cache / key)
-    assert world.gc()["remote"].garbage_number == 0  # they are of now
-    rows = world.gc(yes=True, days=0)
-    left = {entry.key.removeprefix("files/md5/").replace("/", "") for entry in store.list()}
-    assert (left, rows["remote"].garbage_number, rows["remote"].where) == (needed, len(lost), url)
-
-
 def in_bucket(world, name):
     """Objects that are needed, and others, in the cache and in a bucket that is the default remote."""
     needed = world.commit("first")
@@ -187,6 +157,14 @@ def in_bucket(world, name):
         key = f"files/md5/{digest[:2]}/{digest[2:]}"
         store.put(key, world.cache / key)
     return needed, lost, store
+
+
+def test_objects_in_a_bucket_go_too(world, bucket):
+    needed, lost, store = in_bucket(world, bucket.name)
+    assert world.gc()["remote"].garbage_number == 0  # they are of now
+    rows = world.gc(yes=True, days=0)
+    left = {entry.key.removeprefix("files/md5/").replace("/", "") for entry in store.list()}
+    assert (left, rows["remote"].garbage_number, rows["remote"].where) == (needed, len(lost), store.url)
 
 
 def test_objects_removed_from_s3_are_named_if_git_cannot_be_compared_again(world, bucket, monkeypatch):

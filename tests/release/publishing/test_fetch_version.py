@@ -80,11 +80,6 @@ def test_files_of_a_person_are_not_replaced(url):
     assert [path.name for path in Path("model").iterdir()] == ["mine"]
 
 
-def test_an_empty_folder_is_filled(url):
-    Path("model").mkdir()
-    assert fetch_version.fetch(url, Path("model")).moved
-
-
 @pytest.mark.fast_rows("folder-file", "s3-missing")
 @pytest.mark.parametrize("damage", ["file", "record", "missing"])
 def test_a_damaged_version_is_refused_and_the_old_folder_stays(config, url, damage):
@@ -190,27 +185,3 @@ def test_a_version_that_another_process_uses_meanwhile_stays_in_the_cache(tmp_pa
         os.utime(tmp_path / "models" / name, (age, age))
     fetch_version._remove_old(tmp_path / "models")
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["last", "used"]
-
-
-FETCHER = """
-import random, sys
-from perennial.release.publishing import fetch_version
-fetch_version.CACHED, fetch_version.LOADING_S = 1, 0
-chosen = random.Random(int(sys.argv[1]))
-for _ in range(40):
-    fetch_version.cached(f"served/digits/{chosen.randint(1, 3)}")
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_fetch_and_remove_the_same_versions_do_not_disturb_each_other(config, tmp_path):
-    for model in "abc":
-        write_export(config, model)
-        publish(config, to="served/digits")
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", FETCHER]
-    running = [
-        subprocess.Popen([*command, seed], env=environment, stderr=subprocess.PIPE, text=True) for seed in "123"
-    ]
-    errors = [process.communicate()[1] for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0], errors

@@ -4,7 +4,7 @@ import pytest
 from support import s3
 from support.exports import decide, write_export
 
-from perennial.base.dvc import dvc_program
+from perennial.base import files
 from perennial.base.errors import ConfigError
 from perennial.base.storage import open_store
 from perennial.base.storage import s3 as module
@@ -31,11 +31,15 @@ def demand(proxy, header, value):
 @pytest.fixture
 def config(load, bucket, proxy):
     """Parameters with a promoted export, and a bucket that demands encryption, which is DVC's remote, too."""
-    (load().paths.work.parent / ".dvc").mkdir(exist_ok=True)
-    dvc_program.run("init", "--no-scm", "--force")
-    dvc_program.run("remote", "add", "--default", "store", f"s3://{bucket.name}/dvc")
-    dvc_program.run("remote", "modify", "store", "sse", "aws:kms")
-    dvc_program.run("remote", "modify", "store", "sse_kms_key_id", "alias/models")
+    url, mine = f"s3://{bucket.name}/dvc", f"s3://{bucket.name}/mine"
+    remotes = {
+        "store": {"url": url, "sse": "aws:kms", "sse_kms_key_id": "alias/models"},
+        "mine": {"url": mine, "sse_customer_key": KEY},
+    }
+    lines = ["[core]", "no_scm = true", "remote = store"]
+    for name, options in remotes.items():
+        lines += [f"['remote \"{name}\"']", *(f"{key} = {value}" for key, value in options.items())]
+    files.write_bytes(load().paths.work.parent / ".dvc" / "config", "\n".join(lines).encode())
     demand(proxy, SSE, "aws:kms")
 
     def make(**values):
@@ -55,13 +59,11 @@ def test_publishing_takes_the_options_of_a_dvc_remote(config, bucket):
     for each in listed:
         found = bucket.head_object(Bucket=bucket.name, Key=each["Key"])
         assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", "alias/models")
-    with pytest.raises(ConfigError, match="DVC has no remote other; known: store"):
+    with pytest.raises(ConfigError, match="DVC has no remote other; known: mine, store"):
         publish(config(**{"publish.dvc_remote": "other"}))
 
 
 def test_a_customer_s_key_is_refused_for_models_and_taken_for_checkpoints(config, bucket, proxy, tmp_path):
-    dvc_program.run("remote", "add", "mine", f"s3://{bucket.name}/mine")
-    dvc_program.run("remote", "modify", "--local", "mine", "sse_customer_key", KEY)
     with pytest.raises(ConfigError, match="sse_customer_key, without which nobody could fetch the model"):
         publish(config(**{"publish.dvc_remote": "mine"}))
     demand(proxy, f"{SSE}-customer-algorithm", "AES256")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 import threading
 from pathlib import Path
 
@@ -72,11 +71,6 @@ def test_who_may_list_the_folder_may_read_a_version_whatever_the_umask(folder, a
     assert (folder / "1").stat().st_mode & 0o077 == others
 
 
-def test_the_link_moves_with_the_folder(folder, add):
-    add("a")
-    assert read(folder.rename(folder.with_name("moved"))) == "a"
-
-
 def test_a_version_carries_the_digest_of_each_file_and_the_decision(folder, add):
     add("a")
     assert documents.read_json(folder / "1" / "assets.extra" / "published.json") == {
@@ -144,14 +138,6 @@ def test_an_export_that_changes_while_it_is_copied_is_not_published(folder, add,
     assert read(folder) == "a"
 
 
-def test_the_folder_may_be_on_another_file_system(add, tmp_path):
-    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system here")
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
-        add("a", Path(other))
-        assert read(Path(other)) == "a"
-
-
 def test_a_folder_named_current_is_not_touched(folder, add):
     (folder / "current").mkdir(parents=True)
     with pytest.raises(ConfigError, match="symbolic link"):
@@ -213,15 +199,6 @@ def test_a_rolled_back_version_is_not_published_again(folder, add):
     assert add("d").version == 4
 
 
-def test_another_card_does_not_undo_a_rollback(folder, add):
-    add("a")
-    add("b", card="with a licence")
-    registry.roll_back(folder, None)
-    with pytest.raises(QualityError, match="version 2"):
-        add("b", card="with another licence")
-    assert read(folder) == "a"
-
-
 def test_the_number_of_a_rolled_back_and_removed_version_is_not_reused(folder, add):
     for text in ("a", "b", "c"):
         add(text)
@@ -248,15 +225,6 @@ def test_a_rolled_back_version_can_be_made_current_by_number(folder, add):
     assert registry.roll_back(folder, 2).moved is True
     assert read(folder) == "b"
     assert add("b").moved is False
-
-
-def test_a_rollback_skips_rolled_back_versions(folder, add):
-    for text in ("a", "b"):
-        add(text)
-    registry.roll_back(folder, None)
-    add("c")
-    assert registry.roll_back(folder, None).version == 1
-    assert read(folder) == "a"
 
 
 def test_making_a_version_current_leaves_the_others_rolled_back(folder, add):

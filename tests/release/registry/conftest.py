@@ -21,3 +21,23 @@ def world(reproduced: Project, tmp_path: Path) -> Iterator[World]:
     project = reproduced.copied(tmp_path / "copy")
     with ExitStack() as resources:
         yield World(project, tmp_path / "copy" / "remote", resources)
+
+
+@pytest.fixture(scope="session")
+def two_versions(reproduced: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with v0.0.1 and the champion v0.0.2 on the server; no test changes it."""
+    project = reproduced.copied(tmp_path_factory.mktemp("two") / "base")
+    project.perennial("promote", "--push")
+    project.data("0.9 second")
+    project.reproduce()
+    project.perennial("promote", "--push")
+    return project
+
+
+@pytest.fixture(scope="session")
+def recorded_once(reproduced: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with v0.0.1, recorded as a flow does it; no test changes it."""
+    project = reproduced.copied(tmp_path_factory.mktemp("once") / "base")
+    project.must("perennial", "runs", "start", "night-1")
+    project.perennial("record", "night-1")
+    return project

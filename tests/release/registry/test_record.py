@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 from support import s3
 from support.parameters import change_params
-from support.pipelines import Project, make
-
-
-@pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose first run is reproduced, which no test changes."""
-    return make(tmp_path_factory.mktemp("registry") / "base")
+from support.pipelines import Project
 
 
 @pytest.fixture
@@ -139,12 +133,9 @@ def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: P
 
 
 def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(
-    project: Project, tmp_path: Path
+    two_versions: Project, tmp_path: Path
 ) -> None:
-    project.perennial("record", "night-1")
-    project.data("0.9 second")
-    project.reproduce()
-    project.perennial("record", "night-2")
+    project = two_versions.copied(tmp_path / "copy")
     assert project.perennial("rollback", "--push")["version"] == "v0.0.1"
     again = project.perennial("rollback", "v0.0.1", "--push")
     assert again["moved"] is False
@@ -368,11 +359,10 @@ def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project)
     assert len(project.tags()) == 2
 
 
-def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(project: Project) -> None:
-    project.perennial("record", "night-1")
-    project.data("0.9 second")
-    project.reproduce()
-    project.perennial("record", "night-2")
+def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
+    two_versions: Project, tmp_path: Path
+) -> None:
+    project = two_versions.copied(tmp_path / "copy")
     before = remote_refs(project)
     here = project.must("perennial", "rollback", "0.0.1")
     assert here.startswith("v0.0.1 is champion, in this repository only: nothing was pushed to origin (")

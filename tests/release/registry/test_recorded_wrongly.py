@@ -50,12 +50,3 @@ def test_no_version_is_made_of_it(project: Project, command: tuple[str, ...]) ->
     assert "recorded wrongly: train.seed is 6 in dvc.lock, and the training used 5" in done.stderr
     assert project.git("for-each-ref") == before
     assert project.git("ls-remote", "origin", "refs/tags/*") == ""
-
-
-def test_with_the_old_value_it_is_recorded(project: Project) -> None:
-    change_params(project.folder / "params.yaml", {"train.seed": 5})
-    file = project.folder / "train.py"
-    file.write_text(file.read_text().replace("seed: 6", "seed: 5"))
-    project.git("commit", "-qam", "No edits")
-    project.reproduce()
-    assert project.perennial("record", "night-1")["outcome"] == "promoted"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pipelines import Project, make
+from support.pipelines import Project
 
 from perennial.base import documents
 from perennial.base.config import Config
@@ -101,34 +101,27 @@ def test_what_differs_between_two_runs_is_named(load: Callable[..., Config], con
     assert found == [{"what": "params.train.seed", "a": 0, "b": 7}]
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with one run that was recorded as a flow does it."""
-    project = make(tmp_path_factory.mktemp("runs") / "base")
-    project.must("perennial", "runs", "start", "night-1")
-    project.perennial("record", "night-1")
-    return project
-
-
-def test_the_record_is_the_last_commit_of_the_run_s_branch_only(project: Project) -> None:
-    project.git("fetch", "-q")
-    pushed = json.loads(project.git("show", "origin/run/night-1:runs/night-1/run.json"))
+def test_the_record_is_the_last_commit_of_the_run_s_branch_only(recorded_once: Project) -> None:
+    recorded_once.git("fetch", "-q")
+    pushed = json.loads(recorded_once.git("show", "origin/run/night-1:runs/night-1/run.json"))
     assert (pushed["run"], pushed["recorded"]) == ("night-1", "promoted")
     assert pushed["decision"] == {"promote": True, "accuracy": 0.8}
-    assert project.git("rev-parse", "origin/run/night-1~") == project.git("rev-parse", "classifier@v0.0.1^{}")
-    assert project.git("ls-tree", "main", "runs") == ""
+    assert recorded_once.git("rev-parse", "origin/run/night-1~") == recorded_once.git(
+        "rev-parse", "classifier@v0.0.1^{}"
+    )
+    assert recorded_once.git("ls-tree", "main", "runs") == ""
 
 
-def test_other_clones_see_the_record(project: Project) -> None:
-    clone = project.clone("other")
+def test_other_clones_see_the_record(recorded_once: Project) -> None:
+    clone = recorded_once.clone("other")
     (listed,) = clone.perennial("runs")
     assert (listed["run"], clone.perennial("runs", "show", "night")["lock"]) == ("night-1", listed["lock"])
     assert clone.perennial("runs", "compare", "night-1", "night-1")["differences"] == []
 
 
-def test_a_run_over_a_new_commit_is_not_recorded(project: Project, tmp_path: Path) -> None:
-    copy = Project(tmp_path / "copy", project.home)
-    shutil.copytree(project.folder, copy.folder, symlinks=True)
+def test_a_run_over_a_new_commit_is_not_recorded(recorded_once: Project, tmp_path: Path) -> None:
+    copy = Project(tmp_path / "copy", recorded_once.home)
+    shutil.copytree(recorded_once.folder, copy.folder, symlinks=True)
     copy.must("perennial", "runs", "start", "night-2")
     (copy.folder / "README.md").write_text("New\n")
     copy.git("add", ".")

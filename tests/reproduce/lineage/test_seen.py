@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from perennial.base import config, files
 from perennial.base.choices import SPLITS
-from perennial.base.config.data import ComputeConfig
 from perennial.base.dvc import dvc_digests
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.git import repository
@@ -25,16 +24,14 @@ from perennial.cli import app
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import image_index
-from perennial.release.audit.dvc_objects import DvcObjects
+from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry import versions
 from perennial.reproduce.lineage import seen
-from perennial.reproduce.lineage.indices import Indices
-from perennial.reproduce.lineage.trainings import trainings
+from perennial.reproduce.lineage.trainings import Indices, trainings
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
 
-COMPUTE = ComputeConfig(processes=1)
 CACHE = Path(".dvc/cache/files/md5")
 
 
@@ -118,7 +115,7 @@ def warm(history, tmp_path_factory):
         patch.chdir(history[0])
         cache, here = tmp_path_factory.mktemp("warm"), repository(Path())
         listed = trainings(here, versions.read(here, "classifier"), cache)
-        search = seen.search(ANY, listed, Indices(cache, COMPUTE), bits=4)
+        search = seen.search(ANY, listed, Indices(cache), bits=4)
         assert (search.trainings, search.sightings, search.unknown) == (5, [], [])
         return listed, cache
 
@@ -136,7 +133,7 @@ def find(warm, here, tmp_path):
     """Searches for an image; gives all that is found, and the versions and splits with the same image."""
 
     def search(query, **options):
-        found = seen.search(query, warm[0], Indices(tmp_path / "cache", COMPUTE), bits=4, **options)
+        found = seen.search(query, warm[0], Indices(tmp_path / "cache"), bits=4, **options)
         return found, {each.training.version: dict(each.same) for each in found.sightings if each.same}
 
     return search
@@ -189,13 +186,6 @@ def test_an_image_saved_again_is_found_by_its_pixels_and_a_changed_one_by_its_lo
 def test_an_image_that_nobody_saw_is_in_no_version(find, tmp_path):
     (tmp_path / "new.png").write_bytes(raw.encoded(raw.picture(4242)))
     assert find(seen.of_file(tmp_path / "new.png"))[0].sightings == []
-
-
-def test_a_version_from_before_the_index_is_searched_by_its_records(here, warm, tmp_path):
-    training = warm[0][-1]  # the first
-    without = training.recorded.model_copy(update={"index": None})
-    index = Indices(tmp_path / "other", COMPUTE).of(without, ask=True)
-    assert index.tobytes() == Indices(tmp_path / "cache", COMPUTE).of(training.recorded, ask=True).tobytes()
 
 
 def test_versions_whose_data_are_gone_are_named_and_others_are_not_asked_again(find, tmp_path):

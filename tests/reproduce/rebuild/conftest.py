@@ -154,7 +154,7 @@ def rebuild(project: Project) -> Callable[..., tuple[int, dict[str, Any]]]:
     """Rebuild a revision: exit code and document."""
 
     def run(revision: str, *options: str, **extra: str) -> tuple[int, dict[str, Any]]:
-        done = project.run("perennial", "rebuild", revision, "--push", "--json", *options, **extra)
+        done = project.run("perennial", "rebuild", revision, "--json", *options, **extra)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

@@ -17,10 +17,9 @@ from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
 from perennial.reproduce.rebuild.workspace import Workspace
 from perennial.reproduce.why import chain, differences
-from perennial.reproduce.why.document import document
 from perennial.reproduce.why.mixtures import Mixtures
 from perennial.reproduce.why.revisions import Revisions
-from perennial.reproduce.why.why import why
+from perennial.reproduce.why.why import document, why
 
 
 def compare(a: str, b: str) -> dict[str, Any]:

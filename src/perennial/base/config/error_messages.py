@@ -60,23 +60,6 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     return beside[typed] if typed else _nearest(key, known)
 
 
-def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
-    """The keys that an option's name may mean, such as train.learning_rate for `lr`; of `section` first."""
-    inside = f"{section}.{name}"
-    for exact in (inside, f"{inside}.name", name, f"{name}.name"):  # `--model lenet` means model.name
-        if exact in known:
-            return [exact]
-    if same := [key for key in known if key.rpartition(".")[2] == name]:
-        return same
-    has_section = any(key.startswith(f"{section}.") for key in known) and "." not in name
-    near = nearest(inside if has_section else name, known) if name else None
-    if not near:
-        return []
-    last, close = name.rpartition(".")[2], near.rpartition(".")[2]
-    like = last in ALIASES or _nearest(last, [close])  # not only the section
-    return [near] if like else []
-
-
 def lines(config: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
     """Format one line per wrong key: its full path, the rule, the value, and the nearest key or choice."""
     keys = [(_key(config, error), error) for error in errors]

@@ -1,17 +1,11 @@
-"""DVC's configuration and its remotes: their options, an output of another revision, a first push."""
+"""DVC's configuration and its remotes: their options, and an output of another revision."""
 
-import hashlib
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from perennial.base import files, limits
 from perennial.base.dvc.dvc_program import DvcError, root, run
 from perennial.base.errors import ConfigError
-from perennial.base.storage.s3_errors import CHECKSUM_SETTINGS
-
-TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
 
 
 def configuration() -> dict[str, str]:
@@ -34,32 +28,6 @@ def get(path: str, revision: str, to: Path) -> None:
             file = Path(folder, "config")
             file.write_text(remotes_section(options), encoding="utf-8")
             run(*command, "--force", "--config", str(file))
-
-
-def variables_to_push(name: str) -> dict[str, str]:
-    """The variables that `dvc push` needs for a remote in S3; DVC pushes a few bytes there, which stay."""
-    options = {key: value for key, value in configuration().items() if key.startswith(f"remote.{name}.")}
-    digest = hashlib.md5(TRIAL, usedforsecurity=False).hexdigest()
-    with tempfile.TemporaryDirectory(prefix="perennial-") as scratch:  # only its owner can read it
-        folder = Path(scratch)
-        settings = f"no_scm = true\nsite_cache_dir = {folder / 'site'}\n"
-        section = remotes_section({**options, "core.remote": name}).replace("[core]\n", f"[core]\n{settings}")
-        files.write_bytes(folder / ".dvc" / "config", section.encode())
-        files.write_bytes(folder / ".dvc" / "cache" / "files" / "md5" / digest[:2] / digest[2:], TRIAL)
-        files.write_bytes(
-            folder / "trial.dvc",
-            files.json_bytes({"outs": [{"md5": digest, "size": len(TRIAL), "hash": "md5", "path": "trial"}]}),
-        )
-        once = {**os.environ, "DVC_NO_ANALYTICS": "1", "AWS_MAX_ATTEMPTS": "1"}
-        try:
-            run("push", folder=folder, variables=once, limit_s=limits.DVC_TRIAL_S)
-        except DvcError:
-            needed = {key: value for key, value in CHECKSUM_SETTINGS.items() if os.environ.get(key) != value}
-            if not needed:
-                raise
-            run("push", folder=folder, variables={**once, **needed}, limit_s=limits.DVC_TRIAL_S)
-            return needed
-    return {}
 
 
 def remote_options(name: str | None, options: Mapping[str, str] | None = None) -> dict[str, str]:

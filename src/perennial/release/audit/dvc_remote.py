@@ -46,19 +46,6 @@ def targets() -> list[str]:
     return [STAGES, *(project.shared(name).as_posix() for name in added if name not in others)]
 
 
-def push_again(repository: Repository, commits: Sequence[str]) -> None:
-    """Check again, after other machines can see the commits, that the remote holds what they need.
-
-    Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
-    """
-    try:
-        problem = _not_pushed(repository, commits)
-    except PerennialError as error:
-        problem = str(error)
-    if problem:
-        log.warning("%s", problem)
-
-
 def _not_pushed(
     repository: Repository, commits: Sequence[str], failed: str | None = None, *, own: bool = True
 ) -> str | None:

@@ -12,7 +12,7 @@ from perennial.base.processes import locks
 from perennial.base.project.git import bare, repository
 from perennial.release.audit import sides
 from perennial.release.audit.sides import Side
-from perennial.release.garbage import live, local_folders, unneeded_objects
+from perennial.release.garbage import local_folders, unneeded_objects
 from perennial.release.garbage.local_folders import Area
 from perennial.release.garbage.unneeded_objects import Garbage, Incomplete, Places
 
@@ -85,10 +85,10 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
     here = repository(Path(), config.record.git_name, config.record.git_email)
     own = replace(here, folder=Path(here.run("rev-parse", "--show-toplevel")))  # with all pipelines
     shared = {str(side.folder.resolve()) if side.folder is not None else side.url for side in known}
-    working = live.checkouts(live.processes())
+    working = local_folders.checkouts(local_folders.processes())
     places = Places(
         repositories=[own, *mirrors],
-        checkouts={each: start for each, start in working.items() if live.shares(each, shared)},
+        checkouts={each: start for each, start in working.items() if local_folders.shares(each, shared)},
         sides=known,
         cutoff=cutoff,
     )

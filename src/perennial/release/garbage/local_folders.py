@@ -2,20 +2,79 @@
 
 import logging
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from perennial.base.layout import ENVIRONMENT_READY
 from perennial.base.processes import locks
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
-from perennial.release.garbage import live
-from perennial.release.garbage.live import Process
+
+ADDRESS = re.compile(r"^\s*(?:dir|url)\s*=\s*(.+?)\s*$", re.MULTILINE)  # in DVC's configuration
+
+
+@dataclass(frozen=True)
+class Process:
+    """A Python process of this machine: shells and editors run no stage."""
+
+    id: int
+    folder: Path  # it works in
+    started: float  # seconds since 1970
+    text: bytes  # arguments and environment
+
+
+def processes() -> list[Process]:
+    """The readable Python processes, except this one and its ancestors."""
+    this = psutil.Process()
+    own = {this, *this.parents()}
+    return [each for found in psutil.process_iter() if found not in own and (each := _process(found))]
+
+
+def in_folder(folder: Path, found: list[Process]) -> list[Process]:
+    """The processes that work in a folder or below it."""
+    resolved = folder.resolve()
+    return [each for each in found if each.folder.is_relative_to(resolved)]
+
+
+def checkouts(found: list[Process]) -> dict[Path, float]:
+    """The projects in which processes work, with the start time of the first, in seconds since 1970."""
+    projects: dict[Path, float] = {}
+    for each in found:
+        for folder in (each.folder, *each.folder.parents):
+            if (folder / ".dvc").is_dir():
+                projects[folder] = min(each.started, projects.get(folder, each.started))
+                break
+    return projects
+
+
+def shares(checkout: Path, places: Collection[str]) -> bool:
+    """Whether DVC's cache or a remote of a project is one of these folders and URLs."""
+    own = {str((checkout / ".dvc" / "cache").resolve())}
+    for name in ("config", "config.local"):
+        with suppress(OSError):
+            text = (checkout / ".dvc" / name).read_text(encoding="utf-8", errors="replace")
+            for found in ADDRESS.findall(text):
+                own |= {found, str((checkout / ".dvc" / found).resolve())}
+    return not own.isdisjoint(places)
+
+
+def _process(found: psutil.Process) -> Process | None:
+    with suppress(psutil.Error, OSError), found.oneshot():
+        if "python" not in Path(found.exe()).name:
+            return None
+        words = [*found.cmdline(), *(f"{name}={value}" for name, value in found.environ().items())]
+        text = "\0".join(words).encode("utf-8", "surrogateescape")
+        return Process(found.pid, Path(found.cwd()), found.create_time(), text)
+    return None
+
 
 log = logging.getLogger(__name__)
 KNOWN = ("refs/remotes", "refs/tags", "refs/perennial")  # copies of a remote's references
@@ -45,7 +104,7 @@ class Area:
 
 def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
     """Space used in the folder that runs share, and in the work folder; what was used since `cutoff` stays."""
-    found = live.processes()
+    found = processes()
     made = {
         "checkouts": ("runs", _checkout),
         "rebuilds": ("rebuilds", _rebuild),
@@ -79,7 +138,7 @@ def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
 def remove(item: Item) -> int | None:
     """Remove a folder; returns the freed bytes, or None if it is needed by now or gone."""
     with item.lock():
-        if not item.path.is_dir() or item.check(live.processes()) is not None:
+        if not item.path.is_dir() or item.check(processes()) is not None:
             return None
         size = usage(item.path)
         # Rename first, so that a kill leaves nothing that looks complete.
@@ -128,7 +187,7 @@ def _rebuild(_: Path, folder: Path, found: list[Process], cutoff: float) -> Item
 
 
 def _in_use(folder: Path, cutoff: float, found: list[Process]) -> str | None:
-    if running := live.in_folder(folder, found):
+    if running := in_folder(folder, found):
         return f"process {running[0].id} works in it"
     here = folder.resolve()
     if Path.cwd().is_relative_to(here) or Path(sys.prefix).resolve().is_relative_to(here):
@@ -196,7 +255,7 @@ def _trainings(folder: Path, found: list[Process], cutoff: float) -> Iterator[It
     """The checkpoints of each training in a folder, which checkouts may share by a link."""
 
     def check(training: Path, now: list[Process]) -> str | None:
-        projects = live.checkouts(now)
+        projects = checkouts(now)
         for each in projects:
             if (
                 each / ".work" / "train"

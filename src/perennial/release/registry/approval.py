@@ -137,7 +137,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
 
     A request that is too late to answer is recorded as expired or superseded, whatever the answer.
     """
-    opened = _completed(config, open_for_change(config))
+    opened = open_for_change(config)
     request = find(config, opened, run)
     tip, record = next(
         (tip, record) for asked, tip, record in _records(config, opened) if asked.run == request.run
@@ -167,44 +167,6 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     wanted = record["approval"].get("branch")
     note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
     return replace(ended, message=_message(config, ended) + note)
-
-
-def completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
-    """Complete, if possible, an approval whose push stopped halfway; returns the registry as it is then."""
-    try:
-        return _completed(config, opened)
-    except PerennialError as error:
-        log.warning("an approval was pushed only in part: %s", error)
-        return opened
-
-
-def _completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
-    git, registry = opened.repository, opened.registry
-    if opened.remote is None or opened.unreachable:
-        return opened
-    for request, _, record in list(_records(config, opened)):
-        known = registry.at(request.commit)
-        is_done = known and known not in registry.unassigned
-        if (
-            request.state != "approved"
-            or is_done
-            or (registry.champion and registry.champion.name) != request.opponent
-        ):
-            continue
-        facts = _facts(record, {"by": request.by, "because": request.because})
-        if known:
-            subject = f"{registry.artifact} {known.name}: champion"
-            tags = versions.assignment(git, registry, request.commit, subject, facts)
-        elif registry.next_name() == request.version:
-            _, tags = versions.promotion(git, registry, request.commit, facts)
-        else:  # another version has the name
-            continue
-        _push(
-            opened, tags, _free_branch(opened, record["approval"].get("branch"), request.commit), request.commit
-        )
-        log.info("%s: an earlier push had stopped before that", _message(config, request))
-        return replace(opened, registry=versions.read(git, registry.artifact, unpushed=False))
-    return opened
 
 
 def _facts(record: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
@@ -266,7 +228,8 @@ def _state(opened: OpenRegistry, request: ApprovalRequest, newest: Sequence[Appr
     champion = opened.registry.champion
     if request.state != "waiting":
         return request.state
-    if request not in newest or (champion and champion.name) != request.opponent:
+    done_in_part = champion is not None and champion.commit == request.commit
+    if not done_in_part and (request not in newest or (champion and champion.name) != request.opponent):
         return "superseded"
     return "expired" if _now() > request.until else "waiting"
 

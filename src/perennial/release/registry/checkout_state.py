@@ -40,7 +40,7 @@ def recorded_files(config: Config) -> list[Path]:
 
 
 def results_in_git(paths: PathsConfig) -> list[Path]:
-    """The tracked files that hold what a run found, not what it was asked to do."""
+    """The tracked files that no person edits: what runs found, and what `perennial forget` excludes."""
     found = (getattr(paths, name) for name in sorted(IN_GIT))
     return [dvc_lock.FILE, exclusions.FILE, *pins.FILES, paths.baseline, *found]
 

@@ -1,7 +1,7 @@
 """Pushing references, and why a remote refuses: a lost race, or anything else, in the words of git and server.
 
-A push is atomic where the remote can do that. Elsewhere the references follow each other, branches first and
-tags last, so that a push that stops halfway leaves commits without a version, which the next run completes.
+A push is atomic where the remote can do that. Elsewhere the references follow each other: the branch, the tags,
+the record of the run. The next run, or the same answer again, completes a push that stopped halfway.
 """
 
 import logging
@@ -25,6 +25,7 @@ MOVED = re.compile(
 LOCKED = re.compile(r"Unable to create '[^']*\.lock': File exists")  # by another push, for a moment
 # Settings of the user change neither what is pushed nor whether.
 OPTIONS = ("--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
+RUNS = "refs/heads/run/"  # branches that end with the record of a run
 SHOWN = 12  # lines of the server
 # Git's advice to the owner of a repository with a checked-out branch, after the line that says the same.
 ADVICE = re.compile(
@@ -33,25 +34,11 @@ ADVICE = re.compile(
 FAILED = "error: failed to push some refs"  # says no more than the exit code
 UPDATED = (" ", "+", "*", "-")  # git's flags in its listing
 ENDED = ("error: remote", "error: insufficient", "fatal: ")
-NAME_TAKEN = r"exists; cannot create|conflicts with"
-UNSIGNED = r"must be signed|unsigned|not signed|signature|gpg"
-FULL = r"No space left|disk full|quota|exceeds|too large|size limit|\b413\b"
-READ_ONLY = r"read-only|archived|maintenance|insufficient permission|unable to create temporary"
-NO_ACCESS = (
+NO_ACCESS = re.compile(
     r"could not read (Username|Password)|Authentication failed|\b40[134]\b|Permission (to .* )?denied|"
     r"publickey|access denied|not have (the correct )?(access|permission)|not found|"
-    r"not appear to be a git repository"
-)
-FORBIDDEN = r"declined|protected|prohibited|denied|denying|not allowed|hidden ref|GH\d{3}|checked out"
-REMEDIES = (
-    (NAME_TAKEN, "rename or delete the branch or tag that is in the way on the remote"),
-    (UNSIGNED, "configure git on this machine to sign (commit.gpgSign, tag.gpgSign, user.signingKey)"),
-    (r"support --signed", "set push.gpgSign to if-asked in git's configuration on this machine"),
-    (r"shallow", "fetch the whole history with `git fetch --unshallow`"),
-    (FULL, "free space on the server, or raise its limit"),
-    (READ_ONLY, "make the repository on the server writable"),
-    (NO_ACCESS, "look at the address of the remote and at git's access from this machine"),
-    (FORBIDDEN, "change the server's rule, or the account that pushes"),
+    r"not appear to be a git repository",
+    re.IGNORECASE,
 )
 
 
@@ -73,7 +60,10 @@ class Push:
     @property
     def remedy(self) -> str | None:
         """What a person can do about it; None if it may pass by itself."""
-        return next((text for words, text in REMEDIES if re.search(words, str(self), re.IGNORECASE)), None)
+        if self.refused:
+            return "change what the remote names, or the account that pushes"
+        found = NO_ACCESS.search(str(self))
+        return "look at the address of the remote and at git's access from this machine" if found else None
 
     @property
     def kind(self) -> Failure:
@@ -96,7 +86,7 @@ class Push:
 def push_references(
     git: Repository, remote: str, references: Mapping[str, str], replaced: str | None = None
 ) -> Push:
-    """Push all or none where the remote can, else tags last; `replaced`: may be force-pushed."""
+    """Push all or none where the remote can, else in order; `replaced`: may be force-pushed."""
     done = _tried(git, remote, references, replaced, atomic=True)
     if done.failure and NOT_ATOMIC in done.failure:
         log.info("%s does not support atomic pushes: the references are pushed one after the other", remote)
@@ -113,14 +103,18 @@ def push_references(
 
 
 def _in_order(git: Repository, remote: str, references: Mapping[str, str], replaced: str | None) -> Push:
-    """Push one reference after the other, branches first, and stop at the first that is refused."""
+    """Push one reference after the other, and stop at the first that is refused."""
     updated: list[str] = []
-    for name in sorted(references, key=lambda name: name.startswith("refs/tags/")):
+    for name in sorted(references, key=_order):
         done = _tried(git, remote, {name: references[name]}, replaced, atomic=False)
         if not done.done:
             return replace(done, updated=tuple(updated))
         updated.append(name)
     return Push()
+
+
+def _order(name: str) -> int:
+    return next((n for n, start in enumerate(("refs/tags/", RUNS), 1) if name.startswith(start)), 0)
 
 
 def _tried(

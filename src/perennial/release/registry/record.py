@@ -48,7 +48,7 @@ def record(config: Config, run: str) -> Recorded:
     checkout_state.require_name(run)
     decision = read_decision(config)
     for _ in range(RACES):
-        opened = approval.completed(config, open_registry(config))
+        opened = open_registry(config)
         verdict, why = current_champion.judge(config, opened, decision)
         if verdict == "compare again":
             done = Recorded(run=run, outcome="refused", message=why)
@@ -161,9 +161,10 @@ def _record(
     version = opened.registry.at(made.commit)
     if rejected is not None:
         return _unchanged(made, version) if made.committed_before else _reject(made, rejected)
-    if version is not None:
-        return _complete(made, version) if version in opened.registry.unassigned else _unchanged(made, version)
-    if not config.gate.approval or by_hand is not None:
+    half_pushed = version is not None and version in opened.registry.unassigned
+    if version is not None and not half_pushed:
+        return _unchanged(made, version)
+    if half_pushed or not config.gate.approval or by_hand is not None:
         return _promote(made)
     return _asked(made, made.asked_before) if made.asked_before else _ask(made)
 
@@ -233,19 +234,6 @@ def _promote(made: _Run) -> Recorded:
     return run_branches.push_run(made.opened, replace(done, branch=made.branch), tags, last)
 
 
-def _complete(made: _Run, version: Version) -> Recorded:
-    """Make a version champion whose push stopped before that, on a remote without atomic pushes."""
-    registry = made.opened.registry
-    champion = f"{registry.artifact} {version.name}"
-    tags = versions.assignment(
-        made.opened.repository, registry, version.commit, f"{champion}: champion", version.facts
-    )
-    made.add(recorded="promoted")
-    message = f"{champion} is champion; an earlier push had stopped before that"
-    done = made.result("promoted", message, version.name)
-    return run_branches.push_run(made.opened, done, tags, made.with_record())
-
-
 def _asked(made: _Run, before: ApprovalRequest) -> Recorded:
     """The outcome if approval was asked for before, perhaps by this run before it was killed."""
     own = before.run == made.name and before.state == "waiting"
@@ -285,7 +273,7 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
-        "for-each-ref", "--format=%(objectname) %(parent)", *run_branches.UNPUSHED, "refs/heads/run/**", *remote
+        "for-each-ref", "--format=%(objectname) %(parent)", run_branches.UNPUSHED, "refs/heads/run/**", *remote
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run(

@@ -20,9 +20,7 @@ from perennial.release.registry.checkout_state import of_siblings, recorded_file
 from perennial.release.registry.push import push_references, short
 
 log = logging.getLogger(__name__)
-# The second where a branch named `waiting` leaves no room for the first.
-UNPUSHED_FOLDERS = ("refs/heads/waiting/", "refs/heads/waiting-runs/")
-UNPUSHED = tuple(f"{folder}**" for folder in UNPUSHED_FOLDERS)
+UNPUSHED = "refs/heads/waiting/"
 SUBJECTS = ("Run {}: ", "Record of run {}")
 PASSING = "mend the cause if it does not pass by itself"
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
@@ -110,7 +108,6 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         pushed = push_references(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
         pushed = replace(pushed, updated=(*before, *pushed.updated))
     if pushed.done:
-        dvc_remote.push_again(opened.repository, [commit])
         drop_unpushed(opened.repository, made.run)
         return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
     if pushed.lost:
@@ -186,28 +183,18 @@ def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
     A commit that waits already, or is on a branch of a run on the remote, is not kept a second time.
     """
     git = opened.repository
-    own = [f"{folder}{run}" for folder in UNPUSHED_FOLDERS]
+    own = f"{UNPUSHED}{run}"
     remote = [opened.tracking("run/**")] if opened.remote else []
-    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *UNPUSHED, *remote).split()
-    if others := [name for name in holding if name not in own]:
+    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", UNPUSHED, *remote).split()
+    if others := [name for name in holding if name != own]:
         return short(others[0]).removeprefix("refs/remotes/")
-    for name in own:
-        try:
-            git.update({name: tip})
-        except GitError as error:
-            if name == own[-1] or "exists; cannot create" not in str(error):
-                raise
-        else:
-            return short(name)
-    raise AssertionError
+    git.update({own: tip})
+    return short(own)
 
 
 def drop_unpushed(git: Repository, run: str) -> None:
     """Remove the waiting branch of a run, whose commit was pushed."""
-    names = git.run(
-        "for-each-ref", "--format=%(refname)", *(f"{folder}{run}" for folder in UNPUSHED_FOLDERS)
-    ).split()
-    git.update(dict.fromkeys(names))
+    git.update(dict.fromkeys(git.run("for-each-ref", "--format=%(refname)", f"{UNPUSHED}{run}").split()))
 
 
 def push_unpushed(opened: OpenRegistry, run: str) -> None:
@@ -216,7 +203,6 @@ def push_unpushed(opened: OpenRegistry, run: str) -> None:
     found = {name: tip for name, tip in _waiting(git).items() if not name.endswith(f"/{run}")}
     if not found or remote is None:
         return
-    found = {name: _signed(opened, name, tip) for name, tip in found.items()}
     if problem := dvc_remote.push(git, list(found.values()), all_branches=True):
         log.warning("%s: still waiting: %s", ", ".join(map(short, found)), problem)
         return
@@ -234,26 +220,10 @@ def push_unpushed(opened: OpenRegistry, run: str) -> None:
 
 def _waiting(git: Repository) -> Mapping[str, str]:
     """The commits of waiting branches that runs made; a person's branches of such names are left alone."""
-    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", *UNPUSHED)
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", UNPUSHED)
     rows = [row.split(" ", 2) for row in listed.splitlines()]
     return {
         name: tip
         for name, tip, subject in rows
         if any(subject.startswith(start.format(name.rpartition("/")[2])) for start in SUBJECTS)
     }
-
-
-def _signed(opened: OpenRegistry, name: str, tip: str) -> str:
-    """Sign the commits of a waiting branch that were made before git was configured to sign."""
-    git = opened.repository
-    if not git.signs("commit.gpgSign"):
-        return tip
-    new = dict[str, str]()
-    for commit in git.run("rev-list", "--reverse", tip, "--not", f"--remotes={opened.remote}").split():
-        header, _, message = git.run("cat-file", "commit", commit).partition("\n\n")
-        tree, parent = git.run("show", "-s", "--format=%T %P", commit).split()
-        if parent in new or "\ngpgsig" not in header:
-            new[commit] = git.commit(tree, new.get(parent, parent), message)
-    if tip in new:
-        git.update({name: new[tip]})
-    return new.get(tip, tip)

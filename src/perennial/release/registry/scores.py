@@ -5,6 +5,7 @@ opponent, and is kept in the record of its run, and of the last one in the tag o
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,9 +15,10 @@ from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore
-from perennial.release.registry import checkout_state, run_records, versions
+from perennial.release.registry import checkout_state, run_records
 from perennial.release.registry.versions import Registry
 
+FACTS = ("data", "accuracy", "decision", "examples", "comparison")  # of a tag
 LAST = 10  # records of runs that are read
 
 
@@ -57,10 +59,20 @@ def _number(config: Config, registry: Registry, run: str) -> int:
 
 def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:
     """The versions as `perennial versions --json` prints them, the newest first, with both scores."""
-    found = list(_measured(config, registry))
+    measured = list(_measured(config, registry))
+    known = (*registry.versions, *registry.only_here)
+    newest_first = sorted(known, key=lambda each: (each.order, not each.only_here), reverse=True)
     return [
-        {**each, "unbiased": _largest(score for name, score in found if name == each["version"])}
-        for each in versions.listing(registry)
+        {
+            "version": version.name,
+            "commit": version.commit,
+            "date": datetime.fromtimestamp(version.date, UTC).isoformat(timespec="seconds"),
+            "champion": version is registry.champion,
+            **{fact: version.facts.get(fact) for fact in FACTS},
+            "only_here": version.only_here,
+            "unbiased": _largest(score for name, score in measured if name == version.name),
+        }
+        for version in newest_first
     ]
 
 

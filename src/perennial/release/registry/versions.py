@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from perennial.base import documents
@@ -292,12 +291,18 @@ def _champions(
 def promotion(
     repository: Repository, registry: Registry, commit: str, facts: Mapping[str, object]
 ) -> tuple[str, dict[str, str]]:
-    """Create the tags of the next version, which is champion; returns its name, and tags by reference."""
-    name = registry.next_name()
+    """Create the tags of the next version, which is champion; returns its name, and tags by reference.
+
+    A commit that is a version already, because a push stopped halfway, only becomes champion.
+    """
+    known = registry.at(commit)
+    name = known.name if known else registry.next_name()
     version_date = after(registry.last_date)
     accuracy = facts.get("accuracy")
     scored = f", accuracy {accuracy:.4g}" if isinstance(accuracy, float) else ""
     subject = f"{registry.artifact} {name}{scored}"
+    if known:
+        return name, assignment(repository, registry, commit, f"{subject}: champion", facts)
     tag = f"{registry.artifact}@{name}"
     version = repository.tag(tag, commit, _message(subject, facts), version_date)
     assigned = assignment(repository, registry, commit, f"{subject}: champion", facts, date=version_date + 1)
@@ -317,27 +322,6 @@ def assignment(
     tag = f"{registry.artifact}#{CHAMPION}#{registry.last_number + 1}"
     made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
     return {f"refs/tags/{tag}": made}
-
-
-def listing(registry: Registry) -> list[dict[str, object]]:
-    """The versions as `perennial versions --json` prints them, the newest first."""
-    champion, known = registry.champion, (*registry.versions, *registry.only_here)
-    newest_first = sorted(known, key=lambda each: (each.order, not each.only_here), reverse=True)
-    return [
-        {
-            "version": version.name,
-            "commit": version.commit,
-            "date": datetime.fromtimestamp(version.date, UTC).isoformat(timespec="seconds"),
-            "data": version.facts.get("data"),
-            "accuracy": version.facts.get("accuracy"),
-            "champion": version is champion,
-            "decision": version.facts.get("decision"),
-            "examples": version.facts.get("examples"),
-            "comparison": version.facts.get("comparison"),
-            "only_here": version.only_here,
-        }
-        for version in newest_first
-    ]
 
 
 def _message(subject: str, facts: Mapping[str, object]) -> str:

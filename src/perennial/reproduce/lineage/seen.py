@@ -17,8 +17,7 @@ from perennial.data.images import BadImage, decode, statistics
 from perennial.data.images.accept import accepted
 from perennial.data.validation.image_index import ImageIndex
 from perennial.data.validation.inspection import SMALL_PIXELS, TINY_PIXELS
-from perennial.reproduce.lineage.indices import Indices
-from perennial.reproduce.lineage.trainings import PastTraining
+from perennial.reproduce.lineage.trainings import Indices, PastTraining
 
 LISTED = 20  # maximum images listed per kind and version; all are counted
 Kind = Literal["file", "pixels", "near"]

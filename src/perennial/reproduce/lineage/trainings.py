@@ -2,7 +2,9 @@
 
 import json
 import logging
+import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -10,8 +12,12 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from perennial.base import files
 from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
+from perennial.base.errors import DataError
 from perennial.base.project.git import Repository
+from perennial.data.validation import image_index
+from perennial.data.validation.image_index import ImageIndex
 from perennial.release.audit.needs import FOLDER
+from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry.versions import Registry
 
 log = logging.getLogger(__name__)
@@ -113,3 +119,50 @@ def _index(validate: LockedStage | None, path: str, records: str) -> str | None:
     if validate is None or validate.deps.get(path) != records:
         return None
     return next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)
+
+
+MISSING = "missing.json"  # reasons by records
+
+
+class Indices:
+    """The index of each version's records, fetched on first use; those that are missing are remembered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            self._missing = TypeAdapter(dict[str, str]).validate_json((folder / MISSING).read_bytes())
+        except (OSError, ValueError):
+            self._missing = {}
+
+    def of(self, recorded: RecordedDigests, *, ask: bool) -> ImageIndex:
+        """Get the index of the images that a training read; `ask`: look again for missing ones."""
+        file = self._folder / f"{recorded.records.removesuffix(FOLDER)}.npy"
+        try:
+            return image_index.read(file)
+        except DataError:
+            file.unlink(missing_ok=True)
+        if not ask and recorded.records in self._missing:
+            raise DataError(self._missing[recorded.records])
+        try:
+            self._make(recorded, file)
+        except DataError as error:  # lost or damaged; a remote that cannot be reached is another error
+            self._missing[recorded.records] = str(error)
+            files.write_json(self._folder / MISSING, self._missing)
+            raise
+        return image_index.read(file)
+
+    def _make(self, recorded: RecordedDigests, file: Path) -> None:
+        if recorded.index is None:
+            raise DataError("it has no index of its images")
+        files.make_folder(self._folder)
+        with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+            copy = Path(scratch, image_index.FILE)
+            own = self._objects.members(recorded.index, "its folder of indices")
+            if image_index.FILE not in own:
+                raise DataError("it has no index of its images")
+            self._objects.fetch(own[image_index.FILE], copy, "its index of images")
+            files.write_bytes(file, image_index.content(image_index.read(copy)))
+
+    @cached_property
+    def _objects(self) -> DvcObjects:
+        return DvcObjects()

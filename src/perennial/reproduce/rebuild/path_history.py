@@ -1,19 +1,16 @@
-"""Find in git's history which files and lines changed since a path had a recorded digest."""
+"""What git has at a path at earlier commits: digests, and the files and lines that changed."""
 
 import hashlib
 import posixpath
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from perennial.base.dvc import dvc_digests, dvc_lock
-from perennial.base.dvc.dvc_lock import LockedStage
+from perennial.base.dvc import dvc_digests
 from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.base.project import code_digests
 from perennial.base.project.git import GitError, Repository
 
-COMMITS = 200  # maximum commits of a path to check
-RECORDS = 20  # maximum commits of dvc.lock to check, which take longer to read
 SHOWN = 5
 DIGITS = 10  # of a digest
 BLOB = "blob"  # git's name of a file's content
@@ -26,15 +23,6 @@ class PathHistory:
         self._repository, self._here = repository, repository.run("rev-parse", "--show-prefix")
         self._objects = cache(repository.tree)
         self._digest_of = cache(self._digest_of_object)
-
-    def changes(self, commit: str, path: str, recorded: str) -> str | None:
-        """The changes at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`, if it had."""
-        try:
-            listed = self._repository.run("log", f"--max-count={COMMITS}", "--format=%H", commit, "--", path)
-            before = next((each for each in listed.split() if self.digest(each, path) == recorded), None)
-            return before and f"{self.between(before, commit, path)} since {before[:10]}"
-        except (GitError, OSError):
-            return None
 
     def between(self, before: str, after: str, path: str) -> str:
         """The files and line counts that differ at a path between two commits; empty if nothing differs."""
@@ -56,19 +44,6 @@ class PathHistory:
         except (GitError, OSError, ConfigError):
             pass
         return digest
-
-    def recorded(self, commit: str, stage: str, rebuilt: LockedStage) -> str | None:
-        """The last commit up to one whose dvc.lock has a stage with the inputs and outputs of its rebuild."""
-        try:
-            count = f"--max-count={RECORDS}"
-            listed = self._repository.run("log", count, "--format=%H", commit, "--", str(dvc_lock.FILE))
-            for each in listed.split():
-                found = dvc_lock.entries(self._repository.read(each, dvc_lock.FILE)).get(stage)
-                if found and (found.inputs(), found.outs) == (rebuilt.inputs(), rebuilt.outs):
-                    return each
-        except (GitError, OSError):
-            return None
-        return None
 
     def digest(self, commit: str, path: str) -> str | None:
         """The digest that DVC would give a tracked file or folder; None if the commit has none."""

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,12 +11,12 @@ from perennial.base.config import Config
 from perennial.base.devices import processor
 from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
-from perennial.base.errors import ConfigError, PerennialError, listed, printable
+from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
-from perennial.base.project.pins import ChampionPin, SourcePin
+from perennial.base.project.pins import SourcePin
 from perennial.release.audit import sides
-from perennial.release.audit.dvc_objects import DvcObjects
-from perennial.release.audit.needs import in_pipeline, needs
+from perennial.release.audit.object_audit import audit
+from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry import access
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import rebuild_inputs
@@ -34,8 +34,6 @@ from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspac
 
 log = logging.getLogger(__name__)
 State = Literal["equal", "different", "source gone", "not rebuilt"]
-MISSING, DAMAGED = "missing", "damaged"
-SHOWN = 5  # objects of a source in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,19 +181,14 @@ class _Building:
         outs = differing_outputs(entry, rebuilt)
         same_inputs = entry.inputs() == rebuilt.inputs()
         explained = any(each.kind == "packages" for each in self._done.inputs)
-        as_before = self._history.recorded(self._commit, stage, rebuilt) if outs and same_inputs else None
-        if outs and same_inputs and stage in rebuild_inputs.FETCHED and not explained and not as_before:
+        if outs and same_inputs and stage in rebuild_inputs.FETCHED and not explained:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
             return
         for each in differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
-        if as_before:
-            self._done.others.extend(_changed_record(stage, outs, as_before))
-        # Of a machine that no record names nothing is known: an earlier record is the better explanation.
-        if outs and same_inputs and not explained and (self._run.machine or not as_before):
-            found = explain(stage, entry, self._run, self._work.packages)
-            self._done.others.extend(each for each in found if each.kind != "unknown" or not as_before)
+        if outs and same_inputs and not explained:
+            self._done.others.extend(explain(stage, entry, self._run, self._work.packages))
         paths = entry.outs.keys() | rebuilt.outs.keys()
         self._done.outputs[stage] = {
             path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
@@ -210,30 +203,22 @@ class _Building:
             rebuild_inputs.restore(self._work, stage, entry)
         except DvcFailed as error:
             self._done.others += [
-                self._moved(stage, why, []),
+                self._moved(stage, why),
                 Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error)),
             ]
             return
         self._done.restored.append(stage)
         self._done.outputs[stage] = {path: (digest, digest) for path, digest in sorted(entry.outs.items())}
-        raw = self._work.folder / next(iter(entry.outs))
-        changed = rebuild_inputs.changed_objects(self._work, raw) if stage == "download" else []
-        self._done.others.append(self._moved(stage, why, changed))
+        self._done.others.append(self._moved(stage, why))
 
-    def _moved(self, stage: str, why: str, changed: list[str]) -> Difference:
+    def _moved(self, stage: str, why: str) -> Difference:
         """The cause to report if a stage cannot read its original source again."""
         if stage == "initialize":
             return Difference("weights", stage, "initial weights", "pinned", why)
         values = self._work.values().get("dataset") or {}
-        named = values.get("url") or values.get("base_url") or values.get("path") if values else None
+        named = values.get("url") or values.get("base_url") or values.get("path") or "the source"
         pin = SourcePin.FILE.as_posix() if values.get("url") else "dvc.lock"
-        return Difference(
-            "data" if changed else "source",
-            stage,
-            str(named or "the source"),
-            f"as in {pin}",
-            listed(map(printable, changed), SHOWN) if changed else why,
-        )
+        return Difference("source", stage, str(named), f"as in {pin}", why)
 
     def _makers_of(self, stage: str) -> list[str]:
         entry = self._entries[stage]
@@ -242,14 +227,11 @@ class _Building:
         return [name for name in found if name is not None and name != stage]
 
     def _add(self, difference: Difference) -> None:
-        """Add a cause; for a tracked path, include the files and lines that changed."""
+        """Add a cause; for a digest of code, with its version of perennial."""
         recorded, now = difference.recorded, difference.rebuilt
         if difference.what.startswith(CODE_OF):
             then, here = (each and self._history.code(self._commit, str(each)) for each in (recorded, now))
             difference = replace(difference, recorded=then, rebuilt=here)
-        elif difference.kind in {"code", "data", "weights"} and isinstance(recorded, str):
-            changes = self._history.changes(self._commit, difference.what, recorded)
-            difference = replace(difference, rebuilt=f"{now} ({changes})" if changes else now)
         self._done.add(difference)
 
     def _remote_problems(self) -> Iterator[Difference]:
@@ -258,27 +240,16 @@ class _Building:
             _, remote = sides.open_sides()
             if remote is None:
                 return
-            revisions = [self._commit]
-            if self._done.states.get("champion", "equal") != "equal" and (opponent := self._opponent()):
-                revisions.append(opponent)
-            needed, _ = needs(self._git, revisions, remote.content, in_pipeline(self._git))
-            held = remote.listing(needed)
-            there = [each for each in needed if each in held]
-            doubtful = [each for each in there if remote.folder or remote.doubtful(each, held[each])]
-            damaged = set(remote.damaged(doubtful))
-            files = [each for each in there if not needed[each].is_folder]
-            damaged |= {each for each in files if needed[each].size not in {None, held[each].size}}
+            found = audit(self._git, [self._commit], remote, None, deep=remote.folder is not None, own=True)
         except (ConfigError, sides.Unsupported) as error:
             log.warning("DVC's remote was not compared with what the revision needs: %s", error)
             return
         except PerennialError as error:
-            what = "DVC's remote"
-            yield Difference("remote", "", what, "reachable", str(error))
+            yield Difference("remote", "", "DVC's remote", "reachable", str(error))
             return
-        for digest, need in needed.items():
-            if digest in damaged or digest not in held:
-                state = DAMAGED if digest in damaged else MISSING
-                yield Difference("remote", need.stage or "", need.path, digest, f"{state} in DVC's remote")
+        for need in (each.need for each in found.lost):
+            lost = "missing or damaged in DVC's remote"
+            yield Difference("remote", need.stage or "", need.path, need.digest, lost)
 
     def _recorded_wrongly(self) -> Iterator[Difference]:
         """Yield what dvc.lock records otherwise than the stages wrote it about themselves."""
@@ -294,19 +265,3 @@ class _Building:
             for wrong in dvc_lock.contradictions(self._entries, path, content):
                 what = "the training" if stage == "train" else stage
                 yield Difference("record", stage or "", f"{what} in dvc.lock: {wrong}", "dvc.lock", path)
-
-    def _opponent(self) -> str | None:
-        try:
-            text = self._git.read(self._commit, ChampionPin.FILE)
-            return ChampionPin.model_validate_json(text).commit if text else None
-        except ValueError:
-            return None
-
-
-def _changed_record(
-    stage: str, outs: Mapping[str, tuple[str | None, str | None]], commit: str
-) -> Iterator[Difference]:
-    """The outputs that dvc.lock has with other digests than at an earlier commit with equal inputs."""
-    for path, (recorded, rebuilt) in outs.items():
-        was = f"{rebuilt}, as in dvc.lock of {commit[:10]} with the same inputs"
-        yield Difference("record", stage, f"{path} in dvc.lock", recorded, was)

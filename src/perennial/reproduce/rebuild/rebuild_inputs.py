@@ -1,23 +1,17 @@
 """Inputs of a rebuild: the checkout's, your own files, and originals from DVC's remote."""
 
-import hashlib
 import logging
-import re
 import shutil
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perennial.base import config, documents, files
+from perennial.base import documents, files
 from perennial.base.dvc import dvc_digests
 from perennial.base.dvc.dvc_lock import LockedStage, value_at
-from perennial.base.errors import PerennialError
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import STAGES
-from perennial.data import datasets
-from perennial.data.sources.pin import listed_source
 from perennial.reproduce.rebuild.path_history import PathHistory
 from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, Difference, from_top
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
@@ -26,7 +20,6 @@ log = logging.getLogger(__name__)
 # Stages that read data from outside git and other stages' outputs; DVC's remote has copies of the data.
 FETCHED = {name: stage.fetches for name, stage in STAGES.items() if stage.fetches}
 PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of your own files
-MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def current(entry: LockedStage, folder: Path) -> LockedStage:
@@ -99,55 +92,6 @@ def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     for path, recorded in entry.outs.items():
         if not (workspace.folder / path).exists() or dvc_digests.digest(workspace.folder / path) != recorded:
             raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")
-
-
-def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
-    """Describe which objects of the source differ from the archived ones; empty if this is unknown.
-
-    `raw` is the folder of the archived originals. Contents are compared if the source provides an MD5, as S3
-    does for objects uploaded in one part; otherwise sizes are compared.
-    """
-    try:
-        (tar,) = raw.glob("*.tar")
-        archived = dict(_members(tar))
-        values = config.load(workspace.folder / "params.yaml")
-        if values.dataset.url is not None:
-            with listed_source(values) as (listing, _):
-                there = {
-                    each.name: (each.size, each.etag.strip('"')) for page in listing.pages() for each in page
-                }
-        else:
-            own = workspace.folder / values.dataset.path
-            if not own.exists():
-                return []
-            belongs = datasets.named(values.dataset.name).belongs
-            found = {name: file for name, file in dvc_digests.files_of(own).items() if belongs(name)}
-            there = {name: (file.stat().st_size, dvc_digests.digest(file)) for name, file in found.items()}
-    except (PerennialError, OSError, ValueError, tarfile.TarError):
-        return []
-    return list(_compared(archived, there))
-
-
-def _compared(archived: Mapping[str, tuple[int, str]], there: Mapping[str, tuple[int, str]]) -> Iterator[str]:
-    for name in sorted(archived.keys() | there.keys()):
-        if name not in there:
-            yield f"{name} is gone"
-        elif name not in archived:
-            yield f"{name} is new"
-        elif archived[name][0] != there[name][0] or (
-            MD5.fullmatch(there[name][1]) and archived[name] != there[name]
-        ):
-            yield f"{name} has other bytes"
-
-
-def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
-    with tarfile.open(tar) as opened:
-        for member in opened:
-            if content := opened.extractfile(member) if member.isfile() else None:
-                digest = hashlib.md5(usedforsecurity=False)
-                while chunk := content.read(files.CHUNK_BYTES):
-                    digest.update(chunk)
-                yield member.name, (member.size, digest.hexdigest())
 
 
 def _load(file: Path) -> Any:

@@ -12,7 +12,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
 from perennial.model.evaluation import comparison, predictions
 from perennial.model.evaluation.predictions import TopPredictions
-from perennial.release.audit.dvc_objects import DvcObjects
+from perennial.release.audit.sides import DvcObjects
 from perennial.reproduce.why import image_changes
 from perennial.reproduce.why.image_changes import Images, RevisionRecords
 from perennial.reproduce.why.revisions import Revision

@@ -12,7 +12,7 @@ from perennial.base.errors import DataError
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import example, framing
-from perennial.release.audit.dvc_objects import DvcObjects
+from perennial.release.audit.sides import DvcObjects
 
 
 class RecordImage(NamedTuple):
