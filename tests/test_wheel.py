@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from support import wheel
+from support import forks, wheel
 from support.wheel import run
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def release(tmp_path: Path) -> Callable[..., list[str]]:
     (tmp_path / "docs" / "changelog.md").write_text("## 0.1.0 (unreleased)\n")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
     run(*git, "init", "-q", cwd=tmp_path)
-    run(sys.executable, "-m", "dvc", "init", "-q", cwd=tmp_path)
+    run(forks.python(), "-m", "dvc", "init", "-q", cwd=tmp_path)
     run(*git, "commit", "-qm", "start", cwd=tmp_path)
     run(*git, "tag", "-am", "before", "perennial-0.1.0", cwd=tmp_path)
 

@@ -22,7 +22,7 @@ from conftest import ROOT
 from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
-from prefect.states import AwaitingRetry, Crashed
+from prefect.states import AwaitingRetry, Crashed, Pending
 from ruamel.yaml import YAML
 from support import forks
 from support.checkout import Server
@@ -369,6 +369,35 @@ def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Calla
         assert ended.name == "Failed"
         assert "no folder /gone; look at the worker's log" in str(ended.message)
         client.delete_automation(client.read_automations_by_name(again.name)[0].id)
+
+
+def test_a_run_may_wait_for_a_node_as_long_as_the_server_lets_it(make: Callable[..., Place]) -> None:
+    place = make("A")
+    server, kinds = place.server, {"here": "process", "cluster": "kubernetes"}
+    place.patch.chdir(ROOT)
+    with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
+        automations.install(client)
+        waiting = client.read_automations_by_name(dead_runs.WAITING)[0].model_dump(mode="json")
+        path = f"/automations/{waiting['id']}"
+        kept = {key: waiting[key] for key in ("name", "description", "tags", "actions")}
+        server.request("PUT", path, {**kept, "trigger": {**waiting["trigger"], "within": 120}})
+        flow, runs = client.create_flow_from_name("retrain"), {}
+        for name, kind in kinds.items():
+            server.request("POST", "/work_pools/", {"name": name, "type": kind})
+            deployment = client.create_deployment(flow, name, tags=["perennial"], work_pool_name=name)
+            runs[name] = client.create_flow_run_from_deployment(deployment, state=Pending()).id
+        silent: dead_runs.Silent = {}
+        ended: dict[str, int] = {}
+        for check in range(dead_runs.SPARE + 10):
+            silent = dead_runs.end_silent(client, list(kinds), silent)
+            for name, run in runs.items():
+                if client.read_flow_run(run).state_name != "Pending":
+                    ended.setdefault(name, check)
+        for each in client.read_automations():
+            client.delete_automation(each.id)
+    for name in kinds:
+        server.request("DELETE", f"/work_pools/{name}")
+    assert ended == {"here": dead_runs.STARTING, "cluster": dead_runs.SPARE + 4}  # every 30 s
 
 
 def test_a_deployment_of_somebody_else_with_that_name_is_refused(make: Callable[..., Place]) -> None:

@@ -21,7 +21,7 @@ from support.manifests import are_valid
 from perennial.orchestration.provisioning import automations, pools
 from perennial.orchestration.server import dead_runs
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
 STEPS = 12
 NOT_STARTED, WAITING = "perennial: runs that do not start", dead_runs.WAITING
@@ -115,7 +115,6 @@ def worker(server: Server, pods: Cluster) -> Iterator[None]:
             process.wait(300)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("repository")
 def test_a_run_may_wait_longer_for_a_node_than_for_a_process(server: Server) -> None:
     with within(server, NOT_STARTED, 10), within(server, WAITING, 12):  # at least 10
@@ -127,22 +126,6 @@ def test_a_run_may_wait_longer_for_a_node_than_for_a_process(server: Server) -> 
             messages[name] = next(each["message"] for each in states if each["type"] == "CRASHED")  # type: ignore[index, union-attr]
     assert messages["cpu"] == "A worker took it, and did not start it within 15 minutes."
     assert messages["kubernetes"].startswith("It waited too long for a machine")
-    for run in runs.values():
-        server.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
-
-
-@pytest.mark.usefixtures("repository")
-def test_the_process_beside_the_workers_lets_a_run_wait_as_long_as_the_server_does(server: Server) -> None:
-    with within(server, NOT_STARTED, 86400), within(server, WAITING, 120), client_of(server) as client:
-        runs = {name: start(server, name, "PENDING") for name in ("cpu", "kubernetes")}
-        silent: dead_runs.Silent = {}
-        ended: dict[str, int] = {}
-        for check in range(dead_runs.SPARE + 10):
-            silent = dead_runs.end_silent(client, ["cpu", "kubernetes"], silent)  # type: ignore[arg-type]
-            for name, run in runs.items():
-                if state(server, run)["type"] != "PENDING":
-                    ended.setdefault(name, check)
-    assert ended == {"cpu": dead_runs.STARTING, "kubernetes": dead_runs.SPARE + 4}  # every 30 s
     for run in runs.values():
         server.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
 
@@ -164,7 +147,6 @@ def test_a_worker_makes_a_job_of_a_run(server: Server, pods: Cluster, tmp_path: 
     assert are_valid([job], tmp_path / "job.yaml")
 
 
-@pytest.mark.slow
 def test_a_pod_that_loses_its_node_saves_and_another_goes_on(
     server: Server, repository: Path, pods: Cluster
 ) -> None:

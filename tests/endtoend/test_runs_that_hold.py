@@ -1,7 +1,7 @@
 """One run at a time, and runs that are killed, cancelled or moved, with the project's own guard and worker.
 
-They run a pipeline of one small stage. RUNS=20, ROUNDS=10, WORKERS=2, KILLS=100, CANCELS=20 and AWAY_S=300
-make hunts of them; PREFECT_SERVER_DATABASE_CONNECTION_URL names another database than SQLite.
+They run a pipeline of one small stage. PREFECT_SERVER_DATABASE_CONNECTION_URL names another database than
+SQLite.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from pathlib import Path
 from uuid import uuid4
 
@@ -30,15 +30,10 @@ from support.small_servers import Hook, webhook
 from perennial.orchestration.run_setup.flow_run import RESTARTS
 from perennial.orchestration.server.dead_runs import CHECKS, Silent, end_silent
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
-RUNS = int(os.environ.get("RUNS", "3"))
-ROUNDS = int(os.environ.get("ROUNDS", "1"))
-WORKERS = int(os.environ.get("WORKERS", "1"))  # of each pool
-KILLS = int(os.environ.get("KILLS", "1"))
-CANCELS = int(os.environ.get("CANCELS", "1"))
-AWAY_S = float(os.environ.get("AWAY_S", "120"))  # longer than the 80 s after which a silent run is dead
-TARGETS = list(islice(cycle(["flow", "stage", "worker", "worker and flow", "server"]), KILLS))
+RUNS = 3
+AWAY_S = 120  # longer than the 80 s after which a silent run is dead
 MISSED = 10
 SETTLED_S = 100  # a run of a deployment has started again by then
 STEPS = 24
@@ -68,8 +63,7 @@ class Standin:
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:
         """The supervised workers of both pools, stopped at the end of the block."""
-        pools = ["--pool", "one", "--pool", "other"] * WORKERS
-        command = [sys.executable, "-m", "tasks.worker", *pools]
+        command = [sys.executable, "-m", "tasks.worker", "--pool", "one", "--pool", "other"]
         with (self.home / "worker.log").open("a") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
@@ -146,7 +140,6 @@ def deployed(server: Server, hook: Hook, base: Path) -> Standin:
     return made
 
 
-@pytest.mark.slow
 def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin) -> None:
     standin.hold.touch()
     with standin.worker() as first:
@@ -160,7 +153,6 @@ def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin)
         standin.complete(run)
 
 
-@pytest.mark.slow
 def test_ten_slots_that_no_worker_was_there_for_make_one_run(standin: Standin) -> None:
     missed: list[str] = []
     standin.hold.touch()
@@ -192,10 +184,8 @@ def worker(standin: Standin) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("_", range(ROUNDS))
-def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: Standin, _: int) -> None:
+def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: Standin) -> None:
     standin.hold.touch()
     runs = standin.start(RUNS)
     wait_until(lambda: any(standin.steps(run) for run in runs))
@@ -220,8 +210,7 @@ def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: S
     assert shell.stderr.strip().splitlines()[-1][: len(why)] == why
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["flow", "stage", "worker", "worker and flow", "server"])
 def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
     standin: Standin, worker: subprocess.Popen[bytes], target: str
 ) -> None:
@@ -241,7 +230,6 @@ def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
     wait_until(lambda: not processes_under(standin.folder(run)))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin: Standin) -> None:
     standin.hold.touch()
@@ -263,7 +251,6 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
     wait_until(lambda: any(dead in each for each in standin.webhook.texts()))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_run_that_was_called_dead_and_lives_goes_on(standin: Standin) -> None:
     with at_work(standin) as run:
@@ -274,7 +261,6 @@ def test_a_run_that_was_called_dead_and_lives_goes_on(standin: Standin) -> None:
     assert len({process for process, _ in standin.steps(run)}) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_run_that_was_called_dead_stops_where_another_has_taken_its_place(standin: Standin) -> None:
     flow = standin.server.request("GET", "/flows/name/retrain")["id"]  # type: ignore[index]
@@ -291,7 +277,6 @@ def test_a_run_that_was_called_dead_stops_where_another_has_taken_its_place(stan
     assert message.endswith("; this run had been marked as crashed")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_no_run_is_dead_because_the_server_was_away(standin: Standin) -> None:
     run = standin.begin()
@@ -300,7 +285,6 @@ def test_no_run_is_dead_because_the_server_was_away(standin: Standin) -> None:
     assert len({process for process, _ in standin.steps(run)}) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_run_that_is_deleted_saves_and_leaves_no_process(standin: Standin) -> None:
     run = standin.begin()
@@ -328,34 +312,6 @@ def set_state(standin: Standin, run: str, state: str) -> None:
     standin.server.post(f"/flow_runs/{run}/set_state", {"state": {"type": state}, "force": True})
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("worker")
-def test_a_schedule_of_a_minute_misses_none(standin: Standin) -> None:
-    since = datetime.now(UTC)
-    with standin.server.schedule("one", seconds=60):
-        wait_until(lambda: len(slots(standin, since)) >= 4)
-    found = slots(standin, since)
-    times = [datetime.fromisoformat(run["expected_start_time"]) for run in found]
-    assert {(after - first).total_seconds() for first, after in pairwise(times)} == {60}
-    print([(run["state_type"], run["expected_start_time"], run["end_time"]) for run in found])
-    # A run that is due while the one before it is at work ends with that reason.
-    busy = [run for run in found if "has been running since" in str(run["state"]["message"])]  # type: ignore[index]
-    assert [run for run in found if run["state_type"] != "COMPLETED" and run not in busy] == []
-    assert len(busy) < len(found)
-
-
-def slots(standin: Standin, since: datetime) -> list[dict[str, str]]:
-    """The runs of a schedule for times after `since` that have ended, in their order."""
-    runs = standin.server.runs(*ENDED)
-    made = [
-        run
-        for run in runs
-        if run["auto_scheduled"] and datetime.fromisoformat(str(run["expected_start_time"])) > since
-    ]
-    return sorted(made, key=lambda run: str(run["expected_start_time"]))  # type: ignore[return-value]
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(standin: Standin) -> None:
     with automation_waits(standin.server, "perennial: start again"):
@@ -365,7 +321,6 @@ def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(stan
         standin.complete(run)
 
 
-@pytest.mark.slow
 def test_a_dead_run_is_found_where_the_server_misses_its_silence(
     standin: Standin, worker: subprocess.Popen[bytes]
 ) -> None:
@@ -375,7 +330,6 @@ def test_a_dead_run_is_found_where_the_server_misses_its_silence(
         standin.complete(run)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_killed_run_by_hand_is_found_where_the_server_misses_its_silence(standin: Standin) -> None:
     with automation_waits(standin.server, "perennial: dead runs"):
@@ -395,7 +349,6 @@ def test_a_killed_run_by_hand_is_found_where_the_server_misses_its_silence(stand
     assert standin.state(str(run)) == "CRASHED"  # nobody else would have its checkout
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -> None:
     with automation_waits(standin.server, "perennial: runs that do not start"):
@@ -405,7 +358,6 @@ def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -
         standin.complete(run)
 
 
-@pytest.mark.slow
 def test_a_run_that_fell_silent_days_ago_is_ended(standin: Standin) -> None:
     server, old = standin.server, datetime.now(UTC) - timedelta(days=3)
     with automation_waits(server, "perennial: dead runs"):
@@ -443,10 +395,8 @@ def automation_waits(server: Server, name: str) -> Iterator[None]:
         server.request("PUT", path, found)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("_", range(CANCELS))
-def test_a_cancelled_run_saves_and_leaves_no_process(standin: Standin, _: int) -> None:
+def test_a_cancelled_run_saves_and_leaves_no_process(standin: Standin) -> None:
     standin.hold.touch()
     (run,) = standin.start()
     at = random.randrange(0, STEPS - 1)
