@@ -11,6 +11,7 @@ import functools
 import gc
 import importlib
 import importlib.machinery
+import logging
 import marshal
 import os
 import runpy
@@ -171,8 +172,12 @@ def _answer(client: socket.socket) -> None:
     sys.argv = [module, *arguments]
     sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     _own_code()
-    sys.modules["prefect.context"].refresh_global_settings_context()
-    sys.modules["prefect.logging.configuration"].setup_logging()
+    if module.startswith(("flows.", "perennial.orchestration.", "prefect.", "tasks.")):
+        sys.modules["prefect.context"].refresh_global_settings_context()
+        sys.modules["prefect.logging.configuration"].setup_logging()
+    else:  # another program has no log of Prefect's
+        logging.root.handlers.clear()
+        logging.root.setLevel(logging.WARNING)
     leave, become, own = os._exit, os.execve, os.getpid()
 
     def end(code: int) -> NoReturn:
