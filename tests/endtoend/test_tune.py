@@ -29,8 +29,6 @@ def checkout(reproduced: Checkout):
     yield reproduced
     (reproduced.folder / "params.yaml").write_text(text)
     reproduced.restore()
-    for name in reproduced.must("dvc", "exp", "list", "--name-only").split():
-        reproduced.must("dvc", "exp", "remove", name)
 
 
 def tune(checkout, *arguments):
@@ -51,7 +49,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_starts(name, reprodu
 
 
 @pytest.mark.slow
-def test_the_best_settings_are_written_and_run_once_as_an_experiment(checkout):
+def test_the_best_settings_are_written_once(checkout):
     file = checkout.folder / "params.yaml"
     file.write_text(file.read_text().replace("train:\n", "train: # mine\n", 1))
     found = json.loads(tune(checkout, "--trials", "4", "--json").stdout)
@@ -60,15 +58,8 @@ def test_the_best_settings_are_written_and_run_once_as_an_experiment(checkout):
     assert best["score"] > found["trials"][0]["score"]
     assert f"learning_rate: {best['settings']['train.learning_rate']}" in file.read_text()
     assert "train: # mine" in file.read_text()
-    # The experiment repeats the trial bit by bit, and scores it on the test split.
-    made, training = found["experiment"], documents.read_json(checkout.folder / "metrics" / "training.json")
-    assert made["repeats"]
-    assert training["evaluations"][-1]["accuracy"] == made["score"] == best["score"]
-    shown = json.loads(checkout.must("dvc", "exp", "show", "--json"))
-    names = [each["name"] for row in shown for each in row.get("experiments") or []]
-    assert names == [made["name"]]
     again = json.loads(tune(checkout, "--trials", "4", "--json").stdout)
-    assert (again["trials"], again["experiment"], again["written"]) == (found["trials"], made, False)
+    assert (again["trials"], again["written"]) == (found["trials"], False)
 
 
 def logged(checkout):
@@ -80,7 +71,7 @@ def logged(checkout):
 def test_a_search_that_is_killed_again_and_again_ends_as_an_unbroken_one(checkout):
     checkout.set("train", epochs=12)
     checkout.set("checkpoints", interval_steps=50)
-    arguments = ["--trials", "6", "--no-experiment", "--json"]
+    arguments = ["--trials", "6", "--json"]
     command = [sys.executable, "-m", "perennial", "tune", "--search", RATES, *arguments]
     for _ in range(5):
         with subprocess.Popen(command, cwd=checkout.folder, env=checkout.environment()) as process:
@@ -124,7 +115,7 @@ def test_a_run_searches_settings_trains_with_the_best_and_notes_them(checkout):
 @pytest.mark.slow
 def test_two_searches_at_once_follow_each_other(checkout):
     """The second one waits for the first one and finds its trials."""
-    arguments = ["--search", RATES, "--trials", "2", "--no-experiment", "--json"]
+    arguments = ["--search", RATES, "--trials", "2", "--json"]
     command = [sys.executable, "-m", "perennial", "tune", *arguments]
     environment = {"cwd": checkout.folder, "env": checkout.environment(), "stdout": subprocess.PIPE}
     both = [subprocess.Popen(command, **environment) for _ in range(2)]
@@ -136,7 +127,7 @@ def test_two_searches_at_once_follow_each_other(checkout):
 @pytest.mark.slow
 def test_a_signal_ends_a_search_with_code_75_and_leaves_no_process(checkout):
     checkout.set("train", epochs=400)
-    command = [sys.executable, "-m", "perennial", "tune", "--search", RATES, "--trials", "2", "--no-experiment"]
+    command = [sys.executable, "-m", "perennial", "tune", "--search", RATES, "--trials", "2"]
     process = subprocess.Popen(command, cwd=checkout.folder, env=checkout.environment())
     logs = checkout.folder / ".work" / "tune"
     wait_until(lambda: any("epoch 9" in file.read_text() for file in logs.glob("*/trials/*/log.txt")))

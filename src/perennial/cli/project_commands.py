@@ -235,9 +235,6 @@ def _tune(
     minutes: Annotated[
         float | None, typer.Option(min=0, metavar="N", help="Stop after this time instead.")
     ] = None,
-    experiment: Annotated[
-        bool, typer.Option("--experiment/--no-experiment", help="Run the pipeline with the best settings.")
-    ] = True,
     only_check: Annotated[
         bool, typer.Option("--check", help="Check and print the search; run nothing.")
     ] = False,
@@ -253,8 +250,6 @@ def _tune(
     if only_check:
         output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()), as_json=as_json)
         return
-    if experiment:
-        winner.author(checked)
     trials = tune.TRIALS if trials is None and minutes is None else trials
     budget = tune.Budget(trials=trials, minutes=minutes, started=started)
     work = checked.paths.work
@@ -266,8 +261,7 @@ def _tune(
             tune.search(found, budget, pinned=weights_are_pinned(params))
             before = found.present_trial
             written = winner.choose(found)
-        made = winner.run_experiment(found) if experiment else None
-        document = search_result.write(found, before, written=written, experiment=made)
+        document = search_result.write(found, before, written=written)
         winner.record(checked, document)
     output(document, search_result.lines(document), as_json=as_json)
 

@@ -18,7 +18,7 @@ def search(results: Results, tune: Mapping[str, Any]) -> Results:
     A retry, or a run that starts again, goes on with the search.
     """
     log = get_run_logger()
-    done = call_perennial("tune", "--no-experiment", "--json", *search_arguments(tune), log=log.info)
+    done = call_perennial("tune", "--json", *search_arguments(tune), log=log.info)
     if done.exit_code:
         raise StageFailed("tune", done.exit_code, "\n".join(done.log[-1:]), done.kind)
     found = json.loads(done.output)

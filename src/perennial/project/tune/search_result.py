@@ -8,7 +8,6 @@ from perennial.base import files
 from perennial.project.tune import space
 from perennial.project.tune.study import DATABASE, Trial
 from perennial.project.tune.tune import Search
-from perennial.project.tune.winner import Experiment
 
 DOCUMENT = "tune.json"  # in the folder of the search
 LISTED = 10  # trials in the terminal, the best ones
@@ -18,9 +17,7 @@ OPTIMISTIC = (
 )
 
 
-def write(
-    found: Search, present: Trial | None, *, written: bool, experiment: Experiment | None
-) -> dict[str, Any]:
+def write(found: Search, present: Trial | None, *, written: bool) -> dict[str, Any]:
     """Write the JSON document about a search, and return it.
 
     `present`: the trial with the settings before this search. `written`: whether the best ones replaced them.
@@ -39,7 +36,6 @@ def write(
         "present": present and present.number,
         "written": written,
         "importance": found.study.importance(),
-        "experiment": experiment and asdict(experiment),
         "note": OPTIMISTIC,
     }
     files.write_json(found.folder / DOCUMENT, document)
@@ -64,23 +60,13 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"and {len(ranked) - LISTED} more trials"
     for key, share in document["importance"].items():
         yield f"importance {share:4.0%}  {key}"
-    yield from _done(document)
-    yield f"all trials: {document['folder']}/{DOCUMENT}"
-
-
-def _done(document: dict[str, Any]) -> Iterator[str]:
-    best, metric, made = document["best"], document["metric"], document["experiment"]
     if document["written"]:
-        yield f"params.yaml has the settings of trial {best}; {document['note']}"
-    elif made is None:
+        yield f"params.yaml has the settings of trial {document['best']}; {document['note']}"
+        yield "next: perennial run"
+    else:
+        metric = document["metric"]
         yield f"params.yaml is unchanged: no trial has a better validation {metric} than its settings"
-    if made is not None:
-        between = made["test_interval"]
-        within = f", between {between[0]:.4f} and {between[1]:.4f}" if between else ""
-        same = "as" if made["repeats"] else "not as"
-        score = f"validation {metric} {made['score']:.4f}, {same} in trial {made['trial']}"
-        yield f"experiment {made['name']}: {score}"
-        yield f"test accuracy of the experiment: {made['test_accuracy']:.4f}{within}"
+    yield f"all trials: {document['folder']}/{DOCUMENT}"
 
 
 def _ranked(trials: Sequence[dict[str, Any]], *, maximizes: bool, best: int | None) -> list[dict[str, Any]]:
