@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -29,6 +30,7 @@ def checkout(reproduced: Checkout):
     yield reproduced
     (reproduced.folder / "params.yaml").write_text(text)
     reproduced.restore()
+    shutil.rmtree(reproduced.folder / ".work" / "tune", ignore_errors=True)
 
 
 def tune(checkout, *arguments):

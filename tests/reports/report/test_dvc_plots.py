@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support import chromium, forks
 
+pytestmark = pytest.mark.slow
 PLOT = """plots:
   - curve:
       x: step
@@ -39,7 +40,6 @@ def test_the_page_loads_nothing(page: Path) -> None:
 
 
 @pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")
-@pytest.mark.slow
 def test_the_page_draws_its_plots_without_a_network(page: Path, tmp_path: Path) -> None:
     with chromium.opened(page, tmp_path / "profile") as shown:
         shown.wait_for(f"{DRAWN} === 1")

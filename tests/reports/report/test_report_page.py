@@ -13,7 +13,6 @@ from perennial.base.project.stages import STAGES
 from perennial.model.evaluation import plots, predictions, unbiased
 from perennial.model.evaluation.comparison import Champion
 from perennial.reports.report import facts, report_page
-from perennial.reports.report.run_origin import Output
 
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -232,22 +231,6 @@ def test_unchanged_parameters(config):
 def test_without_a_lock_changes_are_not_known(config):
     shown = text(undrawn(config))
     assert "params.yaml not known" in shown
-    assert "outputs not known" in shown
-
-
-def test_outputs_that_differ_from_dvc_lock_come_first_and_are_named(config):
-    outputs = (
-        Output(path="metrics/decision.json", state="differs"),
-        Output(path="data/raw", state="size only"),
-    )
-    shown = with_provenance(config, outputs=outputs)
-    assert 0 < shown.index("metrics/decision.json") < shown.index("Test accuracy")
-    assert shown.count("metrics/decision.json differs") == 2
-    assert "compared: data/raw" in shown
-
-
-def test_equal_outputs_are_as_in_dvc_lock(config):
-    assert "outputs as in dvc.lock" in with_provenance(config, outputs=())
 
 
 @pytest.mark.parametrize(("weights", "shown"), [(finished.MODEL, "keras 9.8.7"), ("another", "Not known")])

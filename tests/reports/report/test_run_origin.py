@@ -1,18 +1,17 @@
-"""Revision, changed files and parameters, and outputs against dvc.lock."""
+"""Revision, changed files, and parameters against dvc.lock."""
 
 import hashlib
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from support import finished, forks
+from support import finished
 from support.parameters import change_params
 
 from perennial.base.dvc import dvc_lock
 from perennial.reports.report import run_origin as module
-from perennial.reports.report.run_origin import changed_parameters, unverified_outputs
+from perennial.reports.report.run_origin import changed_parameters
 
 HERE = Path()
 RECORDED = {"train": {"train": {"epochs": 30, "keep": "last"}}, "gate": {"dataset.seed": 0}}
@@ -145,54 +144,4 @@ def test_a_section_that_is_recorded_whole_is_compared_by_key(workspace):
 @pytest.mark.parametrize("content", [None, "", "{", "stages: []", "stages: {}", "<<<<<<< HEAD", "\0"])
 def test_without_a_valid_lock_nothing_is_known(folder, content):
     (folder / "dvc.lock").unlink() if content is None else (folder / "dvc.lock").write_text(content)
-    assert (changed_parameters(folder, ("train",)), unverified_outputs(folder, ("train",))) == (None, None)
-
-
-PIPELINE = """stages:
-  train:
-    cmd: mkdir -p model/part && echo 1 > model/b && echo 2 > model/part/größe && echo 3 > model/b-c
-    outs: [model]
-  gate:
-    cmd: echo '{}' > decision.json
-    metrics: [{decision.json: {cache: false}}]
-"""
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    """A folder whose outputs DVC itself recorded in dvc.lock."""
-    folder = tmp_path_factory.mktemp("recorded")
-    (folder / "dvc.yaml").write_text(PIPELINE)
-    for command in (("init", "--no-scm", "-q"), ("repro", "-q")):
-        environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
-        subprocess.run((forks.python(), "-m", "dvc", *command), cwd=folder, env=environment, check=True)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("decision.json", b"{}\n", []),
-        ("decision.json", b"[]\n", [("decision.json", "differs")]),
-        ("decision.json", None, [("decision.json", "missing")]),
-        ("model/part/größe", b"9\n", [("model", "differs")]),
-        ("model/part/größe", None, [("model", "differs")]),
-        ("model/new", b"", [("model", "differs")]),
-    ],
-)
-def test_outputs_are_compared_with_dvc_lock(recorded, name, content, expected):
-    file = recorded / name
-    before = file.read_bytes() if file.exists() else None
-    file.unlink(missing_ok=True)
-    if content is not None:
-        file.write_bytes(content)
-    found = unverified_outputs(recorded, ("train", "gate"))
-    file.unlink(missing_ok=True)
-    if before is not None:
-        file.write_bytes(before)
-    assert [(output.path, output.state) for output in found] == expected
-
-
-def test_of_large_outputs_only_the_size_is_compared(recorded):
-    found = unverified_outputs(recorded, ("train", "gate"), max_bytes=3)
-    assert [(output.path, output.state) for output in found] == [("model", "size only")]
+    assert changed_parameters(folder, ("train",)) is None

@@ -1,27 +1,16 @@
-"""The origin of a run, and whether the files on disk match dvc.lock."""
+"""The origin of a run: its revision, what differs from it, and whether params.yaml is that of dvc.lock."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from perennial.base import documents, files
-from perennial.base.dvc import dvc_digests, dvc_lock
-from perennial.base.dvc.dvc_lock import Size
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import Repository
 
 PARAMS = "params.yaml"
-MAX_HASHED_BYTES = 2 << 30  # larger outputs would take minutes
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """An output that was not verified against dvc.lock, or differs from it."""
-
-    path: str
-    state: Literal["missing", "differs", "size only"]  # size only: too large to hash, its size is as recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +23,6 @@ class Provenance:
     lock: str | None  # SHA-256 of dvc.lock
     lock_changed: bool | None  # whether dvc.lock differs from the revision's
     parameters: tuple[str, ...] | None  # keys of params.yaml that differ from those in dvc.lock
-    outputs: tuple[Output, ...] | None  # those that are not verified to be as in dvc.lock
-
-    @property
-    def differing(self) -> tuple[Output, ...]:
-        """Outputs that are missing or differ from dvc.lock."""
-        return tuple(output for output in self.outputs or () if output.state != "size only")
 
 
 def provenance(folder: Path, stages: Sequence[str], written: Sequence[Path] = ()) -> Provenance:
@@ -54,7 +37,6 @@ def provenance(folder: Path, stages: Sequence[str], written: Sequence[Path] = ()
         lock=files.sha256(folder / dvc_lock.FILE) if (folder / dvc_lock.FILE).is_file() else None,
         lock_changed=None if changed is None else dvc_lock.FILE.as_posix() in changed,
         parameters=changed_parameters(folder, stages),
-        outputs=unverified_outputs(folder, stages),
     )
 
 
@@ -73,33 +55,6 @@ def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] |
     except UNREADABLE:
         return None
     return tuple(sorted(keys))
-
-
-def unverified_outputs(
-    folder: Path, stages: Sequence[str], *, max_bytes: int = MAX_HASHED_BYTES
-) -> tuple[Output, ...] | None:
-    """Outputs of stages that are not verified to be as in dvc.lock; None without a valid dvc.lock."""
-    try:
-        locked = dvc_lock.here(folder)
-        states = [
-            (path, _state(folder / path, digest, locked[stage].sizes[path], max_bytes))
-            for stage in stages
-            for path, digest in locked[stage].outs.items()
-        ]
-    except UNREADABLE:
-        return None
-    return tuple(Output(path=path, state=state) for path, state in states if state)
-
-
-def _state(path: Path, digest: str, size: Size, max_bytes: int) -> Any:
-    if not path.exists():
-        return "missing"
-    found = dvc_digests.files_of(path)
-    if Size(sum(file.stat().st_size for file in found.values()), len(found)) != size:
-        return "differs"
-    if size.bytes > max_bytes:
-        return "size only"
-    return None if dvc_digests.digest(path) == digest else "differs"
 
 
 def _differing(then: object, now: object, name: str) -> Iterator[str]:
