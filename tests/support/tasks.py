@@ -29,16 +29,6 @@ def parent(_shared: object, _task: object) -> int:
     return os.getppid()
 
 
-def process_number() -> bytes:
-    """The same, as a result of a conversion."""
-    return str(os.getpid()).encode()
-
-
-def end() -> None:
-    """End the process that runs it."""
-    os._exit(1)
-
-
 def refuse(error: type[Exception], task: int) -> None:
     """Raise an error of that class."""
     raise error(f"task {task} is refused")

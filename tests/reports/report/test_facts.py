@@ -16,10 +16,6 @@ def test_everything_that_a_run_leaves_is_read(collect):
     assert (len(found.training_curve["loss"]), len(found.validation_curve["accuracy"])) == (40, 4)
 
 
-def test_the_slowest_stage_comes_first(collect):
-    assert list(collect().seconds) == ["train", "evaluate", "export", "validate", "convert", "download"]
-
-
 @pytest.mark.parametrize(
     ("part", "path", "stage"),
     [
@@ -58,11 +54,6 @@ def test_a_damaged_curve_is_named(config, collect, damage):
     assert found.validation_curve is None
     assert "validation.csv" in found.missing["validation_curve"]
     assert word in found.missing["validation_curve"]
-
-
-def test_other_columns_are_not_read(config, collect):
-    (config.paths.curves / "validation.csv").write_text("epoch,step,loss,accuracy\nfirst,1,2,0.5\n")
-    assert collect().validation_curve.keys() == {"step", "loss", "accuracy"}
 
 
 def test_a_validation_with_unexpected_statistics_is_named(config, collect):

