@@ -17,7 +17,7 @@ from perennial.data.images import Image, decode
 from perennial.data.images.header import header
 from perennial.data.tfrecord import example, framing
 from perennial.data.validation import inspection
-from perennial.data.validation.inspection import Checks, Part
+from perennial.data.validation.inspection import Checks, Part, Work
 from perennial.data.validation.problems import CODES
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]
@@ -122,18 +122,13 @@ def inspected(tmp_path):
     """The inspection of a file of records."""
     file = tmp_path / "a.tfrecord"
 
-    def found(content, size=10**6):
+    def found(content, minimum):
         file.write_bytes(content)
         spans, _ = framing.scan(io.BytesIO(content), len(content))
         if not len(spans):
             return None
-        request = Checks(classes=3, fingerprints=True)
-        parts = [spans[first : first + size] for first in range(0, len(spans), size)]
-        found = [
-            inspection.inspect(request, Part(split="train", file=file, first=size * number, spans=part))
-            for number, part in enumerate(parts)
-        ]
-        return found if size == 1 else found[0]
+        request = Checks(classes=3, fingerprints=True, work=Work(bulk_minimum=minimum))
+        return inspection.inspect(request, Part(split="train", file=file, spans=spans))
 
     return found
 
@@ -147,9 +142,10 @@ def reframed(draw):
     return b"".join(map(framing.frame, records))
 
 
-def test_every_record_of_a_file_is_counted_or_a_problem_of_a_known_code(inspected):
+@pytest.mark.parametrize("minimum", [3, 10**9], ids=["bulk", "one by one"])
+def test_every_record_of_a_file_is_counted_or_a_problem_of_a_known_code(inspected, minimum):
     def check(content):
-        found = inspected(content)
+        found = inspected(content, minimum)
         if found is not None:
             assert found.labels.sum() + sum(found.codes.values()) == found.records
             assert found.codes.keys() <= CODES.keys()
@@ -157,14 +153,13 @@ def test_every_record_of_a_file_is_counted_or_a_problem_of_a_known_code(inspecte
     hunt(hostile(RECORDS) | reframed(), check)
 
 
-def test_records_are_found_together_as_they_are_one_by_one(inspected):
+def test_records_in_bulk_are_found_as_they_are_one_by_one(inspected):
     def check(content):
-        if (together := inspected(content)) is not None:
-            alone = inspected(content, size=1)
-            assert together.problems == [problem for one in alone for problem in one.problems]
-            assert together.labels.tolist() == sum(one.labels for one in alone).tolist()
-            prints = [digest for one in alone for digest in one.hashed.fingerprints.digests.tolist()]
-            assert together.hashed.fingerprints.digests.tolist() == prints
+        one, other = inspected(content, 3), inspected(content, 10**9)
+        if one is not None:
+            assert one.problems == other.problems
+            assert one.labels.tolist() == other.labels.tolist()
+            assert one.hashed.fingerprints.digests.tolist() == other.hashed.fingerprints.digests.tolist()
 
     hunt(reframed(), check)
 

@@ -10,11 +10,11 @@ from support.raw import encoded, picture
 from support.records import datum
 
 from perennial.data.images import Image
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import bulk, example, framing
 from perennial.data.validation import inspection
-from perennial.data.validation.inspection import Checks, Part
+from perennial.data.validation.inspection import Checks, Part, Work
 
-COUNT = 300
+COUNT = 300  # more than are parsed together
 DECODE = ("all", "sample", "none")
 
 
@@ -49,12 +49,12 @@ every_kind = pytest.mark.parametrize("records", RECORDS.values(), ids=RECORDS)
 def inspect(tmp_path):
     """Inspects records in parts of so many."""
 
-    def inspected(records, decode="all", size=10_000):
+    def inspected(records, decode="all", size=10_000, minimum=bulk.MINIMUM):
         file = tmp_path / "a.tfrecord"
         content = b"".join(map(framing.frame, records))
         file.write_bytes(content)
         spans, _ = framing.scan(io.BytesIO(content), len(content))
-        request = Checks(classes=3, decode=decode, fingerprints=True)
+        request = Checks(classes=3, decode=decode, fingerprints=True, work=Work(bulk_minimum=minimum))
         return [
             inspection.inspect(
                 request, Part(split="train", file=file, first=first, spans=spans[first : first + size])
@@ -92,18 +92,16 @@ def test_valid_records_have_no_problem(inspect, records):
 
 
 @every_kind
+@pytest.mark.parametrize("decode", DECODE)
+def test_records_parsed_in_bulk_are_found_as_they_are_one_by_one(inspect, records, decode):
+    assert summary(inspect(records, decode, minimum=10**9)) == summary(inspect(records, decode))
+
+
+@every_kind
 @pytest.mark.parametrize("size", [1, 7, 100])
 @pytest.mark.parametrize("decode", DECODE)
 def test_the_size_of_the_parts_does_not_matter(inspect, records, decode, size):
     assert summary(inspect(records, decode, size)) == summary(inspect(records, decode))
-
-
-def test_a_record_is_never_taken_for_others_of_its_length(inspect):
-    for position in range(len(own(1))):
-        changed = bytearray(own(1))
-        changed[position] ^= 1
-        records = [own(1), own(2), bytes(changed)]
-        assert summary(inspect(records)) == summary(inspect(records, size=1))
 
 
 def test_images_of_several_kinds_are_taken_for_what_they_are(inspect):

@@ -29,7 +29,8 @@ from perennial.data.tfrecord import example, framing
 from perennial.data.validation import integrity
 from perennial.data.validation.inspection import Work
 
-WORK = {"whole": Work(), "small parts": Work(part_bytes=500)}
+# Small records are parsed in bulk or one by one: damage is found either way.
+WORK = {"bulk": Work(bulk_minimum=8), "one by one": Work(), "small parts": Work(part_bytes=500, bulk_minimum=2)}
 each_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 
 
@@ -130,7 +131,9 @@ def test_every_truncation_between_records_is_found_without_size_and_digest(folde
         assert codes(folder, ["train"]) == ["shard_examples"]
 
 
-def test_every_flipped_byte_is_reported_at_its_record(short):
+@pytest.mark.fast_rows("bulk")
+@pytest.mark.parametrize("work", [Work(), Work(bulk_minimum=2)], ids=["one by one", "bulk"])
+def test_every_flipped_byte_is_reported_at_its_record(short, work):
     whole, begins, wrong = bytearray(content(short)), offsets_in(content(short)), []
     bits = random.Random(0)
     for place in range(len(whole)):
@@ -140,7 +143,7 @@ def test_every_flipped_byte_is_reported_at_its_record(short):
         whole[place] ^= bit
         number = sum(begin <= place for begin in begins) - 1
         code = "length_crc" if place < begins[number] + framing.HEADER.size else "data_crc"
-        if placed(check(short, ["train"])) != [(code, number, begins[number])]:
+        if placed(check(short, ["train"], work=work)) != [(code, number, begins[number])]:
             wrong.append(place)
     assert wrong == []
 

@@ -21,9 +21,10 @@ from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.base.parallel import threads
 from perennial.data.datasets.dataset import DRAWN, Examples, Images, Source
+from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, splits
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import bulk, example, framing
 
 SHARD_BYTES = 100_000_000  # minimum size with `auto`, if there are several shards
 RECORD_BYTES = 150  # approximate size of a record without its image
@@ -236,6 +237,12 @@ class Encoded:
 def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
     """Encode the examples of a part as records, in order."""
     read = images[part.source]
+    if isinstance(read, FixedSizeImages):
+        batches, done = list[bytes](), 0
+        for pixels in read.batches(part.indices.tolist()):
+            batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
+            done += len(pixels)
+        return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
     records, labels, hidden = bytearray(), list[int](), list[str]()
     rejected, lost, indices = list[BadImage](), list[int](), part.indices.tolist()
     left_out = list[tuple[int, int]]()

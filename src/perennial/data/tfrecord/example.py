@@ -58,19 +58,6 @@ def serialize(image: Image, label: int) -> bytes:
 
 def around(image: Image, label: int) -> tuple[bytes, bytes]:
     """The data of a record before and after the encoded image, of which only the length matters."""
-    size = len(image.encoded)
-    if image.filename is None and image.annotations is None:
-        return _around_plain(size, image.format, image.height, image.width, label)
-    return _around(image, size, label)
-
-
-@lru_cache(maxsize=65_536)
-def _around_plain(size: int, image_format: str, height: int, width: int, label: int) -> tuple[bytes, bytes]:
-    """The same for an image without more: in a data set of images of one size, there are few."""
-    return _around(Image(b"", image_format, height, width), size, label)
-
-
-def _around(image: Image, size: int, label: int) -> tuple[bytes, bytes]:
     entries = {
         "image/class/label": _entry("image/class/label", "int64_list", label),
         "image/format": _entry("image/format", "bytes_list", image.format.encode()),
@@ -84,6 +71,7 @@ def _around(image: Image, size: int, label: int) -> tuple[bytes, bytes]:
         features = Example().features
         _annotate(features.feature, image.annotations, label)
         entries |= {key: _serialized({key: features.feature[key]}) for key in features.feature}
+    size = len(image.encoded)
     start = b""
     for tag in (VALUE, BYTES_LIST, MAP_VALUE):
         start = tag + _varint(len(start) + size) + start

@@ -66,6 +66,15 @@ def around(before: bytes, content: bytes, after: bytes) -> tuple[bytes, bytes]:
     return header + before, after + CHECKSUM.pack(_masked(crc))
 
 
+def fill_checksums(records: NDArray[np.uint8]) -> None:
+    """Fill in the data checksums of framed records of one length, rows [N, bytes]."""
+    block, (count, stride) = records.tobytes(), records.shape
+    starts = range(HEADER.size, count * stride, stride)
+    length, value = stride - OVERHEAD, google_crc32c.value
+    found = [value(block[start : start + length]) for start in starts]
+    records[:, -CHECKSUM.size :] = _all_masked(found).astype("<u4").view(np.uint8).reshape(count, -1)
+
+
 def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tuple[Spans, FramingFault | None]:
     """Find the spans of records by their headers, and the fault, if any, that ends the scan."""
     spans, offset = array("Q"), 0

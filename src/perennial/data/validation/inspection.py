@@ -1,8 +1,9 @@
-"""Checks of each record in a part of a shard: framing, fields and images."""
+"""Checks of each record in a part of a shard, in bulk where records are alike: framing, fields and images."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -12,18 +13,19 @@ from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.choices import Split
-from perennial.data.images import decode, statistics
+from perennial.data.images import decode, png, statistics
 from perennial.data.images.decode import Pixels
 from perennial.data.images.header import Header, header
 from perennial.data.images.statistics import Fingerprints, Statistics
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import bulk, example, framing
+from perennial.data.tfrecord.bulk import Layout
 from perennial.data.tfrecord.example import Fields
 from perennial.data.tfrecord.framing import Spans
 from perennial.data.validation.problems import Problem, image_name
 
 Decode = Literal["all", "sample", "none"]
 SMALL_PIXELS = 1 << 12  # smaller images are analysed in batches
-PNG_HEADER = 26  # bytes of a PNG up to its size and colour type
+BATCH = 256  # images of one size that are analysed together
 TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand, such as MNIST's 28x28 digits
 
 
@@ -49,6 +51,7 @@ class Work:
         None  # records beyond this size are checked by several processes; None: PARALLEL_BYTES
     )
     listed: int = 1000  # maximum problems listed per part; all are counted
+    bulk_minimum: int = bulk.MINIMUM  # minimum number of equally long records to parse in bulk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,28 +94,10 @@ def inspect(request: Checks, part: Part) -> Inspection:
     return _Inspector(request, part, part.spans).inspection()
 
 
-class _Layouts:
-    """Parsed fields by the bytes around a PNG: of records that differ only in their pixels, one is parsed."""
-
-    def __init__(self) -> None:
-        self._spans: dict[int, tuple[int, int] | None] = {}  # of the image, by the length of a record
-        self._known: dict[tuple[int, bytes, bytes], tuple[Fields, Header]] = {}
-
-    def parse(self, data: bytes) -> tuple[Fields, Header | None, bytes]:
-        """The fields of a record, the header of its image, and the encoded image."""
-        if span := self._spans.get(len(data)):
-            start, stop = span
-            if known := self._known.get((len(data), data[: start + PNG_HEADER], data[stop:])):
-                return *known, data[start:stop]
-        fields, encoded = example.parse(data)
-        found = header(encoded)
-        if found is not None and found.format == "png" and fields.filename is None:
-            # Finding the image costs another parsing, so only for the second record of a length.
-            span = example.image_span(data, fields, encoded) if len(data) in self._spans else None
-            self._spans[len(data)] = span
-            if span is not None:
-                self._known[len(data), data[: span[0] + PNG_HEADER], data[span[1] :]] = fields, found
-        return fields, found, encoded
+@lru_cache
+def _layouts(minimum: int) -> bulk.LayoutFinder:
+    """A layout finder shared by all parts that a process checks."""
+    return bulk.LayoutFinder(minimum)
 
 
 class _Inspector:
@@ -120,8 +105,10 @@ class _Inspector:
         self.request, self.part, self.spans = request, part, spans
         self.found = Inspection(records=len(spans), labels=np.zeros(request.classes, np.int64))
         self.labels = np.full(len(spans), -1, np.int64)  # -1: a record with a problem
-        self.encoded: dict[int, bytes] = {}  # the images of valid records
-        self.block, self.layouts = b"", _Layouts()
+        self.image_spans = np.zeros((len(spans), 2), np.int64)  # in the block
+        self.encoded: dict[int, bytes] = {}  # images that were not parsed in bulk
+        self.block = b""
+        self.layouts: list[tuple[Layout, NDArray[np.int64]]] = []
         self.digests, self.hashes = np.zeros((len(spans), 2), np.uint64), np.zeros(len(spans), np.uint64)
         self.tiny = np.zeros(len(spans), bool)
 
@@ -144,16 +131,28 @@ class _Inspector:
         valid = framing.valid_data(self.block, spans)
         for index in np.flatnonzero(~valid).tolist():
             self._add("data_crc", "the checksum of the record's data does not match", index)
-        starts = (spans[:, 0] + framing.HEADER.size).tolist()
-        for index in np.flatnonzero(valid).tolist():
-            self._parse_one(index, self.block[starts[index] : starts[index] + int(spans[index, 1])])
+        others, starts = valid.copy(), spans[:, 0] + framing.HEADER.size
+        finder = _layouts(self.request.work.bulk_minimum)
+        for layout, members in finder.find(self.block, starts[valid], spans[valid, 1]):
+            if self._mismatch(layout.fields, layout.header) is None:
+                indices = np.flatnonzero(valid)[members]
+                others[indices] = False
+                self.labels[indices] = layout.fields.label
+                begins = starts[indices].astype(np.int64)[:, None]
+                self.image_spans[indices] = begins + np.array([layout.start, layout.stop])
+                self.found.statistics.sizes[layout.header.size] += len(indices)
+                self.layouts.append((layout, indices))
+        stops = starts + spans[:, 1]
+        for index in np.flatnonzero(others).tolist():
+            self._parse_one(index, self.block[int(starts[index]) : int(stops[index])])
 
     def _parse_one(self, index: int, data: bytes) -> None:
         try:
-            fields, found, encoded = self.layouts.parse(data)
+            fields, encoded = example.parse(data)
         except ValueError as error:
             self._add("schema", str(error), index)
             return
+        found = header(encoded)
         if (mismatch := self._mismatch(fields, found)) is not None:
             self._add(*mismatch, index)
         elif found is not None:
@@ -178,6 +177,9 @@ class _Inspector:
         if not every:
             return
         chosen = (self.labels >= 0) & ((np.arange(len(self.labels)) + self.part.first) % every == 0)
+        for layout, indices in self.layouts:
+            if layout.header.format == "png":
+                self._decode_stored(indices[chosen[indices]], chosen)
         self._decode(np.flatnonzero(chosen))
         if self.request.fingerprints:
             valid = np.flatnonzero(self.labels >= 0)
@@ -193,6 +195,16 @@ class _Inspector:
                 Fingerprints(digests, hashes),
                 statistics.sha256(self._images(valid)),
             )
+
+    def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
+        """Read the pixels of PNGs that `convert` stored in one layout; remove those images from `chosen`."""
+        for start in range(0, len(indices), BATCH):
+            batch = indices[start : start + BATCH]
+            stored = png.all_stored_pixels(list(self._images(batch)))
+            if stored is not None:
+                pixels, valid = stored
+                self._add_batch(batch[valid], pixels[valid])
+                chosen[batch[valid]] = False
 
     def _decode(self, indices: NDArray[np.int64]) -> None:
         """Decode images one by one and analyse small ones of equal size in batches."""
@@ -214,15 +226,17 @@ class _Inspector:
             self._add_batch(np.array(members), np.stack(batch))
 
     def _add_batch(self, indices: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
-        self.tiny[indices] = pixels[0, ..., 0].size < TINY_PIXELS
-        self._note(indices, *statistics.of_batch(pixels))
+        if len(indices):
+            self.tiny[indices] = pixels[0, ..., 0].size < TINY_PIXELS
+            self._note(indices, *statistics.of_batch(pixels))
 
     def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
         self.found.statistics.add(found)
         self.digests[indices], self.hashes[indices] = fingerprints.digests, fingerprints.hashes
 
     def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
-        return (self.encoded[index] for index in indices.tolist())
+        for index, (start, stop) in zip(indices.tolist(), self.image_spans[indices].tolist(), strict=True):
+            yield self.block[start:stop] if stop else self.encoded[index]
 
     def _add(self, code: str, message: str, index: int) -> None:
         self.found.codes[code] += 1

@@ -48,6 +48,12 @@ class FixedSizeImages:
 
     def __call__(self, indices: Sequence[int]) -> Iterator[Image]:
         """Yield the images in the order of the indices."""
+        for pixels in self.batches(indices):
+            for encoded in png.encode_all(pixels):
+                yield Image(encoded, "png", pixels.shape[1], pixels.shape[2])
+
+    def batches(self, indices: Sequence[int]) -> Iterator[NDArray[np.uint8]]:
+        """Yield the pixels in batches, [N, height, width] or [N, height, width, 3]."""
         starts = np.cumsum([0, *(table.rows for table in self.tables)])
         for begin in range(0, len(indices), BATCH_ROWS):
             chosen = np.asarray(indices[begin : begin + BATCH_ROWS])
@@ -58,10 +64,7 @@ class FixedSizeImages:
                 owner = owners[first]
                 rows = self.tables[owner].read(chosen[first:after] - starts[owner])
                 pixels = rows[:, -math.prod(self.shape) :].reshape(-1, *self.shape)
-                if len(self.shape) == 3:
-                    pixels = pixels.transpose(0, 2, 3, 1)
-                for encoded in png.encode_all(pixels):
-                    yield Image(encoded, "png", pixels.shape[1], pixels.shape[2])
+                yield pixels if len(self.shape) == 2 else pixels.transpose(0, 2, 3, 1)
 
 
 def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examples:
