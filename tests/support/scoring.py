@@ -1,5 +1,8 @@
 """A model with random weights and images of noise to evaluate it on."""
 
+import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +17,10 @@ from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.release import EvaluateConfig
+from perennial.base.devices import devices
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
-from perennial.model.evaluation import diagnostics, metrics
+from perennial.model.evaluation import diagnostics, inference, metrics, split
 from perennial.model.evaluation.scoring import ExampleScores
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
@@ -24,6 +28,15 @@ from perennial.model.models.model_folder import Description
 ROOT = Path(__file__).parents[2]
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 MOST = 350
+THOROUGH = os.environ.get("FAULTS") == "all"
+SIZES = {  # of splits, by batch size
+    batch: sorted({1, batch - 1, batch, batch + 1, 2 * batch + 1, MOST} - {0})
+    if THOROUGH
+    else [1, batch - 1, batch + 1, MOST]
+    if batch == 7
+    else [2 * batch + 1]
+    for batch in (1, 7, 128)
+}
 GREY = ImageSpec(
     preprocessing="rescale", height=8, width=8, channels=1, image_size=None, grayscale=False, fast=True
 )
@@ -89,3 +102,30 @@ def configured(records: Path, batch_size: int) -> Config:
         "evaluate": usual.evaluate.model_copy(update={"batch_size": batch_size}),
     }
     return usual.model_copy(update=changed)
+
+
+def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Metrics by split and batch size, and the devices that have a copy of the model."""
+    loaded = model_folder.load(folder / "model")
+    cells = {}
+    for batch, sizes in SIZES.items():
+        for size in sizes:
+            chosen = configured(folder / str(size), batch)
+            given = split.evaluate(chosen, "test", lambda: loaded, names)
+            cells[f"{size} in batches of {batch}"] = {
+                "predicted": given.scores.predicted.tolist(),
+                "metrics": computed(given.scores, given.predictions.probabilities, chosen.evaluate),
+            }
+    copies = inference.copies(*loaded, names).values()
+    where = sorted({copy.weights[0].value.device.rpartition("device:")[2] for copy in copies})
+    return {"devices": where, "cells": cells}
+
+
+def main(folder: Path, choice: str) -> None:
+    """Print `found` of this process and these devices."""
+    names = devices.configure(*devices.select(choice, key="devices"))
+    sys.stdout.write(json.dumps(found(folder, names)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

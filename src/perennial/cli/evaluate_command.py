@@ -30,8 +30,9 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
         _require_free(config, predictions)
     folder = config.paths.model if model is None else model
     load, is_export = _loader(folder)
-    devices.configure_to_score(config.evaluate.devices)
-    found = splits.evaluate(config, split, load, fit=not is_export)
+    devices.disable_tf32()
+    names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
+    found = splits.evaluate(config, split, load, names, fit=not is_export)
     if predictions is not None:
         found.predictions.write(predictions)
     scores = _metrics(config, found)

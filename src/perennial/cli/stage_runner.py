@@ -163,8 +163,7 @@ def own_devices(checked: Config, stage: str, *, elsewhere: bool = False) -> Iter
     In the parameters of the block, device numbers count among the reserved GPUs. None are reserved for a
     stage that computes on other machines (`elsewhere`).
     """
-    name = "evaluate" if stage == "watch" else stage
-    one = name == "evaluate"
+    name, one = ("evaluate", True) if stage == "watch" else (stage, False)
     section = getattr(checked, name, None)
     devices = getattr(section, "devices", None)
     if (

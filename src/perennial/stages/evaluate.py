@@ -32,8 +32,9 @@ def evaluate(config: Config) -> None:
         log.info("worker %d of %d has nothing to do: worker 0 evaluates", worker.index, worker.count)
         return
     started = time.monotonic()
-    device = devices.configure_to_score(config.evaluate.devices)
-    result = split.evaluate(config, "test", lambda: model_folder.load(config.paths.model))
+    devices.disable_tf32()
+    names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
+    result = split.evaluate(config, "test", lambda: model_folder.load(config.paths.model), names)
     audit = None
     if config.evaluate.audit_fraction:
         chosen = _audited(config)
@@ -44,7 +45,7 @@ def evaluate(config: Config) -> None:
     _log_abstention(result)
     log.info(
         "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
-        scores.examples, device, time.monotonic() - started,
+        scores.examples, ", ".join(names), time.monotonic() - started,
         scores.accuracy, scores.loss, scores.recall_at_5,
     )  # fmt: skip
 

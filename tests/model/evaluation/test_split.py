@@ -33,7 +33,7 @@ def test_an_image_of_another_size_than_the_model_takes_is_named(
     model = world.model, world.description.model_copy(update={"pixels": pixels})
     taken = f"8 x {height or 'any'}"
     with pytest.raises(DataError, match=rf"00001-of-.* record 1: 12 x 8 .* {taken} "):
-        split.evaluate(scoring.configured(tmp_path, 2), "test", lambda: model)
+        split.evaluate(scoring.configured(tmp_path, 2), "test", lambda: model, ["cpu:0"])
 
 
 def test_a_publish_folder_means_its_current_version(

@@ -30,11 +30,6 @@ def configure(kind: str, indices: list[int]) -> list[str]:
     return [f"{kind}:{index}" for index in range(len(indices))]
 
 
-def configure_to_score(devices: str) -> str:
-    """Make only the first device of `evaluate.devices` visible, in full float32; returns its name.
-
-    TF32 is off because scores are compared to a precision of 1e-5.
-    """
-    kind, indices = select(devices, key="evaluate.devices")
+def disable_tf32() -> None:
+    """Multiply in full float32 instead of TF32, because scores are compared to a precision of 1e-5."""
     tf.config.experimental.enable_tensor_float_32_execution(enabled=False)
-    return configure(kind, indices[:1])[0]

@@ -1,6 +1,6 @@
-"""Logits of a model for the batches of a dataset."""
+"""Logits of a model for the batches of a dataset, on one device or several."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perennial.data.preprocessing import ImageSpec
 from perennial.model import models
+from perennial.model.models.model_folder import Description
 
 Predict = Callable[[tf.Tensor], tf.Tensor]
 Logits = tuple[NDArray[np.float32], NDArray[np.int64]]  # [N, classes], with the labels [N]
@@ -22,6 +23,24 @@ def predictor(model: keras.Model, pixels: ImageSpec) -> Predict:
     return compiled(lambda images: logits_of(model, images), pixels)
 
 
+def on_devices(model: keras.Model, description: Description, devices: Sequence[str]) -> Predict:
+    """`predictor`, which splits each batch over the devices if there are several."""
+    if len(devices) == 1:
+        return predictor(model, description.pixels)
+    return _sharded(copies(model, description, devices), description.pixels)
+
+
+def copies(model: keras.Model, description: Description, devices: Sequence[str]) -> dict[str, keras.Model]:
+    """The model for the first device, and a copy with the same weights on each of the others."""
+    found = {devices[0]: model}
+    for device in devices[1:]:
+        with tf.device(device):
+            found[device] = description.build()
+            for copied, weight in zip(found[device].weights, model.weights, strict=True):
+                copied.assign(weight.numpy())
+    return found
+
+
 def batch_logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]:
     """Logits and labels, batch by batch."""
     for images, labels in dataset:
@@ -30,17 +49,38 @@ def batch_logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]
 
 def compiled(function: Predict, pixels: ImageSpec) -> Predict:
     """Compile a function that preprocesses images, as for `predictor`, and passes them to `function`."""
-    raw = pixels.same_size
-    shape, kind = (pixels.raw_shape, tf.uint8) if raw else (pixels.model_shape, tf.float32)
-
-    def predict(images: tf.Tensor) -> tf.Tensor:
-        return function(pixels.evaluation(images) if raw else images)
-
-    # Without AutoGraph, which would take longer than the rest of the tracing: no Python branch needs a tensor.
-    found: Predict = tf.function(predict, [tf.TensorSpec((None, *shape), kind)], autograph=False)
-    return found
+    return _compiled(lambda images: function(_ready(pixels, images)), pixels)
 
 
 def logits_of(model: keras.Model, inputs: tf.Tensor | list[tf.Tensor]) -> tf.Tensor:
     """Logits float32 [N, classes] of preprocessed images or other model inputs, without dropout."""
     return tf.cast(models.logits(model(inputs, training=False)), tf.float32)
+
+
+def _sharded(copies: Mapping[str, keras.Model], pixels: ImageSpec) -> Predict:
+    def predict(images: tf.Tensor) -> tf.Tensor:
+        examples = tf.shape(images)[0]
+        share = -(-examples // len(copies))
+        parts = []
+        for number, (device, model) in enumerate(copies.items()):
+            # A device without a share gets the last example: not every operation accepts an empty batch.
+            first = tf.minimum(number * share, examples - 1)
+            end = tf.maximum(tf.minimum((number + 1) * share, examples), first + 1)
+            with tf.device(device):
+                parts.append(logits_of(model, _ready(pixels, images[first:end])))
+        return tf.concat(parts, axis=0)[:examples]
+
+    return _compiled(predict, pixels)
+
+
+def _ready(pixels: ImageSpec, images: tf.Tensor) -> tf.Tensor:
+    return pixels.evaluation(images) if pixels.same_size else images
+
+
+def _compiled(predict: Predict, pixels: ImageSpec) -> Predict:
+    raw = pixels.same_size
+    shape, kind = (pixels.raw_shape, tf.uint8) if raw else (pixels.model_shape, tf.float32)
+    # Without AutoGraph, which would take longer than the rest of the tracing: no Python branch needs a tensor.
+    signature = [tf.TensorSpec((None, *shape), kind)]
+    found: Predict = tf.function(predict, input_signature=signature, autograph=False)
+    return found

@@ -1,6 +1,6 @@
 """Evaluate a model on a split of the records: predictions and scores, in manifest order."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -87,10 +87,11 @@ def evaluate(
     config: Config,
     split: Split,
     load: Callable[[], tuple[keras.Model, Description]],
+    devices: Sequence[str],
     *,
     fit: bool = True,
 ) -> SplitResult:
-    """Evaluate the model that `load` returns on a split of the records.
+    """Evaluate the model that `load` returns on a split of the records, on one device or several.
 
     `fit`: fit its confidence on the validation split if the parameters say so; that of an export is fixed.
     """
@@ -104,7 +105,7 @@ def evaluate(
     label_map, classes = LabelMap.of(description.options), description.classes
     if classes != (known := label_map.classes(data)):
         raise DataError(f"the model has the classes {classes}, {folder} has {known}")
-    examples, predict = data.splits[split].examples, inference.predictor(model, description.pixels)
+    examples, predict = data.splits[split].examples, inference.on_devices(model, description, devices)
     fitted, validation = _fitted(config, data, description, predict) if fit else (description.confidence, None)
     probabilities, before = np.empty((examples, len(classes)), np.float32), np.empty(examples, np.float32)
     logits = _logits(config, data, split, description, predict)

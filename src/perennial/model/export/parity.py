@@ -84,7 +84,9 @@ def compare(job: Job) -> tuple[FormatReport, ...]:
     """Compare every format of an export with the scored model's predictions for each test example."""
     scored = predictions.read(job.predictions)
     _check_metadata(job.export, scored)
-    devices.configure_to_score(job.devices)
+    kind, indices = devices.select(job.devices, key="evaluate.devices")
+    devices.configure(kind, indices[:1])
+    devices.disable_tf32()
     comparisons = [FormatComparison(backend, scored) for backend in backends(job.export, job.formats)]
     timed: list[Image] = []
     data = manifest.load(job.records)

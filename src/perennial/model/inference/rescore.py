@@ -24,7 +24,9 @@ def main(job: dict[str, Any]) -> None:
 
     The archive holds the arrays [N] of `evaluation.comparison.Champion`.
     """
-    devices.configure_to_score(job["devices"])
+    kind, indices = devices.select(job["devices"], key="evaluate.devices")
+    devices.configure(kind, indices[:1])
+    devices.disable_tf32()
     export, records = Path(job["export"]), Path(job["records"])
     classes = [str(name) for name in documents.read_json(export / DESCRIPTION)["classes"]]
     labels, sources = _test_split(records, classes)

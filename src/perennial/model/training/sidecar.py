@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -96,7 +97,9 @@ class CheckpointScorer:
     def __init__(self, config: Config, split: Split, max_batches: int | None) -> None:
         """Check the records."""
         chosen = config.evaluate.devices
-        devices.configure_to_score("cpu:1" if chosen == "auto" else chosen)
+        kind, numbers = devices.select("cpu:1" if chosen == "auto" else chosen, key="evaluate.devices")
+        devices.disable_tf32()
+        (self._device,) = devices.configure(kind, numbers[:1])
         self._records, self.split, self._memory_mb = config.paths.records, split, config.train.memory_mb
         self._data = require_split(self._records, split)
         self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
@@ -113,7 +116,7 @@ class CheckpointScorer:
         named = {f"weights/{name}": value for name, value in values.items()}
         Snapshot(step=taken.step, facts={}, values=named).restore({"weights": self._model.weights})
         require_finite(self._model)
-        with pipeline.naming_shards(self._records, self._data):
+        with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
             logits = inference.batch_logits(self._predict, self._batches)
             return scoring.score(logits, classes=self._classes, examples=self.examples)
 
@@ -131,8 +134,9 @@ class CheckpointScorer:
                 f"{digest}; nothing was scored; restore those records, or name its params.yaml"
             )
         self._classes = len(description.classes)
-        self._model = description.build()
-        self._predict = inference.predictor(self._model, description.pixels)
+        with tf.device(self._device):
+            self._model = description.build()
+            self._predict = inference.predictor(self._model, description.pixels)
         self._batches = pipeline.batches(
             self._records,
             self._data,

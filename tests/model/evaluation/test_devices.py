@@ -1,0 +1,103 @@
+"""Equal scores for all batch sizes and numbers of devices, some of which may get no examples.
+
+Every split size for one batch size here; FAULTS=all adds those for the others, and two devices.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.special import softmax
+from sklearn import metrics
+from support import forks, scoring
+from support.scoring import World
+
+from perennial.model.evaluation import scoring as scorer
+from perennial.model.models import model_folder
+
+ROOT = Path(__file__).parents[3]
+CELLS = [(size, batch) for batch, sizes in scoring.SIZES.items() for size in sizes]
+COUNTS = (1, 2, 3) if scoring.THOROUGH else (1, 3)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return scoring.world()
+
+
+@pytest.fixture(scope="module")
+def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
+    """Metrics by number of devices, several in a process of their own: a CPU in use cannot be split."""
+    folder = tmp_path_factory.mktemp("sizes")
+    model_folder.save(folder / "model", world.model, world.description)
+    for size in {size for size, _ in CELLS}:
+        scoring.write_records(folder / str(size), world, {"test": size})
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = [forks.with_tensorflow(), "-m", "support.scoring", str(folder)]
+    processes = {
+        count: subprocess.Popen(
+            [*command, f"cpu:{count}"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        for count in COUNTS
+        if count > 1
+    }
+    alone = scoring.found(folder, ["cpu:0"])
+    return {1: alone} | {count: json.loads(process.communicate()[0]) for count, process in processes.items()}
+
+
+@pytest.fixture(scope="module")
+def whole(world: World) -> dict[int, dict[str, float]]:
+    """By split size the metrics of the whole split in one batch."""
+    expected = {}
+    for size in {size for size, _ in CELLS}:
+        logits, labels = world.logits[:size], world.labels[:size]
+        chosen = scoring.configured(Path("records"), size).evaluate
+        scored = scorer.score([(logits, labels)], classes=10, examples=size)
+        expected[size] = dict(flat(scoring.computed(scored, softmax(logits, axis=1), chosen)))
+    return expected
+
+
+def flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Each number by its path of keys; None becomes NaN."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", float("nan") if value is None else float(value)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_every_device_has_a_copy_of_the_model(count: int, found: dict[int, dict[str, Any]]) -> None:
+    assert found[count]["devices"] == [f"CPU:{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("size", "batch"), CELLS)
+def test_metrics_are_those_of_the_whole_split_in_one_batch(
+    count: int,
+    size: int,
+    batch: int,
+    world: World,
+    found: dict[int, dict[str, Any]],
+    whole: dict[int, dict[str, float]],
+) -> None:
+    cell = found[count]["cells"][f"{size} in batches of {batch}"]
+    assert cell["predicted"] == world.logits[:size].argmax(axis=1).tolist()
+    assert dict(flat(cell["metrics"])) == pytest.approx(whole[size], rel=1e-6, abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize("size", sorted({size for size, _ in CELLS}))
+def test_the_whole_split_has_the_scores_of_scikit_learn(
+    size: int, world: World, whole: dict[int, dict[str, float]]
+) -> None:
+    labels, logits = world.labels[:size], world.logits[:size]
+    probabilities = softmax(logits.astype(float), axis=1)
+    assert whole[size]["examples"] == size
+    assert whole[size]["accuracy"] == pytest.approx(metrics.accuracy_score(labels, logits.argmax(axis=1)))
+    assert whole[size]["loss"] == pytest.approx(metrics.log_loss(labels, probabilities, labels=range(10)))
+    top = metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
+    assert whole[size]["recall_at_5"] == pytest.approx(top)
