@@ -22,7 +22,7 @@ NETWORKS = {
 }  # fmt: skip
 DISTORTED = {
     "augmentation": {
-        "alternating_flip": False, "erasing": 0.5, "mixup": 0.2,
+        "alternating_flip": False, "operations": 2, "magnitude": 9.0, "erasing": 0.5, "mixup": 0.2,
         "cutmix": 1.0, "image_sizes": [],
     }
 }  # fmt: skip

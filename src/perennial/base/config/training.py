@@ -144,6 +144,8 @@ class AugmentationConfig(Section):
     alternating_flip: bool = option(
         False, "mirror half of the images in odd epochs, the others in even ones; for preprocessing shifted"
     )
+    operations: int = option(0, "RandAugment: number of random operations on each image; 0: none", ge=0, le=16)
+    magnitude: float = option(9.0, "RandAugment: strength of each operation, 0 to 10", ge=0, le=10)
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
     mixup: Positive | None = option(
         None,
@@ -169,7 +171,8 @@ class AugmentationConfig(Section):
     @property
     def distorts(self) -> bool:
         """Whether it changes any image."""
-        return any((self.alternating_flip, self.erasing, self.mixes, self.image_sizes))
+        parts = (self.alternating_flip, self.operations, self.erasing, self.mixes, self.image_sizes)
+        return any(parts)
 
 
 class LookaheadConfig(Section):

@@ -13,6 +13,7 @@ from perennial.base.config.fields import is_component
 from perennial.base.config.training import AugmentationConfig
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
+from perennial.data.preprocessing import rand_augment
 from perennial.data.preprocessing.basic import (
     CIFAR10_TUTORIAL,
     CIFARNET,
@@ -142,6 +143,10 @@ class ImageSpec(BaseModel):
         raw = self._raw(images)
         if augmentation is not None and augmentation.alternating_flip:
             raw = tf.where(turned(keys)[:, None, None, None], raw[:, :, ::-1], raw)
+        if augmentation is not None and augmentation.operations:
+            raw = rand_augment.distorted(
+                raw, keys, operations=augmentation.operations, magnitude=augmentation.magnitude
+            )
         if self.distortion is None:
             return self.evaluation(raw)
         placed = self.distortion.placed(raw, keys, self.target)
