@@ -152,9 +152,7 @@ def test_the_head_alone_changes_first_and_then_every_layer_from_imagenets_weight
     assert {path.partition("/")[0] for path in first} - same(first, changed) == {"logits"}
     for weight in published.weights:
         np.testing.assert_array_equal(changed[weight.path], weight)
-    assert [
-        path for path in changed if changed[path].tobytes() == last[path].tobytes()
-    ] == []
+    assert [path for path in changed if changed[path].tobytes() == last[path].tobytes()] == []
 
 
 @pytest.mark.slow
