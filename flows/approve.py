@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from prefect import flow
-from prefect.client.schemas.objects import State
-
+from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.wait_for_approval import (
     announce,
@@ -14,14 +12,14 @@ from perennial.orchestration.steps.wait_for_approval import (
 )
 from perennial.orchestration.work.dvc_repo import restore
 from perennial.orchestration.work.parameters import check_parameters
+from tasks.server_steps import decide, read_request, show_request
 from tasks.stages import publish, publishing
-from tasks.steps import decide, read_request, show_request
 
 
-@flow(flow_run_name=approve_run_name, log_prints=True)
+@flow(run_name=approve_run_name)
 def approve(
     run: str, pipeline: str = "classifier", rev: str | None = None, publish_to: str | None = None
-) -> State[Any]:
+) -> Any:
     """Wait for a person, without a process, and carry out the answer.
 
     Args:

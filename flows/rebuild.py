@@ -1,7 +1,6 @@
 """Rebuild the champion, or another version, and compare it with what was recorded."""
 
-from prefect import flow
-
+from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
 from perennial.orchestration.steps.rebuild_versions import rebuild_run_name
 from perennial.orchestration.terminal.flow_command import run_plain
@@ -9,7 +8,7 @@ from perennial.orchestration.work.parameters import check_parameters
 from tasks.steps import find_champion, rebuild_version, report_rebuild
 
 
-@flow(flow_run_name=rebuild_run_name, log_prints=True)
+@flow(run_name=rebuild_run_name)
 def rebuild(version: str | None = None) -> str:
     """Rebuild a version, by default the champion; fails where it differs."""
     require_worth_starting()

@@ -2,22 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from perennial.orchestration.server import temporary
-
-if __name__ == "__main__":
-    temporary.start()  # while the rest is imported
-
-from prefect import flow
-from prefect.client.schemas.objects import State
 from pydantic import Field
 
+from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
 from perennial.orchestration.steps.recording import lost_races
-from perennial.orchestration.steps.summary_artifact import completed_state, retrain_run_name
+from perennial.orchestration.steps.summary_artifact import completed, retrain_run_name
 from perennial.orchestration.terminal.flow_command import run
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import check_parameters
-from perennial.orchestration.work.run_record import record_failure
+from perennial.orchestration.work.run_record import record_end
 from tasks.policy import GATE_TRIES
 from tasks.stages import (
     champion,
@@ -42,7 +36,7 @@ Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_l
 Reason = Annotated[str, Field(max_length=500)]
 
 
-@flow(flow_run_name=retrain_run_name, log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
+@flow(run_name=retrain_run_name, at_failure=record_end)
 def retrain(
     *,
     overrides: dict[str, Any] = {},  # noqa: B006 - never changed, and Prefect shows it
@@ -53,7 +47,7 @@ def retrain(
     reason: Reason | None = None,
     when_busy: Literal["end", "wait"] = "end",
     tune: dict[str, Any] | None = None,
-) -> State[dict[str, str]]:
+) -> dict[str, str]:
     """Retrain the model. Stages whose inputs are unchanged are skipped.
 
     Args:
@@ -80,7 +74,7 @@ def retrain(
                 results = publish(results, publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
-        return completed_state(facts)
+        return completed(facts)
 
 
 def make_model(results: Results, tune: dict[str, Any] | None, *, fetch: bool) -> Results:

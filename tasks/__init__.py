@@ -7,10 +7,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from perennial.base import files
-from perennial.orchestration.client import prefect_server, settings
+from perennial.orchestration.client import settings
 from perennial.orchestration.server import settings_check
 
 files.prepare_environment()
 settings.set_defaults()
-prefect_server.require_usable()
 settings_check.require_valid_settings()

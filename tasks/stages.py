@@ -2,9 +2,7 @@
 
 import json
 
-from prefect import get_run_logger
-from prefect.runtime import task_run
-
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.steps.progress_artifact import training_progress
 from perennial.orchestration.work.dvc_repo import Results, parameter, reproduce, stages, stale
 from perennial.orchestration.work.perennial_command import perennial
@@ -12,7 +10,7 @@ from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 from tasks.policy import HOUR_S, MINUTE_S, once, retried
 
 
-@retried(timeout_s=HOUR_S)
+@retried(limit_s=HOUR_S)
 def pin(results: Results) -> Results:
     """Pin the inputs of the run: the data source, the previous data version, initial weights."""
     perennial("pin", "source", "baseline", "weights")
@@ -31,21 +29,21 @@ def find_unchanged(results: Results) -> Results:
             return results
     except StageFailed:  # the affected stage will raise it, or retry
         return results
-    log = get_run_logger()
+    log = this_run.log()
     for name in making:
         log.info("%s: up to date", name, extra={"stage": name, "result": "up to date"})
     return results | dict.fromkeys(making, "up to date")
 
 
-@retried(timeout_s=6 * HOUR_S)
+@retried(limit_s=6 * HOUR_S)
 def download(results: Results) -> Results:
     """Download verified source files; if the source has changed since it was pinned, a retry pins it again."""
-    if task_run.run_count > 1:
+    if this_run.tries() > 1:
         perennial("pin", "source")
     return results | _run("download")
 
 
-@retried(timeout_s=6 * HOUR_S)
+@retried(limit_s=6 * HOUR_S)
 def convert(results: Results) -> Results:
     """Write TFRecord shards and their manifest; if they are new, pin the baseline again."""
     done = _run("convert")
@@ -54,55 +52,55 @@ def convert(results: Results) -> Results:
     return results | done
 
 
-@retried(timeout_s=6 * HOUR_S)
+@retried(limit_s=6 * HOUR_S)
 def validate(results: Results) -> Results:
     """Validate all records, and compare them with those of the last commit."""
     return results | _run("validate")
 
 
-@retried(timeout_s=HOUR_S)
+@retried(limit_s=HOUR_S)
 def initialize(results: Results) -> Results:
     """Copy the weights that the training starts from; as in `download`, a retry pins them again."""
-    if task_run.run_count > 1:
+    if this_run.tries() > 1:
         perennial("pin", "weights")
     return results | _run("initialize")
 
 
-@retried(timeout_s=48 * HOUR_S)
+@retried(limit_s=48 * HOUR_S)
 def train(results: Results) -> Results:
     """Train the model."""
     with training_progress():
         return results | _run("train")
 
 
-@retried(timeout_s=6 * HOUR_S)
+@retried(limit_s=6 * HOUR_S)
 def evaluate(results: Results) -> Results:
     """Score the model on the test split."""
     return results | _run("evaluate")
 
 
-@retried(timeout_s=24 * HOUR_S)  # predicts the test split once per format
+@retried(limit_s=24 * HOUR_S)  # predicts the test split once per format
 def export(results: Results) -> Results:
     """Export the SavedModel and other formats."""
     return results | _run("export")
 
 
-@retried(timeout_s=6 * HOUR_S)  # scores the champion's export if the test split is new
+@retried(limit_s=6 * HOUR_S)  # scores the champion's export if the test split is new
 def champion(results: Results) -> Results:
     """Fetch the champion's predictions on the test split."""
     return results | _run("champion")
 
 
-@retried(timeout_s=10 * MINUTE_S)
+@retried(limit_s=10 * MINUTE_S)
 def gate(results: Results) -> Results:
     """Decide whether to promote the model."""
     return results | _run("gate")
 
 
-@retried(timeout_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
+@retried(limit_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
 def publish(results: Results, to: str | None = None) -> Results:
     """Publish a model that passed the gate, by default to publish.url; a refusal is a result, not a failure."""
-    log = get_run_logger()
+    log = this_run.log()
     try:
         published = json.loads(perennial("publish", "--json", *(["--to", to] if to else [])))
     except StageFailed as refusal:
@@ -121,7 +119,7 @@ def publishing() -> bool:
 
 
 def _run(name: str) -> Results:
-    log = get_run_logger()
+    log = this_run.log()
     result = reproduce(name, log.info)
     log.info("%s: %s", name, result, extra={"result": result})
     return {name: result}

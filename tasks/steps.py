@@ -1,12 +1,6 @@
-"""The tasks beside the stages, with retries and time limits; `perennial.orchestration` says what they do."""
+"""The tasks of `retrain` and `rebuild` beside the stages, with retries and time limits."""
 
-from perennial.orchestration.steps import (
-    monitor,
-    rebuild_versions,
-    recording,
-    summary_artifact,
-    wait_for_approval,
-)
+from perennial.orchestration.steps import rebuild_versions, recording, summary_artifact
 from perennial.orchestration.steps import search as searching
 from perennial.orchestration.work import run_record
 from tasks.policy import HOUR_S, once, retried
@@ -18,17 +12,6 @@ search = retried(168 * HOUR_S)(searching.search)
 pin_champion = once(HOUR_S)(recording.pin_champion)
 record = retried(6 * HOUR_S)(recording.record)  # pushes the model to DVC's remote
 summarize = once(HOUR_S)(summary_artifact.summarize)
-
-# Of `approve`.
-read_request = once(HOUR_S)(wait_for_approval.read_request)
-show_request = once()(wait_for_approval.show_request)
-decide = retried(6 * HOUR_S)(wait_for_approval.decide)
-
-# Of `monitor`.
-check_champion = once(HOUR_S)(monitor.check_champion)
-start_retraining = retried(HOUR_S)(monitor.start_retraining)
-report_checks = once()(monitor.report_checks)
-require_all_seen = once()(monitor.require_all_seen)
 
 # Of `rebuild`.
 find_champion = retried(HOUR_S)(rebuild_versions.find_champion)

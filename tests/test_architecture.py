@@ -64,11 +64,10 @@ OWN_PROCESSES = {
     "base/distributed/workers",
     "reports/sinks/sender",
     "orchestration/provisioning/worker",
-    "orchestration/server/temporary",
     "orchestration/work/perennial_command",
 }
 # Packages of `orchestration` that a run imports; the others prepare runs, start them and watch them.
-IN_RUNS = ("guard", "provisioning", "server", "steps", "terminal", "work")
+IN_RUNS = ("engine", "guard", "provisioning", "server", "steps", "terminal", "work")
 WITHOUT_TENSORFLOW = (
     *(f"stages/{name}" for name, stage in STAGES.items() if not stage.tensorflow),
     "live/monitor/look",

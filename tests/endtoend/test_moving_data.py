@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.logging import disable_run_logger
 from support import raw, s3
 from support.checkout import IDENTITY, Checkout
 
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.stage_failures import StageFailed
 from tasks import stages
 
@@ -33,14 +33,14 @@ class Nights:
     def run(self, *names: str, tries: int = 1) -> list[str]:
         """The result of each task, without a flow, which would need a server; `tries`: of the first one."""
         environment = self.checkout.environment(**self.environment)
-        with chdir(self.checkout.folder), pytest.MonkeyPatch.context() as patch, disable_run_logger():
+        with chdir(self.checkout.folder), pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setenv("PREFECT__RUNTIME__TASK_RUN__RUN_COUNT", str(tries))
+            patch.setattr(this_run, "tries", lambda: tries)
             try:
                 if tries == 1:
-                    stages.pin.fn({})
-                return ["results:", *(getattr(stages, name).fn({})[name] for name in names or STAGES)]
+                    stages.pin.__wrapped__({})
+                return ["results:", *(getattr(stages, name).__wrapped__({})[name] for name in names or STAGES)]
             except StageFailed as error:
                 return ["failed:", str(error.exit_code), error.message]
 

@@ -215,7 +215,7 @@ FAILURES = {
 NEWS = ("promoted", "rejected", "retraining-started", "drift", "approval-expired")
 ALERTS = """
 import os
-from perennial.orchestration.server.events import alert
+from perennial.orchestration.server.artifacts import alert
 for kind, run in {ids!r}.items():
     os.environ["PREFECT__RUNTIME__FLOW_RUN__ID"] = run
     alert(kind, {words!r})
@@ -392,7 +392,7 @@ def test_the_command_refuses_a_typo_before_anything_starts(reproduced: Checkout)
     reproduced.restore()
     assert done.returncode == 2
     assert "did you mean train.stop_threshold?" in done.stdout
-    assert "temporary server" not in done.stdout
+    assert "begins: " not in done.stdout
 
 
 @pytest.mark.slow
@@ -429,7 +429,7 @@ def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
 def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool
 ) -> None:
-    """With a temporary server or one that goes on; to all processes, as by Ctrl-C or `timeout`, or to one."""
+    """Without a server or with one; to all processes, as by Ctrl-C or `timeout`, or to one."""
     # So long that neither its end nor an evaluation nor a checkpoint comes before the signal.
     reproduced.set(
         "train", learning_rate=(number + own_server / 2) / 1e5, epochs=10_000, epochs_between_evals=10_000
@@ -465,7 +465,7 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_group_while_the_server_starts_ends_the_flow_with_one_sentence(
+def test_a_signal_to_the_group_while_a_run_begins_ends_it_with_one_sentence(
     reproduced: Checkout, number: signal.Signals
 ) -> None:
     log = reproduced.home / f"{number.name}.log"
@@ -480,7 +480,7 @@ def test_a_signal_to_the_group_while_the_server_starts_ends_the_flow_with_one_se
             start_new_session=True,
         ) as flow,
     ):
-        wait_until(lambda: "Starting temporary server" in log.read_text())
+        wait_until(lambda: "begins: " in log.read_text())
         os.killpg(flow.pid, number)
         assert flow.wait(900) == 75
     wait_until(lambda: not processes_under(reproduced.folder))

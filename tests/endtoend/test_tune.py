@@ -92,10 +92,8 @@ def test_a_search_that_is_killed_again_and_again_ends_as_an_unbroken_one(checkou
 
 
 RUN = """
-import os
-from perennial.orchestration.server import temporary
-temporary.start()
-os.environ["PREFECT__RUNTIME__DEPLOYMENT__ID"] = "of a deployment"
+from perennial.orchestration.engine import this_run
+this_run.is_deployed = lambda: True
 from flows.retrain import retrain
 retrain(tune={"trials": 3, "search": ["%s"]})
 """

@@ -15,8 +15,9 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
+from perennial.orchestration.engine.this_run import Stopped
 from perennial.orchestration.guard.fence import Held, Holder, fence, repositories
-from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
+from perennial.orchestration.guard.one_at_a_time import require_idle
 from perennial.orchestration.server.server_runs import place_in_line
 from perennial.orchestration.work.stage_failures import StageFailed
 
@@ -111,9 +112,7 @@ def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(
     assert (of_a_clone, without_server) == ([str(clone), str(repository)], [str(clone)])
 
 
-def test_a_run_beside_another_is_refused_before_a_server_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_beside_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     require_idle("classifier")

@@ -1,6 +1,5 @@
 """What the flow `rebuild` says of a version."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,6 @@ def test_a_long_document_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{document}\nEND\necho no packages >&2\nexit 4\n")
     program.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(program))
-    monkeypatch.setattr(rebuild_versions, "get_run_logger", logging.getLogger)
     if output:
         assert len(rebuild_versions.rebuild_version("v0.0.1")["causes"][0]) == 300_000
     else:

@@ -4,14 +4,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from prefect import runtime
 
+from perennial.orchestration.engine import this_run
+from perennial.orchestration.engine.this_run import LocalRun
 from perennial.orchestration.steps import monitor
 from perennial.orchestration.steps.progress_artifact import progress
 from perennial.orchestration.steps.summary_artifact import CLASSES, markdown, retrain_run_name
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
+START = datetime(2026, 11, 22, 2, tzinfo=UTC)
 FACTS = {"data set": "pets", "decision": "passed the gate: good; better", "report": "report.html"}
 SCORES = {"examples": 9, "precision": 0.98765, "recall": 0.5, "f1": None}
 
@@ -89,12 +91,10 @@ def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
 def test_the_name_of_a_run_says_pipeline_date_and_reason(
     reason: str | None, deployment: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = datetime(2026, 11, 22, 2, tzinfo=UTC)
-    monkeypatch.setattr(runtime.flow_run, "scheduled_start_time", start, raising=False)
+    monkeypatch.setattr(this_run, "deployment", lambda: deployment)
     given = {"pipeline": "classifier", "reason": reason}
-    monkeypatch.setattr(runtime.flow_run, "parameters", given, raising=False)
-    monkeypatch.setattr(runtime.deployment, "name", deployment, raising=False)
-    assert retrain_run_name() == f"classifier 2026-11-22 02:00, {why}"
+    with this_run.local(LocalRun(flow="retrain", parameters=given, start=START)):
+        assert retrain_run_name() == f"classifier 2026-11-22 02:00, {why}"
 
 
 def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(
@@ -106,7 +106,5 @@ def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(
     for name in ("params.yaml", "dvc.yaml"):
         (folder / name).touch()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(
-        runtime.flow_run, "scheduled_start_time", datetime(2026, 11, 22, 2, tzinfo=UTC), raising=False
-    )
-    assert monitor.monitor_run_name() == "birds monitor 2026-11-22 02:00"
+    with this_run.local(LocalRun(flow="monitor", parameters={}, start=START)):
+        assert monitor.monitor_run_name() == "birds monitor 2026-11-22 02:00"

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.utilities.callables import parameter_schema
 from ruamel.yaml import YAML
-from support.checkout import wait_until
 from support.parameters import change_params
 
 from flows.retrain import retrain
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
 from perennial.base.errors import SIGNALS
-from perennial.orchestration.server import temporary
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.terminal import flow_command
 from perennial.orchestration.work import parameters
 from perennial.orchestration.work.parameters import check_parameters
@@ -76,7 +76,7 @@ def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
 def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "of a deployment")
+    monkeypatch.setattr(this_run, "is_deployed", lambda: True)
     for _ in range(2):  # the second as in a run that starts again
         check_parameters({"train.epochs": 2, "record.git_name": "Ada"}, rev="main", pipeline="classifier")
     config = load_config(workspace / "params.yaml")
@@ -99,20 +99,20 @@ def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(
 def test_a_deployed_run_refuses_a_search_that_cannot_work_before_it_starts(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, tune: dict[str, Any], message: str
 ) -> None:
-    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "of a deployment")
+    monkeypatch.setattr(this_run, "is_deployed", lambda: True)
     with pytest.raises(StageFailed) as failed:
         check_parameters(tune=tune)
     assert (failed.value.exit_code, message in failed.value.message) == (2, True), failed.value.message
 
 
 def test_every_parameter_of_the_flow_has_a_type_and_a_description() -> None:
-    schema = retrain.parameters.properties
+    schema = parameter_schema(retrain).properties
     assert list(schema) == ["overrides", "rev", "pipeline", "push", "publish_to", "reason", "when_busy", "tune"]
     for name, each in schema.items():
         assert each["description"].strip().endswith("."), name
         assert {"type", "anyOf"} & each.keys(), name
     assert schema["rev"]["anyOf"][0]["pattern"] == "^[A-Za-z0-9][A-Za-z0-9._/+-]*$"
-    assert retrain.parameters.required == []
+    assert parameter_schema(retrain).required == []
     assert schema["when_busy"]["enum"] == ["end", "wait"]
 
 
@@ -180,70 +180,6 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prefect's folder of several commands: the first makes its database, which takes most of a start."""
-    return tmp_path_factory.mktemp("prefect")
-
-
-@pytest.mark.slow
-@pytest.mark.fast_rows("os.killpg(0, signal.SIGKILL)")
-@pytest.mark.parametrize("ends", ["os.killpg(0, signal.SIGKILL)", "raise SystemExit(3)"])
-def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
-    tmp_path: Path, database: Path, ends: str
-) -> None:
-    (tmp_path / "program.py").write_text(
-        "import os, signal, sys\n"
-        "import tasks\n"
-        "from perennial.orchestration.server import temporary\n"
-        "temporary.start()\n"
-        "from prefect import get_client\n"
-        "temporary.use()\n"
-        "with get_client(sync_client=True) as client:\n"
-        "    assert client.api_healthcheck() is None\n"
-        "server = temporary._servers[0]._process.pid\n"
-        "print(server, os.getpgid(server) != os.getpgid(0), 'prefect.server' in sys.modules, flush=True)\n"
-        f"{ends}\n"
-    )
-    done = program(tmp_path, database)
-    server, apart, imported = done.stdout.split()
-    assert done.returncode == (-signal.SIGKILL if "KILL" in ends else 3)
-    assert apart == "True"
-    assert imported == "False"
-    wait_until(lambda: not Path("/proc", server).exists())
-
-
-@pytest.mark.slow
-def test_a_temporary_server_that_cannot_start_ends_the_command_with_one_message(tmp_path: Path) -> None:
-    (tmp_path / "prefect.db").write_text("not a database\n" * 100)
-    (tmp_path / "program.py").write_text(
-        "import tasks\n"
-        "from perennial.orchestration.server import temporary\n"
-        "from perennial.base.errors import PerennialError\n"
-        "try:\n"
-        "    temporary.use()\n"
-        "except PerennialError as error:\n"
-        "    print(error)\n"
-    )
-    done = program(tmp_path, tmp_path)
-    assert done.returncode == 0
-    assert done.stdout.startswith("Prefect's temporary server ended with code ")
-    assert str(tmp_path) in done.stdout
-
-
-def program(folder: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """Run program.py of a folder in a session of its own, with Prefect's files in another."""
-    return subprocess.run(
-        [sys.executable, "-m", "program"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PREFECT_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        start_new_session=True,
-    )
-
-
 def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspace: Path) -> None:
     parameters.set_parameters(["train.epochs=2 'train.averages.decay=0.5'", "dataset.name='mnist'"])
     written = YAML(typ="safe").load(workspace / "params.yaml")
@@ -258,7 +194,7 @@ def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspac
 
 
 @pytest.mark.parametrize("flow", ["retrain", "monitor"])
-def test_a_repository_without_a_commit_is_refused_before_a_server_is_used(
+def test_a_repository_without_a_commit_is_refused(
     flow: str, workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
@@ -269,16 +205,7 @@ def test_a_repository_without_a_commit_is_refused_before_a_server_is_used(
     for number, handler in handlers.items():
         signal.signal(number, handler)
     assert refused.value.code == 2
-    assert temporary._servers == []
-    assert capsys.readouterr().err == "this git repository has no commit yet; commit the project first\n"
-
-
-def test_the_temporary_server_waits_for_its_database_unless_told_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PREFECT_SERVER_DATABASE_TIMEOUT", "7")
-    server = temporary.TemporaryServer()
-    given = Path(f"/proc/{server._process.pid}/environ").read_text().split("\0")
-    server._process.kill()
-    server.stop()
-    assert {"PREFECT_SERVER_DATABASE_TIMEOUT=7", "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT=300"} <= set(given)
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == "this git repository has no commit yet; commit the project first"
+    )

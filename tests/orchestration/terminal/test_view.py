@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from prefect.logging.handlers import PrefectConsoleHandler
 from rich.console import Console
 
 from perennial.orchestration.terminal.view import View, live_view
@@ -126,7 +125,7 @@ def test_without_a_terminal_nothing_changes(tmp_path: Path) -> None:
 def test_on_a_terminal_the_lines_go_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [PrefectConsoleHandler()])
+    monkeypatch.setattr(root, "handlers", [logging.StreamHandler()])
     with live_view(STAGES, tmp_path) as log:
         root.handle(record("a line of 猫", task_name="train"))
     (lines,) = root.handlers
@@ -139,14 +138,13 @@ def test_on_a_terminal_the_lines_go_to_a_file(tmp_path: Path, monkeypatch: pytes
 ON_A_TERMINAL = """
 import logging, os, signal, sys, time
 from pathlib import Path
-from prefect.logging.handlers import PrefectConsoleHandler
 from perennial.orchestration.terminal import flow_command
 from perennial.orchestration.terminal.view import live_view
 
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))
 flow_command.SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if sys.argv[1] == "SIG_DFL" else []))
 root = logging.getLogger()
-root.addHandler(PrefectConsoleHandler())
+root.addHandler(logging.StreamHandler())
 with flow_command._exit_codes(), live_view(["train"], Path()) as file:
     try:
         print("shown", flush=True)

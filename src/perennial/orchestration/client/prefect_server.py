@@ -6,27 +6,22 @@ It does not import Prefect, which takes seconds; a flow runs with the Prefect ve
 import logging
 import os
 import re
-import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx
 
 from perennial.base import limits
-from perennial.base.errors import ConfigError, redacted
+from perennial.base.errors import redacted
 from perennial.base.retries import PREFECT_PAUSES_S
 from perennial.orchestration.client import responses, settings
 from perennial.orchestration.client.responses import BROKEN, ServerAway, ServerRefused, WrongServer
 
-CLOCK_S = 60.0  # a run counts as dead 80 s after its last heartbeat
 FIRST_S = 15.0  # for the first answer, which needs no database
-REDIRECTS = 5
 RAISED = re.compile(r"(?:Flow|Task) run encountered an exception:? (?:[A-Z]\w+: )?")  # before our words
 MAJOR = "3"  # version of Prefect
 
@@ -40,7 +35,6 @@ class PrefectServer:
         self.client, self.pauses, self._csrf = client, pauses, csrf
         self._name = str(uuid.uuid4())  # of this client, which its CSRF token is for
         self._reached = False
-        self._ahead_s = 0.0  # the clock of this machine, of the server's
 
     def __enter__(self) -> Self:
         return self
@@ -50,19 +44,8 @@ class PrefectServer:
 
     @property
     def url(self) -> str:
-        """The address that answers, which may be the one that PREFECT_API_URL redirects to."""
+        """Its address."""
         return str(self.client.base_url).rstrip("/")
-
-    @property
-    def clock(self) -> str | None:
-        """What is wrong if the clock of this machine differs from that of the server's last answer."""
-        if abs(self._ahead_s) <= CLOCK_S:
-            return None
-        which = "ahead of" if self._ahead_s > 0 else "behind"
-        return (
-            f"the clock of this machine is {abs(self._ahead_s):,.0f} s {which} that of {redacted(self.url)}: "
-            "runs start at other times, and those at work may count as dead; set the clock that is wrong"
-        )
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """Read a flow run: `parameters`, including those of its deployment, and more."""
@@ -147,43 +130,21 @@ class PrefectServer:
 
     def _send(self, method: str, path: str, body: object, limit_s: float | None) -> httpx.Response:
         """Send a request, with a CSRF token where the server wants one."""
-        answer = self._follow(method, path, body, limit_s)
+        answer = self._ask(method, path, body, limit_s)
         if self._csrf and responses.wants_csrf(answer):
-            token = responses.parsed(
-                self._follow("GET", f"csrf-token?client={self._name}", None, None), self.url
-            )
+            token = responses.parsed(self._ask("GET", f"csrf-token?client={self._name}", None), self.url)
             self.client.headers.update(
                 {"Prefect-Csrf-Token": token["token"], "Prefect-Csrf-Client": self._name}
             )
-            answer = self._follow(method, path, body, limit_s)
+            answer = self._ask(method, path, body, limit_s)
         return answer
 
-    def _follow(self, method: str, path: str, body: object, limit_s: float | None) -> httpx.Response:
-        """Send a request; where the API is elsewhere, send it there with the same method, and all later ones.
-
-        Browsers, and httpx, would turn a POST into a GET.
-        """
-        address: str | httpx.URL = path
+    def _ask(self, method: str, path: str, body: object, limit_s: float | None = None) -> httpx.Response:
         limit = httpx.USE_CLIENT_DEFAULT if limit_s is None else httpx.Timeout(limit_s)
-        for _ in range(REDIRECTS):
-            answer = self.client.request(method, address, json=body, timeout=limit)
-            self._ahead_s = _ahead_s(answer)
-            if not answer.has_redirect_location:
-                return answer
-            address = responses.moved(answer, path, self.url, secret="Authorization" in self.client.headers)
-            if str(address).endswith(f"/{path}"):
-                self.client.base_url = str(address).removesuffix(path)
-        raise WrongServer(
-            f"{settings.URL}: {redacted(self.url)} redirects in a circle; correct it, or the proxy"
-        )
-
-
-def _ahead_s(answer: httpx.Response) -> float:
-    """By how much the clock of this machine is ahead of that of an answer; 0 if it does not say."""
-    dates = answer.headers.get_list("date")
-    with suppress(TypeError, ValueError):
-        return time.time() - parsedate_to_datetime(dates[-1] if dates else "").timestamp()
-    return 0.0
+        answer = self.client.request(method, path, json=body, timeout=limit)
+        if answer.has_redirect_location:
+            raise responses.redirected(answer, path, self.url)
+        return answer
 
 
 def connect(
@@ -204,14 +165,3 @@ def connect(
 def said(state: Mapping[str, Any]) -> str | None:
     """The message of a state without Prefect's words about an exception; None if it has none."""
     return RAISED.sub("", state["message"] or "") or None
-
-
-def require_usable() -> None:
-    """End this process with exit code 2 and one line if Prefect's import, or its client, would fail."""
-    try:
-        found = settings.read()
-        with responses.proxies_named(urlsplit(found.url or settings.EXAMPLE)):
-            httpx.Client(verify=False).close()  # noqa: S501 - it sends nothing
-    except ConfigError as error:
-        sys.stderr.write(f"{error}; nothing was started\n")
-        raise SystemExit(error.exit_code) from None

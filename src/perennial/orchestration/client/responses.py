@@ -127,25 +127,17 @@ def _title(answer: httpx.Response) -> str:
     return " ".join(text.split())[:80]
 
 
-def moved(answer: httpx.Response, path: str, url: str, *, secret: bool) -> httpx.URL:
-    """Where an answer redirects a request for this path of the API to."""
-    source = answer.request.url
-    target = source.join(answer.headers["location"])
-    asked = path.partition("?")[0].strip("/")
-    place = redacted(str(target.copy_with(query=None)))
-    if not target.path.rstrip("/").endswith(f"/{asked}"):
-        raise WrongServer(
-            f"{redacted(url)} redirects to {place}, which is not Prefect's API: it may be a sign-in page"
-            f"{_through(url)}; sign in there, or correct {URL}"
-        )
-    open_now = source.scheme == "https" and target.scheme == "http"
-    if secret and (source.host != target.host or open_now):
+def redirected(answer: httpx.Response, path: str, url: str) -> WrongServer:
+    """The error for an answer that redirects a request for this path of the API."""
+    target = answer.request.url.join(answer.headers["location"])
+    place, asked = redacted(str(target.copy_with(query=None))), path.partition("?")[0].strip("/")
+    if target.path.rstrip("/").endswith(f"/{asked}"):
         api = place.rstrip("/").removesuffix(asked).rstrip("/")
-        raise WrongServer(
-            f"{redacted(url)} redirects to {api}; the password is sent only to the server that {URL} names; "
-            f"set {URL}={api}"
-        )
-    return target
+        return WrongServer(f"{redacted(url)} redirects to {api}; set {URL}={api}")
+    return WrongServer(
+        f"{redacted(url)} redirects to {place}, which is not Prefect's API: it may be a sign-in page"
+        f"{_through(url)}; sign in there, or correct {URL}"
+    )
 
 
 def require_fitting(error: httpx.TransportError, url: str) -> None:

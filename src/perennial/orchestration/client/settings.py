@@ -28,8 +28,6 @@ YES, NO = {"1", "true", "t", "yes", "y", "on"}, {"0", "false", "f", "no", "n", "
 EXAMPLE = "http://127.0.0.1:4200/api"
 # Of flows and workers, where nothing else is set.
 DEFAULTS = {
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # on two cores 20 s are too few
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds; automations miss them after 90
     # A request that is given up may leave the server's SQLite locked for good; SQLite waits 60 s for its lock.

@@ -12,12 +12,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from perennial.base import files
 from perennial.base.errors import ConfigError
 from perennial.orchestration.client.owner import REPOSITORY, normal, owner_of_checkout, top_folder
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,21 @@ class Held(Exception):
     def __init__(self, holder: Holder | None) -> None:
         super().__init__(str(holder))
         self.holder = holder
+        self.reason = "another run has just started"
+        if holder and holder.id:
+            self.reason = running_since(f"{holder.run} in {holder.folder}", holder.since)
+
+
+def holder() -> Holder:
+    """This run as the holder of a lock."""
+    since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return Holder(this_run.run_name(), str(this_run.run_id()), since, str(Path.cwd()), os.getpid())
+
+
+def running_since(name: str, moment: datetime | str) -> str:
+    """The reason why another run does not start; `moment` is a time in UTC."""
+    shown = moment if isinstance(moment, str) else f"{moment:%Y-%m-%d %H:%M} UTC"
+    return f"run {name} has been running since {shown}"
 
 
 @contextmanager

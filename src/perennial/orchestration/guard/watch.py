@@ -13,7 +13,8 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled
 
-from perennial.orchestration.server.server_runs import DELETED, Runs, place_in_line, running_since
+from perennial.orchestration.guard.fence import running_since
+from perennial.orchestration.server.server_runs import DELETED, Runs, place_in_line
 
 PERIOD_S = 3.0
 LOOKS = 2  # in a row that do not find the run, after which it was deleted

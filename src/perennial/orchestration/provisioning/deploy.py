@@ -22,7 +22,6 @@ from prefect import cli, get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL, temporary_settings
 from ruamel.yaml import YAML
 
 from perennial.base.errors import PerennialError, redacted
@@ -62,8 +61,7 @@ def main() -> None:
         with connect(pauses=TERMINAL_PAUSES_S) as server:
             server.reach()
             url = server.url
-        with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
-            os.environ["PREFECT_API_URL"] = url  # for `prefect deploy`
+        with get_client(sync_client=True) as client:
             _deploy(client, redacted(url))
     except PerennialError as error:
         refuse(f"{error}; nothing was deployed")

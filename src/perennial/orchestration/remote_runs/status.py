@@ -137,9 +137,8 @@ def _server(environment: Mapping[str, str], local: LocalOwner, now: datetime) ->
         except PerennialError as error:
             state |= {"error": str(error)}
         else:
-            clock = [server.clock] if server.clock else []
             state |= {"deployments": deployments, "workers": workers, "others": others}
-            state["obstacles"] = list(dict.fromkeys([*clock, *obstacles]))
+            state["obstacles"] = list(dict.fromkeys(obstacles))
     return {"url": redacted(server.url), **state}
 
 

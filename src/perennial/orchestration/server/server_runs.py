@@ -21,11 +21,10 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import get_current_settings
 from prefect.states import Running
 
 from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
-from perennial.orchestration.server import temporary
+from perennial.orchestration.engine import this_run
 
 PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
@@ -43,8 +42,8 @@ class Runs:
 
     def __init__(self, pipeline: str = PIPELINE) -> None:
         self.pipeline = pipeline
-        self.id = UUID(str(runtime.flow_run.id))
-        self.name = str(runtime.flow_run.name)
+        self.id = UUID(this_run.run_id())
+        self.name = this_run.run_name()
         self._flow = FlowFilter(name=FlowFilterName(any_=[str(runtime.flow_run.flow_name)]))
         # Its own settings make it a separate client; the flow's client is used by another thread.
         self._client: SyncPrefectClient = get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
@@ -160,21 +159,8 @@ def place_in_line(run: FlowRun) -> tuple[bool, datetime, str]:
     return state.type != StateType.CANCELLING, state.timestamp, str(run.id)
 
 
-def running_since(name: str, moment: datetime | str) -> str:
-    """The reason why another run does not start; `moment` is a time in UTC."""
-    shown = moment if isinstance(moment, str) else f"{moment:%Y-%m-%d %H:%M} UTC"
-    return f"run {name} has been running since {shown}"
-
-
-def is_real() -> bool:
-    """Whether a server is configured; Prefect's temporary one serves only this process."""
-    return bool(get_current_settings().api.url) and not temporary.is_used()
-
-
 def await_server(log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
     """Wait up to an hour until the server answers, since Prefect itself gives up within a minute."""
-    if not is_real():
-        return
     deadline, logged = time.monotonic() + SERVER_S, False
     while time.monotonic() < deadline:
         if get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True).api_healthcheck() is None:

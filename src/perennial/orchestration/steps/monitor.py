@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from httpx import HTTPError
-from prefect import get_client, get_run_logger, runtime
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowFilter,
@@ -23,8 +23,9 @@ from prefect.variables import Variable
 
 from perennial.base.layout import Project
 from perennial.orchestration.client.owner import clash, normal, owner, owner_of_checkout
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
-from perennial.orchestration.server.events import alert
+from perennial.orchestration.server.artifacts import alert
 from perennial.orchestration.server.server_runs import Ours, due_now, in_states, pipeline_of
 from perennial.orchestration.steps.summary_artifact import cell, markdown_table
 from perennial.orchestration.work.perennial_command import call_perennial
@@ -46,12 +47,12 @@ RULES = {
 
 def monitor_run_name() -> str:
     """The name of a run, such as `monitor 2026-11-22 02:00`."""
-    return Project.find().titled(f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
+    return Project.find().titled(f"monitor {this_run.start():%Y-%m-%d %H:%M}")
 
 
 def check_champion() -> dict[str, Any]:
     """The JSON of `perennial monitor`, with its exit code as `code`."""
-    done = call_perennial("monitor", "--json", log=get_run_logger().info)
+    done = call_perennial("monitor", "--json", log=this_run.log().info)
     if not done.output.strip():
         raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log), done.kind)
     seen: dict[str, Any] = json.loads(done.output)
@@ -86,9 +87,9 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
             made = client.create_flow_run_from_deployment(
                 found.id, parameters=_parameters(found, seen), tags=["monitor"], idempotency_key=key
             )
-    get_run_logger().info("run %s of %s %s: %s", made.name, deployment, how, seen["reason"])
+    this_run.log().info("run %s of %s %s: %s", made.name, deployment, how, seen["reason"])
     # A retry finds the run that was started before it, if only the response was lost.
-    if how == STARTED or (how == BEFORE and runtime.task_run.run_count > 1):
+    if how == STARTED or (how == BEFORE and this_run.tries() > 1):
         alert("retraining-started", f"{seen['reason']}\nrun {made.name} of {deployment}")
     return {"id": str(made.id), "name": made.name, "deployment": deployment, "how": how}
 
@@ -97,7 +98,7 @@ def report_checks(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> Non
     """Create the artifact `monitor`, and send an alert of drift, once as long as it lasts."""
     artifacts.write_text(markdown(seen, run), "monitor", "What the monitor saw last")
     key = (seen.get("traffic") or {}).get("key")
-    if key is None or runtime.deployment.id is None:
+    if key is None or not this_run.is_deployed():
         return
     ours = owner_of_checkout(Path.cwd(), str(seen["pipeline"]))
     whose = f"{normal(ours.repository)} {ours.folder} {ours.pipeline}"
@@ -107,7 +108,7 @@ def report_checks(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> Non
             alert("drift", "\n".join(seen["traffic"]["words"]))
             Variable.set(name, key, overwrite=True)
     except HTTPError as error:  # the next check sends it
-        get_run_logger().warning("the server did not take the alert of drift: %s", error)
+        this_run.log().warning("the server did not take the alert of drift: %s", error)
 
 
 def require_all_seen(seen: Mapping[str, Any]) -> None:

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
-from perennial.orchestration.server.server_runs import TIMEOUT_S
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.dvc_repo import work_folder
 
 PROGRESS_S = 3.0  # between two looks at the file of a training
+TIMEOUT_S = 10.0
 
 
 @contextmanager
 def training_progress() -> Iterator[None]:
     """Show the progress of the training in this block as the Prefect artifact `training`."""
+    if not this_run.has_server():
+        yield
+        return
     file, over = work_folder() / "progress.json", threading.Event()
     # The run that artifacts belong to is in the context.
     run, before = contextvars.copy_context().run, _changed(file)
@@ -37,6 +38,9 @@ def training_progress() -> Iterator[None]:
 
 def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
     """Show each new content of a file until the training is over; `shown`: the change to leave out."""
+    from prefect.artifacts import create_progress_artifact, update_progress_artifact
+    from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
     artifact: UUID | None = None
     last = False
     while not last:

@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from prefect import get_run_logger, runtime
-
 from perennial.base.errors import QualityError
 from perennial.base.layout import Project
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.steps.summary_artifact import markdown_table
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
@@ -16,7 +15,7 @@ from perennial.orchestration.work.stage_failures import StageFailed
 
 def rebuild_run_name() -> str:
     """The name of a run, such as `rebuild 2026-11-22 04:00`."""
-    return Project.find().titled(f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}")
+    return Project.find().titled(f"rebuild {this_run.start():%Y-%m-%d %H:%M}")
 
 
 def find_champion() -> str | None:
@@ -27,7 +26,7 @@ def find_champion() -> str | None:
 
 def rebuild_version(version: str) -> dict[str, Any]:
     """The JSON of `perennial rebuild`; the lines of its log go to the log of the run."""
-    done = call_perennial("rebuild", version, "--json", log=get_run_logger().info)
+    done = call_perennial("rebuild", version, "--json", log=this_run.log().info)
     if not done.output.strip():
         message = done.log[-1] if done.log else f"exit code {done.exit_code}"
         raise StageFailed("rebuild", done.exit_code or 1, f"{version} was not rebuilt: {message}")

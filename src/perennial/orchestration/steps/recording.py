@@ -3,11 +3,8 @@
 import json
 from typing import Any, Literal
 
-from httpx import HTTPError
-from prefect import get_run_logger, runtime
-
-from perennial.orchestration.server.events import alert
-from perennial.orchestration.steps.wait_for_approval import ask_for_approval
+from perennial.orchestration.engine import this_run
+from perennial.orchestration.server.artifacts import alert
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
@@ -24,15 +21,15 @@ def require_champion(results: Results, *, fetch: bool) -> Results:
 def pin_champion(results: Results, *, fetch: bool) -> Results:
     """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
     pinned = json.loads(perennial("pin", "champion", "--json", "--fetch" if fetch else "--no-fetch"))
-    get_run_logger().info("champion: %s", pinned["champion"]["version"] or "none yet")
+    this_run.log().info("champion: %s", pinned["champion"]["version"] or "none yet")
     return results
 
 
 def record(results: Results) -> Results:
     """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
-    recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
+    recorded: dict[str, Any] = json.loads(perennial("record", str(this_run.run_id()), "--json"))
     outcome: Outcome = recorded["outcome"]
-    log = get_run_logger()
+    log = this_run.log()
     (log.warning if outcome == "kept" else log.info)("record: %s: %s", outcome, recorded["message"])
     if outcome == "promoted":
         alert("promoted", "\n".join([recorded["message"], *recorded["reasons"]]))
@@ -45,11 +42,18 @@ def record(results: Results) -> Results:
 
 def _ask_for_approval() -> None:
     """Ask a person; the run is recorded, so a server that does not take the request is no failure of it."""
+    answers = f"`perennial approve {this_run.run_id()}` answers"
+    if not this_run.has_server():
+        this_run.log().info(answers)
+        return
+    from httpx import HTTPError
+
+    from perennial.orchestration.steps.wait_for_approval import ask_for_approval
+
     try:
         ask_for_approval()
     except HTTPError as error:
-        answers = f"`perennial approve {runtime.flow_run.id}` answers"
-        get_run_logger().warning("the server did not take the request (%s); %s", error, answers)
+        this_run.log().warning("the server did not take the request (%s); %s", error, answers)
 
 
 def lost_races(attempts: int) -> StageFailed:
@@ -58,6 +62,6 @@ def lost_races(attempts: int) -> StageFailed:
         "record",
         1,
         f"another run changed the champion {attempts} times between the gate and the push, so this model is "
-        f"not promoted; its commit is kept on waiting/{runtime.flow_run.id}; start a run again, which restores "
+        f"not promoted; its commit is kept on waiting/{this_run.run_id()}; start a run again, which restores "
         "the stages from DVC's cache",
     )

@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from prefect import get_run_logger
-
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import search_arguments
 from perennial.orchestration.work.perennial_command import call_perennial
@@ -17,7 +16,7 @@ def search(results: Results, tune: Mapping[str, Any]) -> Results:
 
     A retry, or a run that starts again, goes on with the search.
     """
-    log = get_run_logger()
+    log = this_run.log()
     done = call_perennial("tune", "--json", *search_arguments(tune), log=log.info)
     if done.exit_code:
         raise StageFailed("tune", done.exit_code, "\n".join(done.log[-1:]), done.kind)

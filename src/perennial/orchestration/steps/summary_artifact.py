@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
-
-from prefect import get_run_logger, runtime
-from prefect.client.schemas.objects import State
-from prefect.states import Completed
+from typing import Any, cast
 
 from perennial.base.layout import Project
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
 
@@ -24,7 +22,7 @@ SCORES = ("examples", "precision", "recall", "f1")
 def summarize(results: Mapping[str, str]) -> dict[str, str]:
     """Create the Prefect artifact `retrain` and one per picture; returns facts that end the run's record."""
     changed = {"ran", "restored"} & set(results.values())
-    end = (f"--end={runtime.flow_run.id}", f"--results={json.dumps(dict(results))}")
+    end = (f"--end={this_run.run_id()}", f"--results={json.dumps(dict(results))}")
     report = json.loads(perennial("report", "--json", *end, *([] if changed else ["--no-page"])))
     per_class, pictures, advice, sinks = (
         report.pop(name) for name in ("per_class", "pictures", "advice", "sinks")
@@ -45,7 +43,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         # Embed the data: the server may not reach this machine's files, and a later run replaces them.
         picture = f"data:image/png;base64,{base64.b64encode(Path(file).read_bytes()).decode()}"
         artifacts.write_image(picture, f"retrain-{name}", file)
-    get_run_logger().info("%s", facts["decision"])
+    this_run.log().info("%s", facts["decision"])
     return facts
 
 
@@ -53,7 +51,7 @@ def _sent_to_sinks() -> dict[str, str]:
     """Send the results to `logging.sinks`, and return the address of each; failures are warnings."""
     done = call_perennial("log", "--json")
     if done.exit_code:
-        get_run_logger().warning("%s", " ".join(done.log))
+        this_run.log().warning("%s", " ".join(done.log))
     try:
         sent = json.loads(done.output)
     except ValueError:
@@ -61,16 +59,21 @@ def _sent_to_sinks() -> dict[str, str]:
     return {each["sink"]: each["place"] for each in sent if each["place"]}
 
 
-def completed_state(facts: Mapping[str, str]) -> State[dict[str, str]]:
-    """The final state of a run: its message is the decision and what git has of it, its data are the facts."""
+def completed(facts: dict[str, str]) -> dict[str, str]:
+    """What the flow returns: the facts, on a server with the decision and what git has of it as its message."""
+    if not this_run.has_server():
+        return facts
+    from prefect.states import Completed
+
     recorded = f"; record: {facts['record']}" if "record" in facts else ""
-    return Completed(message=facts["decision"] + recorded, data=dict(facts))
+    state: Any = Completed(message=facts["decision"] + recorded, data=facts)
+    return cast("dict[str, str]", state)  # Prefect gives the caller its data
 
 
 def retrain_run_name() -> str:
     """The name of a run: model, date and reason, such as `classifier 2026-11-22 02:00, nightly`."""
-    given, start = runtime.flow_run.parameters, runtime.flow_run.scheduled_start_time
-    why = given.get("reason") or runtime.deployment.name or "by hand"
+    given, start = this_run.parameters(), this_run.start()
+    why = given.get("reason") or this_run.deployment() or "by hand"
     short = shorten(why, REASON, placeholder=" ...")
     return Project.find().titled(f"{given['pipeline']} {start:%Y-%m-%d %H:%M}, {short}")
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from prefect import get_client, get_run_logger, runtime
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.objects import State, StateType
@@ -17,8 +17,9 @@ from pydantic import Field, ValidationError
 
 from perennial.base.layout import Project
 from perennial.orchestration.client.owner import clash, owner
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
-from perennial.orchestration.server.events import Alert, alert
+from perennial.orchestration.server.artifacts import Alert, alert
 from perennial.orchestration.server.server_runs import Ours, Runs, in_states, pipeline_of
 from perennial.orchestration.steps.summary_artifact import cell, markdown_table
 from perennial.orchestration.work.perennial_command import perennial
@@ -39,19 +40,19 @@ class Answer(RunInput):
 
 def approve_run_name() -> str:
     """The name of a run, such as `classifier: approve 2026-11-22 02:00`."""
-    start = runtime.flow_run.scheduled_start_time
-    return Project.find().titled(f"{runtime.flow_run.parameters['pipeline']}: approve {start:%Y-%m-%d %H:%M}")
+    start = this_run.start()
+    return Project.find().titled(f"{this_run.parameters()['pipeline']}: approve {start:%Y-%m-%d %H:%M}")
 
 
 def ask_for_approval() -> None:
     """Start the run that waits for a person's answer about this one; only one, however often this is called."""
-    run, log = str(runtime.flow_run.id), get_run_logger()
+    run, log = str(this_run.run_id()), this_run.log()
     asked = read_request(run)
     parameters = {
         "run": run,
         "rev": asked["commit"],
-        "pipeline": runtime.flow_run.parameters["pipeline"],
-        "publish_to": runtime.flow_run.parameters["publish_to"],
+        "pipeline": this_run.parameters()["pipeline"],
+        "publish_to": this_run.parameters()["publish_to"],
     }
     deployment = f"{FLOW}/{Project.find().deployment(NAME)}"
     with get_client(sync_client=True) as client:
@@ -60,7 +61,7 @@ def ask_for_approval() -> None:
         except ObjectNotFound:
             log.warning("the server has no deployment %s; `perennial approve %s` answers", deployment, run)
             return
-        ours = Ours(client, str(runtime.flow_run.parameters["pipeline"]))
+        ours = Ours(client, str(this_run.parameters()["pipeline"]))
         whose = owner(found.job_variables, found.parameters)
         if not ours.owner.owns(whose):
             log.warning("%s; `perennial approve %s` answers", clash(deployment, whose, ours.owner), run)
@@ -85,7 +86,7 @@ def show_request(asked: Mapping[str, Any]) -> str:
     """Create the artifact `approval` and the alert, once each; returns the text, which the form shows, too."""
     text = markdown(asked)
     if not any(
-        state.type == StateType.PAUSED for state in Runs(str(runtime.flow_run.parameters["pipeline"])).history()
+        state.type == StateType.PAUSED for state in Runs(str(this_run.parameters()["pipeline"])).history()
     ):
         artifacts.write_text(text, "approval", "What a person is asked to approve")
         words = [f"waits for an answer until {asked['until'][:16]} UTC", *asked["reasons"]]
@@ -114,7 +115,7 @@ def decide(asked: Mapping[str, Any], answer: Answer | None) -> dict[str, Any]:
     except StageFailed as late:
         if late.exit_code != ExitCode.NOT_GOOD_ENOUGH:
             raise
-        get_run_logger().warning(late.message)
+        this_run.log().warning(late.message)
     return read_request(asked["run"])
 
 

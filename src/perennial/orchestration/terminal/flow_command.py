@@ -1,4 +1,4 @@
-"""Run a flow as a command: options, a temporary server, exit codes and a table of results."""
+"""Run a flow as a command: options, exit codes and a table of results."""
 
 import argparse
 import atexit
@@ -9,24 +9,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from prefect import Flow, tags
-from prefect.client.schemas.objects import State
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from rich.console import Console
 from rich.table import Column, Table
 
 from perennial.base.errors import SIGNALS, PerennialError
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.orchestration.client.owner import require_commit
-from perennial.orchestration.client.prefect_server import connect
-from perennial.orchestration.guard.one_at_a_time import Stopped, require_idle
-from perennial.orchestration.server import temporary
-from perennial.orchestration.server.server_runs import is_real, tags_by_hand
+from perennial.orchestration.engine import local_runs, this_run
+from perennial.orchestration.guard.one_at_a_time import require_idle
 from perennial.orchestration.terminal.view import live_view
 from perennial.orchestration.work.dvc_repo import stages, work_folder
 from perennial.orchestration.work.output import ignore_closed_terminal
@@ -37,7 +31,7 @@ from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 _signals: list[int] = []  # that this process received, oldest first
 
 
-def run(flow: Flow[..., State[dict[str, str]]]) -> None:
+def run(flow: Callable[..., Mapping[str, str]]) -> None:
     """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
     parser = _parser(flow)
     parser.add_argument(
@@ -49,39 +43,36 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     )
     values = _values(parser)
     with _exit_codes():
-        require_commit(Path.cwd())
-        moved = _server() if is_real() else nullcontext()
+        print("checking parameters, pins and stages", file=sys.stderr)  # noqa: T201 - something is shown at once
         check_parameters()
-        if values or not is_real():
+        require_commit(Path.cwd())
+        if values or not this_run.has_server():
             require_idle(pipeline())  # before anything is written
-        if values:
-            set_parameters(values)
-        with live_view(stages(), work_folder()) as log:
-            temporary.use()
-            with moved, tags(*(tags_by_hand() if is_real() else [])):
-                facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
+        with _by_hand():
+            if values:
+                set_parameters(values)
+            with live_view(stages(), work_folder()) as log:
+                facts = dict(flow(pipeline=pipeline()))
         table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
         for name, value in (facts | ({"log": str(log)} if log else {})).items():
             table.add_row(name, value)
         Console().print(table)
 
 
-def run_plain(flow: Flow[Any, Any]) -> None:
+def run_plain(flow: Callable[[], object]) -> None:
     """Run a flow that takes no options in this process, with the same exit codes."""
     _parser(flow).parse_args()
     with _exit_codes():
         require_commit(Path.cwd())
-        moved = _server() if is_real() else nullcontext()
-        temporary.use()
-        with moved, tags(*(tags_by_hand() if is_real() else [])):
+        with _by_hand():
             flow()
 
 
-def _parser(flow: Flow[Any, Any]) -> argparse.ArgumentParser:
-    description, _, _ = (flow.description or "").partition("\n")
+def _parser(flow: Callable[..., object]) -> argparse.ArgumentParser:
+    description, _, _ = (flow.__doc__ or "").partition("\n")
     return argparse.ArgumentParser(
-        prog=f"python -m flows.{flow.name}",
-        description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
+        prog=f"python -m flows.{flow.__name__}",
+        description=f"{description} With PREFECT_API_URL, a Prefect server shows the run and its history.",
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
         "75 interrupted or another run active, 1 anything else.",
     )
@@ -104,9 +95,6 @@ def _exit_codes() -> Iterator[None]:
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None
-    except Stopped as reason:
-        print(reason, file=sys.stderr)  # noqa: T201 - as above
-        raise SystemExit(ExitCode.INTERRUPTED) from None
     except KeyboardInterrupt:
         print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
         raise SystemExit(ExitCode.INTERRUPTED) from None
@@ -125,17 +113,26 @@ def _values(parser: argparse.ArgumentParser) -> list[str]:
     return values
 
 
-def _server() -> AbstractContextManager[object]:
-    """Check that the server answers, before anything starts; the settings for one that was redirected to."""
+@contextmanager
+def _by_hand() -> Iterator[None]:
+    """Run what is in the block on the server, if one is set; it must answer before anything starts."""
+    if not this_run.has_server():
+        local_runs.show_log()
+        yield
+        return
+    from prefect import tags
+
+    from perennial.orchestration.client.prefect_server import connect
+    from perennial.orchestration.server.server_runs import tags_by_hand
+
     with connect(pauses=TERMINAL_PAUSES_S) as server:
         server.reach()
-    if server.url == str(get_current_settings().api.url).rstrip("/"):
-        return nullcontext()
-    return temporary_settings({PREFECT_API_URL: server.url})
+    with tags(*tags_by_hand()):
+        yield
 
 
 def _skip_teardown(complete: threading.Event) -> None:
-    """After a complete run, exit without the teardown of Prefect, which costs half a second of CPU."""
+    """After a complete run, exit without the teardown of modules, which costs half a second of CPU."""
     if complete.is_set():
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from prefect.logging.handlers import PrefectConsoleHandler
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perennial.base import logs
+from perennial.orchestration.engine.local_runs import FLOW, LINE_FORMAT
 from perennial.orchestration.steps.progress_artifact import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
@@ -28,7 +28,6 @@ OURS = ("prefect.", "perennial.")  # loggers whose warnings are for the person a
 MOST = 110  # columns of a row
 ECHO = 2  # columns left free after it, where the terminal shows ^C
 WIDE, BAR, SHORT_BAR = 100, 20, 6  # columns of a terminal with room for a longer bar, and of the bars
-LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 
 
 class View(logging.Handler):
@@ -42,7 +41,7 @@ class View(logging.Handler):
         super().__init__(logging.INFO)
         self._console, self._stages, self._training = console, stages, training
         self._results: dict[str, tuple[str, float]] = {}
-        self._line = "starting Prefect, which takes some seconds"
+        self._line = "checking pins and stages"
         self._started = time.monotonic()
         self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
 
@@ -111,14 +110,15 @@ def live_view(stages: Sequence[str], work: Path) -> Iterator[Path | None]:
     """
     console = Console(stderr=True)
     root = logging.getLogger()
-    printing = [handler for handler in root.handlers if isinstance(handler, PrefectConsoleHandler)]
+    files, streams = logging.FileHandler, logging.StreamHandler
+    printing = [each for each in root.handlers if isinstance(each, streams) and not isinstance(each, files)]
     if not console.is_terminal or not printing:
         yield None
         return
     work.mkdir(parents=True, exist_ok=True)
     file = work / LOG
     lines = logging.FileHandler(file, mode="w", encoding="utf-8", errors="backslashreplace")
-    lines.setFormatter(logs.Lines(LINE_FORMAT, defaults={"task_name": "retrain"}))
+    lines.setFormatter(logs.Lines(LINE_FORMAT, defaults=FLOW))
     view = View(console, stages, work / "progress.json")
     for handler in printing:  # including lines after the block, while the process ends
         root.removeHandler(handler)

@@ -16,12 +16,12 @@ from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
-from prefect.runtime import flow_run
 
 from perennial.base import failures
 from perennial.base.dvc import dvc_program, repro
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import Failure
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.work import dvc_internals
 from perennial.orchestration.work.stage_failures import ExitCode, InputsChanged, NotStarted, StageFailed
 
@@ -150,12 +150,7 @@ def work_folder() -> Path:
 
 def stage_environment() -> dict[str, str]:
     """The variables of a stage or command that a flow starts in its checkout."""
-    return {**repro.environment(Path(sys.executable), Path.cwd()), "PERENNIAL_RUN": flow_run.id or ""}
-
-
-def load_dvc() -> None:
-    """Import DVC in advance, which takes half a second, while waiting for something else."""
-    importlib.import_module("dvc.repo")
+    return {**repro.environment(Path(sys.executable), Path.cwd()), "PERENNIAL_RUN": this_run.run_id() or ""}
 
 
 def _repo() -> Any:

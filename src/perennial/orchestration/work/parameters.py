@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
-from prefect import runtime
-
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
@@ -79,7 +78,7 @@ def _checked(publish_to: str | None) -> dict[str, Any]:
 
 
 def _require_own_checkout(parameter: str, instead: str) -> None:
-    if not runtime.deployment.id:
+    if not this_run.is_deployed():
         _refuse(
             f"{parameter}: only runs of a deployment take it, since each has a checkout of its own; "
             f"in this checkout, {instead}; nothing was changed"

@@ -25,9 +25,9 @@ class Finished:
     kind: Failure  # of its failure, if it failed
 
 
-def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> str:
-    """Run a command, and `meanwhile` beside it; returns what the command prints."""
-    done = call_perennial(*arguments, meanwhile=meanwhile)
+def perennial(*arguments: str) -> str:
+    """Run a command; returns what it prints."""
+    done = call_perennial(*arguments)
     if done.exit_code:
         raise StageFailed(arguments[0], done.exit_code, "\n".join(done.log), done.kind)
     return done.output
@@ -36,7 +36,6 @@ def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> 
 def call_perennial(
     *arguments: str,
     log: Callable[[str], None] = lambda line: None,  # noqa: ARG005 - the default drops each line
-    meanwhile: Callable[[], None] = lambda: None,
 ) -> Finished:
     """Run a command to its end, however it ends; pass each line of its log to `log` as it comes.
 
@@ -58,7 +57,6 @@ def call_perennial(
         ) as process,
     ):
         try:
-            meanwhile()
             for line in process.stderr or ():
                 if text := line.rstrip():
                     lines.append(text)

@@ -67,13 +67,5 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _without_advice(record: logging.LogRecord) -> bool:
-    """Drop the pointer to Prefect's documentation below the address of the temporary server."""
-    if isinstance(record.msg, str):
-        record.msg = record.msg.partition("\nSee https://docs.prefect.io")[0]
-    return True
-
-
-logging.getLogger("prefect").addFilter(_without_advice)
 logging.getLogger("prefect.flow_runs").addFilter(_whole_message)
 logging.getLogger("prefect.task_runs").addFilter(_without_traceback)

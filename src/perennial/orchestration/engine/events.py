@@ -7,12 +7,10 @@ run at work for dead.
 import logging
 import time
 from functools import cached_property
-from typing import Literal
 
 import httpx
-from prefect import get_client, runtime
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.events import emit_event
 from prefect.events.schemas.events import Event
 from prefect.events.worker import EventsWorker, ProcessPoolForwardingEventsClient
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -22,7 +20,6 @@ from perennial.base import limits
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 SILENT_S = 60.0  # without events, if the server does not answer: a run that ends waits for all events
-Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
 
 
 class HttpQueue:
@@ -49,15 +46,7 @@ class HttpQueue:
         return get_client(httpx_settings={"timeout": limits.scaled(TIMEOUT_S)}, sync_client=True)
 
 
-def alert(kind: Alert, words: str) -> None:
-    """Emit an event about this run of a deployment, which infra/automations.yaml turns into an alert."""
-    if runtime.deployment.id is not None:
-        run = {
-            "prefect.resource.id": f"prefect.flow-run.{runtime.flow_run.id}",
-            "prefect.resource.name": str(runtime.flow_run.name),
-        }
-        emit_event(f"perennial.{kind}", resource=run, payload={"words": words})
-
-
-# Prefect sends the events of a process pool through a queue of its choice, and takes only clients of its own.
-EventsWorker.set_client_override(ProcessPoolForwardingEventsClient, event_queue=HttpQueue())
+def send_by_http() -> None:
+    """Let Prefect send the events of this process so."""
+    # It sends those of a process pool through a queue of its choice, and takes only clients of its own.
+    EventsWorker.set_client_override(ProcessPoolForwardingEventsClient, event_queue=HttpQueue())
