@@ -12,7 +12,7 @@ from typing import Any
 
 from perennial.base import config, failures, files, layout
 from perennial.base.config import Config
-from perennial.base.devices import gpus, lease
+from perennial.base.devices import lease
 from perennial.base.devices.lease import Lease
 from perennial.base.distributed import cluster, workers
 from perennial.base.errors import ConfigError, InputsChanged, listed
@@ -177,13 +177,11 @@ def own_devices(checked: Config, stage: str, *, elsewhere: bool = False) -> Iter
 
 
 def import_with_devices(module: str, work: Path, taken: Lease, *, needed: bool = True) -> ModuleType:
-    """Import a module that needs TensorFlow, or may need it; return GPUs that TensorFlow cannot use."""
+    """Import a module that needs TensorFlow, or may need it; log GPUs that TensorFlow cannot use."""
     imported = import_with_tensorflow(module, work, needed=needed)
     # Importing TensorFlow was seen to swallow the exception of a signal.
     process.raise_if_signalled()
     tensorflow = sys.modules.get("tensorflow")
     if taken.gpus and tensorflow and not tensorflow.config.list_physical_devices("GPU"):
         log.warning("TensorFlow cannot use GPU %s; see %s", ", ".join(taken.gpus), work / LOG)
-        if gpus.LISTED not in os.environ:  # else they are not real
-            taken.release()
     return imported

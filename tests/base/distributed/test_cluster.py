@@ -83,7 +83,7 @@ def by_index(monkeypatch):
     """Ask as a pod of an Indexed Job does."""
 
     def ask(**variables):
-        every = (cluster.VARIABLE, cluster.HOSTS, cluster.SIZE, cluster.INDEX, cluster.JOB_INDEX)
+        every = (cluster.VARIABLE, cluster.HOSTS, cluster.SIZE, cluster.JOB_INDEX)
         for name in every:
             monkeypatch.setenv(name, "")
         for name, value in variables.items():
@@ -97,17 +97,8 @@ PODS = {"PERENNIAL_CLUSTER_HOSTS": "training-{index}.training:12345", "PERENNIAL
 ADDRESSES = tuple(f"training-{index}.training:12345" for index in range(3))
 
 
-@pytest.mark.parametrize("name", [cluster.JOB_INDEX, cluster.INDEX])
-def test_the_index_of_a_pod_and_a_pattern_name_all_workers(by_index, name):
-    assert by_index(**PODS, **{name: "1"}) == Worker(index=1, addresses=ADDRESSES)
-
-
-def test_an_index_of_ones_own_comes_before_that_of_the_job(by_index):
-    assert by_index(**PODS, JOB_COMPLETION_INDEX="0", PERENNIAL_CLUSTER_INDEX="2").index == 2
-
-
-def test_tensorflow_reads_the_same_workers(by_index):
-    by_index(**PODS, JOB_COMPLETION_INDEX="2")
+def test_the_index_of_a_pod_and_a_pattern_name_all_workers_as_tensorflow_reads_them(by_index):
+    assert by_index(**PODS, JOB_COMPLETION_INDEX="2") == Worker(index=2, addresses=ADDRESSES)
     assert json.loads(os.environ[cluster.VARIABLE]) == task(2, worker=list(ADDRESSES))
     assert cluster.this_worker() == Worker(index=2, addresses=ADDRESSES)  # asked again, and in a child
 
@@ -121,7 +112,6 @@ def test_a_job_of_one_pod_trains_alone(by_index):
     [
         ({"JOB_COMPLETION_INDEX": ""}, "JOB_COMPLETION_INDEX .* got nothing; .* completionMode: Indexed"),
         ({"JOB_COMPLETION_INDEX": "3"}, "JOB_COMPLETION_INDEX must be a number from 0 to 2, got 3"),
-        ({"PERENNIAL_CLUSTER_INDEX": "-1"}, "PERENNIAL_CLUSTER_INDEX must be a number from 0 to 2, got -1"),
         ({"PERENNIAL_CLUSTER_SIZE": ""}, "PERENNIAL_CLUSTER_SIZE must be a number .* got nothing"),
         ({"PERENNIAL_CLUSTER_SIZE": "two"}, "PERENNIAL_CLUSTER_SIZE must be a number .* got two"),
         ({"PERENNIAL_CLUSTER_HOSTS": "training-0:12345"}, r"must be an address with \{index\}"),

@@ -12,7 +12,7 @@ from perennial.base.storage.s3_errors import remedy
 
 @pytest.mark.fast_rows("PUT")
 @pytest.mark.parametrize("method", ["PUT", "GET"])
-def test_a_bucket_that_grants_no_right_is_a_refusal(tmp_path, monkeypatch, bucket, proxy, method):
+def test_a_bucket_that_grants_no_right_is_a_refusal(tmp_path, monkeypatch, bucket, proxy, forked_dvc, method):
     monkeypatch.chdir(tmp_path)
     dvc_program.run("init", "--no-scm")
     dvc_program.run("remote", "add", "--default", "store", f"s3://{bucket.name}/dvc")

@@ -226,16 +226,16 @@ def doomed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_whose_cluster_loses_its_head_saves_and_says_so(doomed, shared_records, tmp_path):
+def test_a_training_whose_cluster_loses_its_head_saves(doomed, shared_records, tmp_path):
     folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     training = workers.start(folder)
     workers.wait_for_step(folder, 30, [training])
     ray_nodes.kill(doomed.head_node, "gcs_server")
-    assert workers.ends([training], 50) == [75], workers.said(folder)  # Ray itself would need a minute
+    assert workers.ends([training], 150) == [75], workers.said(folder)
     failure = json.loads((folder / ".work" / "failure.json").read_text())
-    assert re.search(r"the Ray cluster was lost: its head at .* saved at step", failure["message"])
-    assert ray_nodes.parts(folder) == []
-    wait_until(lambda: not ray_nodes.agents())
+    assert "the Ray cluster failed" in failure["message"]
+    wait_until(lambda: not ray_nodes.agents() and ray_nodes.parts(folder) == [])
+    assert "saved at step" in (folder / ".work" / "failure-0.json").read_text()
 
 
 @pytest.mark.slow
@@ -243,7 +243,7 @@ def test_tasks_whose_cluster_loses_its_head_are_interrupted(doomed):
     results = ray_driver.map_on_ray(tasks.slowly, {2: 600}, range(3))
     assert next(results) == 0
     ray_nodes.kill(doomed.head_node, "gcs_server")
-    with pytest.raises(Interrupted, match="the Ray cluster was lost"):
+    with pytest.raises(Interrupted, match="the Ray cluster failed"):
         list(results)
 
 

@@ -111,17 +111,6 @@ def test_copies_across_splits_are_counted(load, advised):
     assert "remove one of each" in found.remedy
 
 
-def test_so_many_near_copies_may_be_a_kind_of_images(load, advised):
-    advised(LARGE)
-    config = load(**{"dataset.name": "image_folder"})
-    report = documents.read_json(config.paths.validation)
-    scored = report["examples"]["validation"] + report["examples"]["test"]
-    files.write_json(config.paths.validation, {**report, "problem_counts": {"near_duplicate": scored + 1}})
-    (found,) = advice.of_run(config, scores(45, 45, 45), 0.9)
-    assert (found.code, "differ little" in found.message) == ("copies_across_splits", True)
-    assert "validate.severity.near_duplicate" in found.remedy
-
-
 def test_advice_is_one_line_that_cannot_steer_a_terminal(load, caplog):
     (found,) = advice.of_run(load(), scores(50, 0, 0) | {"per_class": {"a\x1b[2J\n": {"examples": 150}}}, 0.9)
     with caplog.at_level(logging.WARNING):

@@ -13,103 +13,8 @@ from perennial.base.params import edit_params, options
 from perennial.cli import app
 
 ROOT = Path(__file__).parents[3]
-# What TensorFlow's MNIST program, TF-Slim's scripts and the CIFAR-10 tutorial set or leave at their defaults.
+# Presets that stand for no program.
 NUMBERS = {
-    "mnist": {
-        "dataset.name": "mnist",
-        "model.name": "mnist_cnn",
-        "model.dropout": None,  # the architecture's 0.4
-        "preprocessing.name": "rescale",
-        "train.optimizer": "adam",
-        "train.learning_rate": 1e-4,
-        "train.schedule.name": "fixed",
-        "train.batch_size": 100,
-        "train.epochs": 40,
-        "train.epochs_between_evals": 1,
-        "train.stop_metric": "accuracy",
-        "train.stop_threshold": 0.998,
-        "train.weight_decay": None,  # the architecture's 0
-        "checkpoints.interval_s": 600,
-        "checkpoints.max_to_keep": 5,
-        "logging.every_steps": 100,
-    },
-    "lenet_mnist": {
-        "dataset.name": "mnist",
-        "model.name": "lenet",
-        "preprocessing.name": "lenet",
-        "train.optimizer": "sgd",
-        "train.learning_rate": 0.01,
-        "train.schedule.name": "fixed",
-        "train.batch_size": 32,
-        "train.max_steps": 20_000,
-        "train.weight_decay": 0,
-        "train.label_smoothing": 0,
-        "checkpoints.interval_s": 60,
-    },
-    "cifarnet_cifar10": {
-        "dataset.name": "cifar10",
-        "model.name": "cifarnet",
-        "preprocessing.name": "cifarnet",
-        "train.optimizer": "sgd",
-        "train.learning_rate": 0.1,
-        "train.schedule.name": "exponential",
-        "train.schedule.staircase": True,
-        "train.schedule.decay_factor": 0.1,
-        "train.schedule.decay_steps": 50_000 * 200 // 32,
-        "train.schedule.warmup_steps": 0,
-        "train.batch_size": 32,
-        "train.max_steps": 100_000,
-        "train.weight_decay": 0.004,
-        "train.label_smoothing": 0,
-        "checkpoints.interval_s": 120,
-    },
-    "cifar10_tutorial": {
-        "dataset.name": "cifar10",
-        "model.name": "cifar10_tutorial",
-        "model.conv_stddev": None,  # the later versions' 0.05
-        "preprocessing.name": "cifar10_tutorial",
-        "preprocessing.image_size": 24,
-        "train.optimizer": "sgd",
-        "train.learning_rate": 0.1,
-        "train.schedule.name": "exponential",
-        "train.schedule.staircase": True,
-        "train.schedule.decay_factor": 0.1,
-        "train.schedule.decay_steps": int(50_000 / 128 * 350),
-        "train.schedule.warmup_steps": 0,
-        "train.batch_size": 128,
-        "train.max_steps": 100_000,
-        "train.weight_decay": None,  # the architecture's 0.004, of two layers
-        "train.averages.decay": 0.9999,
-        "train.averages.dynamic": True,
-        "checkpoints.interval_s": 600,
-        "logging.every_steps": 10,
-    },
-    "inception_v3_flowers": {
-        "dataset.name": "flowers",
-        "model.name": "inception_v3",
-        "preprocessing.name": "inception",
-        "preprocessing.image_size": 299,
-        "preprocessing.fast": True,
-        "train.head.steps": 1000,
-        "train.head.learning_rate": 0.01,
-        "train.max_steps": 1000 + 500,
-        "train.learning_rate": 1e-4,
-        "train.schedule.name": "fixed",
-        "train.optimizer": "rmsprop",
-        "train.optimizers.rmsprop": {
-            "rho": 0.9,
-            "momentum": 0.9,
-            "epsilon": 1.0,
-            "centered": False,
-            "initial_accumulator_value": 1.0,
-        },
-        "train.batch_size": 32,
-        "train.weight_decay": 0.00004,
-        "train.label_smoothing": 0,
-        "train.aux_loss_weight": 0.4,
-        "train.trainable": [],
-        "checkpoints.max_to_keep": 5,
-    },
     "fast_cifar10": {  # no program's: airbench's proportions
         "dataset.name": "cifar10",
         "model.name": "fast_cnn",
@@ -142,8 +47,10 @@ NUMBERS = {
 }
 
 
-# the full files of commit 45d1beb, which presets were
+# All values of TensorFlow's MNIST program, TF-Slim's scripts and the CIFAR-10 tutorial, set or by default.
 FULL = json.loads((Path(__file__).parent / "data" / "presets.json").read_text())
+
+NAMES = [*FULL, *NUMBERS]
 
 
 def flat(values, above=""):
@@ -164,15 +71,11 @@ def defaults(workspace):
 
 
 def test_every_preset_has_its_numbers():
-    assert (
-        {file.stem for file in (ROOT / "params").iterdir()}
-        == NUMBERS.keys()
-        == {*FULL, "fast_cifar10", "fast_cifar10_wide", "own_images"}
-    )
+    assert {file.stem for file in (ROOT / "params").iterdir()} == FULL.keys() | NUMBERS.keys() == set(NAMES)
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_a_preset_applied_to_the_defaults_equals_the_full_file_that_it_replaced(defaults, name):
+def test_a_preset_applied_to_the_defaults_has_all_values_of_its_program(defaults, name):
     values, _ = applied(name, defaults)
     assert FULL[name].items() <= values.items()
     new = values.keys() - FULL[name].keys()
@@ -180,7 +83,7 @@ def test_a_preset_applied_to_the_defaults_equals_the_full_file_that_it_replaced(
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_preset_has_the_numbers_of_its_program(defaults, name):
+def test_a_preset_of_no_program_has_its_numbers(defaults, name):
     values = config.read(applied(name, defaults)[1])
 
     def value(path):
@@ -192,7 +95,7 @@ def test_a_preset_has_the_numbers_of_its_program(defaults, name):
     assert {path: value(path) for path in NUMBERS[name]} == NUMBERS[name]
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_preset_holds_only_what_differs_from_the_defaults(defaults, name):
     text = (ROOT / "params" / f"{name}.yaml").read_text(encoding="utf-8")
     assert [
@@ -202,7 +105,7 @@ def test_a_preset_holds_only_what_differs_from_the_defaults(defaults, name):
 
 
 @pytest.mark.fast_rows("lenet_mnist-cifarnet_cifar10", "fast_cifar10-fast_cifar10_wide")
-@pytest.mark.parametrize(("before", "name"), list(pairwise([*NUMBERS, next(iter(NUMBERS))])))
+@pytest.mark.parametrize(("before", "name"), list(pairwise([*NAMES, NAMES[0]])))
 def test_one_preset_after_another_equals_the_last_alone(defaults, before, name):
     assert applied(name, applied(before, defaults)[1])[0] == applied(name, defaults)[0]
 

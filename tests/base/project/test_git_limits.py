@@ -54,7 +54,7 @@ def ends(git: Repository, remote: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.fast_rows("https", "ssh")
+@pytest.mark.fast_rows("https")
 @pytest.mark.parametrize("scheme", ["http", "https", "git", "ssh"])
 def test_a_server_that_accepts_and_says_nothing(scheme: str, git: Repository, silent_port: int) -> None:
     assert "did not end within 0.6 s" in ends(git, f"{scheme}://127.0.0.1:{silent_port}/x.git")

@@ -10,13 +10,12 @@ import json
 import logging
 import os
 import platform
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from perennial.base.devices import gpus
 from perennial.base.errors import ConfigError
@@ -28,7 +27,6 @@ RUN = "PERENNIAL_RUN"
 SHARE = "PERENNIAL_DEVICES_TO_LEASE"  # those of this process, on another machine than the one that started it
 ORDER = "CUDA_DEVICE_ORDER"
 POLL_S = 0.1
-REPORT_S = 600.0  # between two lines about a wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,6 @@ class Lease:
 
     devices: str  # as in train.devices, counted among the GPUs that are visible now
     gpus: tuple[str, ...] = ()
-    release: Callable[[], None] = lambda: None  # gives the GPUs back before the block ends
 
 
 @contextmanager
@@ -63,7 +60,6 @@ def leased(
         yield Lease(
             devices=devices if devices == "auto" else f"gpu:{wanted}",
             gpus=chosen,
-            release=stack.close,
         )
 
 
@@ -100,11 +96,11 @@ def _take(stack: ExitStack, candidates: Sequence[str], count: int, holder: str) 
     files = {name: folder / f"{_file_name(name)}.lock" for name in candidates}
     # Homes may be shared by machines, whose GPUs have different UUIDs: each machine has its own queue.
     queue = folder / f"queue-{platform.node()}.lock"
-    started, taken = time.monotonic(), dict[str, int]()
-    with _Report(count, files, queue, taken) as report, ExitStack() as waiting:
+    started, taken, waited = time.monotonic(), dict[str, int](), False
+    with ExitStack() as waiting:
         first = _open(waiting, queue)
         if not _locked(first):
-            report.start()
+            waited = _log_wait(count, files, queue, taken)
             fcntl.flock(first, fcntl.LOCK_EX)  # ends with a signal's exception
         _sign(first, holder)
         opened = {name: _open(stack, file) for name, file in files.items()}
@@ -116,12 +112,25 @@ def _take(stack: ExitStack, candidates: Sequence[str], count: int, holder: str) 
                     _sign(lock, holder)
             if len(taken) == count:
                 break
-            report.start()
+            waited = waited or _log_wait(count, files, queue, taken)
             time.sleep(POLL_S)
         os.ftruncate(first, 0)
-    if report.started:
+    if waited:
         log.info("got GPU %s after %.0f s", ", ".join(taken), time.monotonic() - started)
     return taken
+
+
+def _log_wait(count: int, files: Mapping[str, Path], queue: Path, taken: Collection[str]) -> bool:
+    """Log what this process waits for; returns True."""
+    others = {name: file for name, file in files.items() if name not in taken}
+    used = [f"{name} by {text}" for name, file in others.items() if (text := _holder(file)[1])]
+    process, text = _holder(queue)
+    ahead = f"; first in the queue: {text}" if process not in {0, os.getpid()} else ""
+    log.info(
+        "waiting for %d of %d GPUs; in use: %s%s",
+        count, len(files), "; ".join(used) or "by a process that just started", ahead,
+    )  # fmt: skip
+    return True
 
 
 @contextmanager
@@ -179,39 +188,3 @@ def _holder(file: Path) -> tuple[int, str]:
         return process, f"{found['holder']}, process {process}{ended}"
     except (OSError, ValueError, LookupError, TypeError):
         return 0, ""
-
-
-class _Report:
-    """Log what a process waits for: at the beginning of the wait, and then rarely."""
-
-    def __init__(self, count: int, files: dict[str, Path], queue: Path, taken: dict[str, int]) -> None:
-        self.started = False
-        self._count, self._files, self._queue, self._taken = count, files, queue, taken
-        self._over = threading.Event()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
-
-    def start(self) -> None:
-        """Start reporting, unless it has started."""
-        if not self.started:
-            self.started = True
-            self._log()
-            threading.Thread(target=self._repeat, daemon=True).start()
-
-    def _repeat(self) -> None:
-        while not self._over.wait(REPORT_S):
-            self._log()
-
-    def _log(self) -> None:
-        others = {name: file for name, file in self._files.items() if name not in self._taken}
-        used = [f"{name} by {text}" for name, file in others.items() if (text := _holder(file)[1])]
-        process, text = _holder(self._queue)
-        ahead = f"; first in the queue: {text}" if process not in {0, os.getpid()} else ""
-        log.info(
-            "waiting for %d of %d GPUs; in use: %s%s",
-            self._count, len(self._files), "; ".join(used) or "by a process that just started", ahead,
-        )  # fmt: skip

@@ -20,7 +20,7 @@ from perennial.base.errors import ConfigError, Interrupted
 log = logging.getLogger(__name__)
 VARIABLE = "TF_CONFIG"
 # Without TF_CONFIG: an address with {index}, such as training-{index}.training:12345, and the workers' number.
-HOSTS, SIZE, INDEX = "PERENNIAL_CLUSTER_HOSTS", "PERENNIAL_CLUSTER_SIZE", "PERENNIAL_CLUSTER_INDEX"
+HOSTS, SIZE = "PERENNIAL_CLUSTER_HOSTS", "PERENNIAL_CLUSTER_SIZE"
 JOB_INDEX = "JOB_COMPLETION_INDEX"  # Kubernetes sets it in the pods of an Indexed Job
 PLACE = "{index}"
 WAIT = "PERENNIAL_CLUSTER_WAIT_S"
@@ -101,8 +101,7 @@ def _config_by_index() -> str | None:
             f"got {pattern}"
         )
     count = _number(SIZE, os.environ.get(SIZE), 1, 4096)
-    name = INDEX if os.environ.get(INDEX) else JOB_INDEX
-    index = _number(name, os.environ.get(name), 0, count - 1)
+    index = _number(JOB_INDEX, os.environ.get(JOB_INDEX), 0, count - 1)
     addresses = [pattern.replace(PLACE, str(each)) for each in range(count)]
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 

@@ -84,12 +84,12 @@ def _run_once(arguments: Sequence[str], config: Config) -> None:
             raise Interrupted(f"{signalled} ended the workers; run it again") from None
 
 
-def _train(caller: ray_driver.Caller, arguments: Sequence[str], config: Config) -> None:
+def _train(_caller: ray_driver.Caller, arguments: Sequence[str], config: Config) -> None:
     """The same, in a process that Ray may end."""
-    with ray_driver.connected(caller, processes=config.compute.workers) as (ray, watch):
+    with ray_driver.connected(processes=config.compute.workers) as ray:
         job = _job(ray, arguments, config)
-        with _placed(ray, job, watch) as agents:
-            _supervise(ray, job, agents, watch)
+        with _placed(ray, job) as agents:
+            _supervise(ray, job, agents)
 
 
 def _checkpoints(work: Path) -> set[str]:
@@ -149,7 +149,7 @@ def _nodes(ray: Any) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _placed(ray: Any, job: Job, watch: ray_driver.Watch) -> Iterator[list[Any]]:
+def _placed(ray: Any, job: Job) -> Iterator[list[Any]]:
     """Reserve a node for each worker while the block runs, and start an agent on each."""
     from ray.util import scheduling_strategies as strategies  # noqa: PLC0415 - an extra
 
@@ -172,11 +172,10 @@ def _placed(ray: Any, job: Job, watch: ray_driver.Watch) -> Iterator[list[Any]]:
             )
         yield agents
     finally:
-        if not watch.lost:
-            with suppress(ray.exceptions.RayError):
-                for agent in agents:
-                    ray.kill(agent)
-                ray.util.remove_placement_group(group)
+        with suppress(ray.exceptions.RayError):
+            for agent in agents:
+                ray.kill(agent)
+            ray.util.remove_placement_group(group)
 
 
 def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -> None:
@@ -187,7 +186,8 @@ def _wait_for_nodes(ray: Any, job: Job, group: Any, bundle: Mapping[str, int]) -
         waited_s = time.monotonic() - started
         nodes = _nodes(ray)
         large = [node for node in nodes if all(_has(node, name) >= bundle[name] for name in bundle)]
-        wanted = f"{job.count} nodes with {_listed(bundle)} free on each, for compute.workers: {job.count}"
+        needs = ", ".join(f"{name} {number}" for name, number in bundle.items())
+        wanted = f"{job.count} nodes with {needs} free on each, for compute.workers: {job.count}"
         each = (
             f"{node['NodeManagerAddress']} (CPU {_has(node, 'CPU')}, GPU {_has(node, 'GPU')})" for node in nodes
         )
@@ -212,11 +212,7 @@ def _has(node: Mapping[str, Any], resource: str) -> int:
     return int(node["Resources"].get(resource, 0))
 
 
-def _listed(resources: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {number:g}" for name, number in resources.items())
-
-
-def _supervise(ray: Any, job: Job, agents: Sequence[Any], watch: ray_driver.Watch) -> None:
+def _supervise(ray: Any, job: Job, agents: Sequence[Any]) -> None:
     """Start a worker with each agent, and wait until all have ended."""
     folder = Path.cwd()
     try:
@@ -238,15 +234,9 @@ def _supervise(ray: Any, job: Job, agents: Sequence[Any], watch: ray_driver.Watc
         own = {cluster.VARIABLE: json.dumps(task), "PYTHONPATH": layout.python_path()}
         ray.get(agent.start.remote(command, str(folder), given | own, job.devices), timeout=CALL_S)
         failure = folder / workers.failure_file(job.work, index)
-        return RemoteWorker(ray, watch, agent, index, found["node"], failure)
+        return RemoteWorker(ray, agent, index, found["node"], failure)
 
-    watch.patience_s = SAVED_S
-    try:
-        workers.supervise(start, job.count, job.work)
-    except Interrupted as error:
-        if watch.lost:
-            raise Interrupted(f"{watch.error()} ({error})") from error
-        raise
+    workers.supervise(start, job.count, job.work)
 
 
 def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple[Any, dict[str, Any]]]:
@@ -269,22 +259,17 @@ def _look(ray: Any, job: Job, agents: Sequence[Any], folder: Path) -> list[tuple
 class RemoteWorker:
     """A worker on a node. Its lines come with the answers of its agent, which are awaited one at a time."""
 
-    def __init__(
-        self, ray: Any, watch: ray_driver.Watch, agent: Any, index: int, node: str, failure: Path
-    ) -> None:
+    def __init__(self, ray: Any, agent: Any, index: int, node: str, failure: Path) -> None:
         self.returncode: int | None = None
-        self._ray, self._watch, self._agent = ray, watch, agent
+        self._ray, self._agent = ray, agent
         self._index, self._node, self._failure = index, node, failure
-        self._known, self._warned = 0, False
+        self._known = 0
         self._answer: Any = None
 
     def poll(self) -> int | None:
         """Write what the worker said, and return its exit code; 75 if it was lost."""
         if self.returncode is not None:
             return self.returncode
-        if self._watch.lost and not self._warned:  # calls of agents still reach them
-            self._warned = True
-            self.send_signal(signal.SIGTERM)
         try:
             if self._answer is None:
                 self._answer = self._agent.report.remote(self._known, str(self._failure))

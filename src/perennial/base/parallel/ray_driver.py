@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection
@@ -36,8 +35,6 @@ LOCAL = "local"  # RAY_ADDRESS for a Ray on this machine, which is also the defa
 AUTHENTICATION = "RAY_AUTH_MODE"
 CLIENT_PORT = 10001  # of ray://head without a port
 CONNECT_S = 5.0
-PROBE_S = 1.0
-LOST_S = 10.0  # without an answer from the head: long enough for a restart of one that keeps its state
 END_S = 20.0  # for processes of a local Ray to end
 Kind = Literal["value", "log", "error"]
 log = logging.getLogger(__name__)
@@ -136,39 +133,6 @@ class Caller:
         self.pass_on("log", record)
 
 
-class Watch:
-    """Ends this process once the head has not answered for long; Ray's calls would wait, and kill it later."""
-
-    def __init__(self, ray: Any, caller: Caller) -> None:
-        self.patience_s = 0.0
-        self._caller = caller
-        self._address = str(ray.get_runtime_context().gcs_address)
-        self._answered = time.monotonic()
-        if not ray.util.client.ray.is_connected():  # to a server that notices it
-            threading.Thread(target=self._ask, daemon=True).start()
-
-    @property
-    def lost(self) -> bool:
-        """Whether the cluster is lost."""
-        return time.monotonic() - self._answered > LOST_S
-
-    def error(self) -> Interrupted:
-        """The loss as an error."""
-        return Interrupted(
-            f"the Ray cluster was lost: its head at {self._address} has not answered for {LOST_S:.0f} s; what "
-            "was saved is kept; run it again once the cluster is there"
-        )
-
-    def _ask(self) -> None:
-        host, _, port = self._address.rpartition(":")
-        while time.monotonic() - self._answered <= LOST_S + self.patience_s:
-            with suppress(OSError):
-                socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
-                self._answered = time.monotonic()
-            time.sleep(PROBE_S)
-        self._caller.end("error", self.error())
-
-
 def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
     """`map_ordered` on the cluster of RAY_ADDRESS, whose machines share our folders, or on a local one."""
     with Driver(_map, function, shared) as driver:
@@ -179,7 +143,7 @@ def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable
 
 def _map(caller: Caller, function: Callable[[Any, Any], Any], shared: Any) -> None:
     """Send the result of each task that the caller sends, in that order."""
-    with connected(caller) as (ray, _):
+    with connected() as ray:
         waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def submit() -> None:
@@ -219,8 +183,11 @@ def require_usable() -> None:
 
 
 @contextmanager
-def connected(caller: Caller, *, processes: int | None = None) -> Iterator[tuple[Any, Watch]]:
-    """Give the ray module to the block, connected to its cluster; a local one has at least so many cores."""
+def connected(*, processes: int | None = None) -> Iterator[Any]:
+    """Give the ray module to the block, connected to its cluster; a local one has at least so many cores.
+
+    If the cluster is lost, Ray ends this process after a minute.
+    """
     import ray  # noqa: PLC0415 - an extra
 
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
@@ -241,15 +208,12 @@ def connected(caller: Caller, *, processes: int | None = None) -> Iterator[tuple
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # Ray replaces that of SIGTERM
                 signal.signal(number, handler)
-    watch = Watch(ray, caller)
     try:
-        yield ray, watch
+        yield ray
     except (ray.exceptions.RayError, ConnectionError) as error:
-        failed = Interrupted(f"the Ray cluster failed: {one_line(error)}; run it again")
-        raise (watch.error() if watch.lost else failed) from error
+        raise Interrupted(f"the Ray cluster failed: {one_line(error)}; run it again") from error
     finally:
-        if not watch.lost:  # else Ray would wait for it
-            ray.shutdown()
+        ray.shutdown()
 
 
 def one_line(error: Exception) -> str:

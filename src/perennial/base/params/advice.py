@@ -192,23 +192,14 @@ def _chance(scores: Mapping[str, Any]) -> Iterator[Advice]:
 
 def _copies(config: Config) -> Iterator[Advice]:
     try:
-        report = documents.read_json(config.paths.validation)
-        counts, examples = report["problem_counts"], report.get("examples", {})
-        near = counts.get("near_duplicate", 0)
-        pairs = near + counts.get("duplicate_across_splits", 0)
-        scored = sum(examples.get(split, 0) for split in SPLITS[1:])
+        counts = documents.read_json(config.paths.validation)["problem_counts"]
+        pairs = counts.get("near_duplicate", 0) + counts.get("duplicate_across_splits", 0)
     except UNREADABLE:
         return
-    message = f"{pairs:,} pairs of equal or nearly equal images are in two splits, which makes scores too good"
-    remedy = f"look at them in {config.paths.validation_page}, and remove one of each"
-    if near > scored > 0:
-        message = (
-            f"{pairs:,} pairs of images in two splits look alike: copies, which make scores too good, or a "
-            "kind of images that differ little, such as digits"
-        )
-        remedy = (
-            f"look at some in {config.paths.validation_page}; remove one of each if they are copies, else set "
-            "validate.severity.near_duplicate to ignore"
-        )
     if pairs:
-        yield Advice("copies_across_splits", message, remedy)
+        yield Advice(
+            "copies_across_splits",
+            f"{pairs:,} pairs of images in two splits are equal or look alike; copies make scores too good",
+            f"look at them in {config.paths.validation_page}, and remove one of each; if they only look alike, "
+            "such as digits, set validate.severity.near_duplicate to ignore",
+        )

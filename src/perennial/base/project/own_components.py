@@ -223,8 +223,7 @@ def loaded() -> set[Path]:
 
 
 def _has_code(file: Path) -> bool:
-    body = ast.parse(file.read_bytes()).body
-    return any(not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in body)
+    return source_code.facts(file.read_bytes()).digest != source_code.NOTHING
 
 
 def _require_listed() -> None:

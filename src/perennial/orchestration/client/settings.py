@@ -49,7 +49,8 @@ class Settings:
 
 def set_defaults() -> None:
     """Set `DEFAULTS` for this process and those that it starts; Prefect reads them when it is imported."""
-    os.environ |= DEFAULTS | os.environ
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
