@@ -1,9 +1,6 @@
 """A candidate beside the served version: compared, bounded, stopped, and never in the way of an answer."""
 
-import json
-import re
 import shutil
-from collections import Counter
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
@@ -161,20 +158,10 @@ def test_a_signal_to_the_process_group_is_no_failure_of_the_candidate() -> None:
     assert (mine.failure, mine.comparison.errors) == ("", 0)
 
 
-def test_without_a_candidate_the_page_says_how_to_name_one(client) -> None:
+def test_without_a_candidate_the_answer_says_how_to_name_one(client) -> None:
     answer = client.get("shadow")
     assert answer.status_code == 404
     assert "--shadow PLACE" in answer.json()["error"]
-
-
-def test_the_page_escapes_what_a_model_calls_its_classes(world, monkeypatch) -> None:
-    hostile = Comparison(served="1", candidate="<script>", pairs=Counter({("<b>", "<i>"): 3}))
-    hostile.seconds.extend([0.001] * 3)
-    monkeypatch.setattr(shadow.Shadow, "snapshot", lambda _: hostile)
-    with shadowing(world, world.folder) as (_, client):
-        text = client.get("shadow", headers={"accept": "text/html"}).text
-    assert "&lt;script&gt;" in text
-    assert not re.search("<(script|b|i)>", text)
 
 
 def compared(*pairs: tuple[str, str, int], errors: int = 0, seconds: float = 0.01) -> Comparison:
@@ -207,7 +194,3 @@ def test_a_candidate_is_stopped_for_a_reason_that_needs_no_labels(found, reason)
     stopped = found.reason_to_stop(100)
     assert stopped.startswith(reason)
     assert bool(stopped) == bool(reason)
-
-
-def test_a_comparison_without_images_is_a_document(tmp_path) -> None:
-    assert json.loads(json.dumps(compared().document("")))["agreement"] is None

@@ -11,7 +11,6 @@ from perennial.project.tune import space
 
 ROOT = Path(__file__).parents[3]
 REFUSED = {
-    "no range": ("train.learning_rate", "KEY=LOW..HIGH"),
     "an unknown key": ("train.lerning_rate=0.1..0.2", "did you mean train.learning_rate"),
     "a section": ("train.schedule=a,b", "is a section; did you mean train.schedule.name"),
     "above a limit": ("train.label_smoothing=0.0..1.5", "train.label_smoothing must be less than 1"),
@@ -19,17 +18,11 @@ REFUSED = {
     "an unknown choice": ("train.optimizer=adam,adamm", "did you mean adam"),
     "one choice": ("train.optimizer=adam", "config --set train.optimizer=adam"),
     "a list in brackets": ("train.learning_rate=[0.1,0.2]", "leave out the brackets"),
-    "a hyphen": ("train.learning_rate=1e-4-1e-2", "or a range such as 0.1..0.5, got 1e-4-1e-2"),
     "three dots": ("train.learning_rate=0.01...1", "two dots"),
-    "an empty range": ("train.learning_rate=0.1..0.1", "must be below"),
     "a range in reverse": ("train.learning_rate=0.1..0.01", "must be below"),
     "a logarithm of zero": ("train.label_smoothing=0..0.5:log", "must begin above 0"),
-    "another scale": ("train.learning_rate=0.1..0.5:ln", ":log"),
     "no number": ("train.learning_rate=a..b", "two numbers"),
     "other data": ("dataset.validation_fraction=0.1..0.2", "changes the data"),
-    "the test split": ("dataset.test_fraction=0.1..0.2", "changes the data"),
-    "no effect on the model": ("gate.min_accuracy=0.1..0.2", "does not change how the model is trained"),
-    "the devices": ("train.devices=cpu:1,cpu:2", "does not change how the model is trained"),
     "the seed": ("train.seed=0..9", "luck"),
     "the metric": ("train.stop_metric=loss,accuracy", "compared by it"),
     "initial weights": ("train.warm_start.path=a,b", "initial weights"),

@@ -13,7 +13,6 @@ import pytest
 from support.checkout import wait_until
 from support.training import ROOT, change_params
 
-from perennial.base import documents
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
 from perennial.project.tune.trial import LOG
@@ -160,24 +159,17 @@ def test_an_edit_during_the_search_is_named_and_nothing_is_written(key, pipeline
     assert Path("params.yaml").read_text() == before
 
 
-def test_data_without_validation_examples_are_refused(pipeline):
-    manifest = documents.read_json(Path("data/records/manifest.json"))
-    assert manifest["splits"]["validation"]["examples"] > 0
-    change_params(Path("params.yaml"), {"dataset.validation_fraction": 0.0})
-    with pytest.raises(ConfigError, match="validation split"):
-        check(Path("params.yaml"), RATES)
-
-
-def test_parameters_that_train_nothing_are_refused(pipeline):
-    values = {"train.epochs": None, "train.max_steps": 0, "train.warm_start.path": "models/weights"}
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dataset.validation_fraction": 0.0}, "validation split"),
+        ({"train.epochs": None, "train.max_steps": 0, "train.warm_start.path": "w"}, r"train\.max_steps is 0"),
+        ({"compute.engine": "ray", "compute.workers": 2}, r"compute\.workers is 2"),
+    ],
+)
+def test_parameters_with_which_nothing_can_be_searched_are_refused(pipeline, values, message):
     change_params(Path("params.yaml"), values)
-    with pytest.raises(ConfigError, match=r"train\.max_steps is 0"):
-        check(Path("params.yaml"), RATES)
-
-
-def test_training_in_several_processes_is_refused(pipeline):
-    change_params(Path("params.yaml"), {"compute.engine": "ray", "compute.workers": 2})
-    with pytest.raises(ConfigError, match=r"compute\.workers is 2"):
+    with pytest.raises(ConfigError, match=message):
         check(Path("params.yaml"), RATES)
 
 

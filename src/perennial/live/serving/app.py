@@ -41,7 +41,7 @@ LEFT = 499  # nginx's code for a client that closed its connection, in the metri
 HEALTH = "/health"
 PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
 VERSION_HEADER = "Model-Version"
-PAGE, SHADOW_PAGE = "page.html.jinja", "shadow.html.jinja"
+PAGE = "page.html.jinja"
 POLICY = (
     "default-src 'none'; img-src blob: data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
     "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -252,14 +252,15 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
     @app.api_route("/", methods=PROBED)
     async def page() -> Response:
         nonce = secrets.token_urlsafe(16)
-        text = _template(PAGE).render(
+        text = _template().render(
             name=service.name,
             version=service.current(),
             rejected=service.rejected(),
             limits=service.limits,
             nonce=nonce,
         )
-        return _page(text, nonce)
+        policy = {"Content-Security-Policy": POLICY.format(nonce=nonce)}
+        return Response(text, media_type="text/html", headers=policy)
 
     @app.api_route(HEALTH, methods=PROBED)
     async def health() -> Response:
@@ -271,17 +272,12 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
         return _json({"status": "ready", "model": service.name, "version": served.number})
 
     @app.get("/shadow")
-    async def shadow(request: Request) -> Response:
+    async def shadow() -> Response:
         if service.shadow is None:
             raise RequestRefused(
                 404, "no candidate is in the shadow; `perennial serve --shadow PLACE` names one"
             )
-        found = service.shadow.snapshot().document(service.shadow.failure)
-        if "text/html" not in request.headers.get("accept", ""):
-            return _json(found)
-        nonce = secrets.token_urlsafe(16)
-        text = _template(SHADOW_PAGE).render(name=service.name, found=found, nonce=nonce)
-        return _page(text, nonce)
+        return _json(service.shadow.snapshot().document(service.shadow.failure))
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -289,13 +285,8 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
 
 
 @cache
-def _template(name: str) -> jinja2.Template:
-    return html.environment(Path(__file__).parent).get_template(name)
-
-
-def _page(text: str, nonce: str) -> Response:
-    policy = POLICY.format(nonce=nonce)
-    return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
+def _template() -> jinja2.Template:
+    return html.environment(Path(__file__).parent).get_template(PAGE)
 
 
 def _json(value: object, status: int = 200) -> Response:
