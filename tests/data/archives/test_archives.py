@@ -60,30 +60,11 @@ def patched(block, at, value):
 
 
 PHOTO = entry("a/1.jpg", b"photo")
-NAMES = {
-    "parent": "../x.jpg",
-    "parent within": "a/../../x.jpg",
-    "parent after dot": "./../x.jpg",
-    "parent alone": "..",
-    "absolute": "/etc/x.jpg",
-    "absolute twice": "//etc/x.jpg",
-    "drive": "C:/x.jpg",
-    "drive without slash": "c:x.jpg",
-    "backslash": "a\\x.jpg",
-    "backslash parent": "..\\x.jpg",
-    "empty part": "a//x.jpg",
-    "dot part": "a/./x.jpg",
-    "dot at the end": "a/x.",
-    "dots at the end": "a.../x.jpg",
-    "space at the end": "a/x ",
-    "folder with space": "a /x.jpg",
-    "newline": "a/x\n.jpg",
-    "escape": "a/\x1b[31mx.jpg",
-    "delete": "a/x\x7f.jpg",
-    "other way round": "a/\u202egpj.exe",
-    "end of line": "a/x\u2028.jpg",
-    "too deep": "a/b/c/d/x.jpg",
-}
+NAMES = [
+    "../x.jpg", "a/../../x.jpg", "./../x.jpg", "..", "/etc/x.jpg", "//etc/x.jpg", "C:/x.jpg", "c:x.jpg",
+    "a\\x.jpg", "..\\x.jpg", "a//x.jpg", "a/./x.jpg", "a/x.", "a.../x.jpg", "a/x ", "a /x.jpg", "a/x\n.jpg",
+    "a/\x1b[31mx.jpg", "a/x\x7f.jpg", "a/\u202egpj.exe", "a/x\u2028.jpg", "a/b/c/d/x.jpg",
+]  # fmt: skip
 KINDS = {
     "symbolic link": (tarfile.SYMTYPE, "a symbolic link"),
     "hard link": (tarfile.LNKTYPE, "a hard link"),
@@ -145,10 +126,7 @@ BROKEN = {
     "pax at the end": (PHOTO + pax((b"path", b"x")) + END, "ends before member 2"),
 }
 HOSTILE = {
-    **{
-        f"name: {why}": (entry(name, form=tarfile.GNU_FORMAT) + END, "is refused")
-        for why, name in NAMES.items()
-    },
+    **{f"name: {name!r}": (entry(name, form=tarfile.GNU_FORMAT) + END, "is refused") for name in NAMES},
     **{f"kind: {why}": (entry("a/x", b"", kind) + END, message) for why, (kind, message) in KINDS.items()},
     **{f"clash: {why}": (b"".join(map(entry, names)) + END, "is refused") for why, names in CLASHES.items()},
     **BROKEN,
@@ -256,12 +234,6 @@ def test_a_gzip_file_of_several_parts_is_joined(tmp_path):
 def test_the_target_is_the_decompressed_stream_itself(tmp_path):
     content = PHOTO + END + bytes(512 * 17)
     assert expanded(tmp_path, gzip.compress(content)).read_bytes() == content
-
-
-def test_an_old_target_stays_when_the_archive_is_refused(tmp_path):
-    (tmp_path / "plain.tar").write_bytes(b"old")
-    assert refused(tmp_path, gzip.compress(PHOTO)) is True
-    assert (tmp_path / "plain.tar").read_bytes() == b"old"
 
 
 def test_a_plain_tar_file_is_not_copied(tmp_path):
@@ -467,16 +439,9 @@ def test_gnu_tar_lists_what_is_packed(tmp_path, photos):
 
 def test_names_that_only_linux_tells_apart_are_packed_and_read_from_a_folder(tmp_path, photos):
     names = (
-        "a/1.JPG",
-        "A/1.jpg",
-        "a/x\n.jpg",
-        "red /1.jpg",
-        "Quercus sp./1.jpg",
-        "C:\\1.jpg",
-        "a/-%.jpg",
-        "a/e\u0301",
-        "a/é",
-    )
+        "a/1.JPG", "A/1.jpg", "a/x\n.jpg", "red /1.jpg", "Quercus sp./1.jpg", "C:\\1.jpg", "a/-%.jpg",
+        "a/e\u0301", "a/é",
+    )  # fmt: skip
     for name in names:
         (photos / name).parent.mkdir(exist_ok=True)
         (photos / name).write_bytes(name.encode())
@@ -488,13 +453,6 @@ def test_a_folder_with_portable_names_is_packed_without_a_mark(tmp_path, photos)
     with tarfile.open(packed(photos, tmp_path / "x.tar")) as tar:
         tar.getmembers()
         assert tar.pax_headers == {}
-
-
-def test_gnu_tar_lists_a_folder_with_any_name(tmp_path, photos):
-    (photos / "a" / "1.JPG").write_bytes(b"")
-    archive = packed(photos, tmp_path / "x.tar")
-    done = subprocess.run(["tar", "-tf", archive], capture_output=True, text=True, check=True)
-    assert "a/1.JPG" in done.stdout.split()
 
 
 @pytest.mark.parametrize("name", ["/x.jpg", "../x.jpg", "a//x.jpg", "a/../../x.jpg"])

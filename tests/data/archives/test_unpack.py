@@ -90,11 +90,6 @@ def test_a_folder_that_is_empty_or_missing_is_reported_with_what_fetches_it(unpa
         unpack(tmp_path / "absent", tmp_path)
 
 
-@pytest.mark.parametrize("junk", [b"x", b"junk" * 1000, PACKED[:10], PACKED[:-1]])
-def test_anything_after_the_end_of_a_gzip_file_is_refused(unpacked, junk):
-    assert outcome(unpacked, PACKED + junk) is None
-
-
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x1f\x8b", CONTENT])
 def test_what_is_no_gzip_file_is_refused_by_name(unpacked, content):
     with pytest.raises(DataError, match=r"a\.gz"):

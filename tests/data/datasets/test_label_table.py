@@ -216,17 +216,6 @@ def test_a_column_of_splits_is_used_or_stops_the_run(read):
     assert set(read(IMAGES, {"labels.csv": text}, **PLAIN).splits) == {"train"}  # said so
 
 
-def test_tables_of_splits_with_ids_take_the_names_of_a_list_of_classes(read):
-    names = ("train/1.png", "train/2.png", "val/1.png", "val/2.png")
-    lines, path = "1.png 0\n2.png 1\n", {"train": "train.txt", "validation": "val.txt"}
-    contents = {"train.txt": lines, "val.txt": lines, "classes.txt": "cat\ndog\n"}
-    source = read(names, contents, path=path, file=1, label=2, classes="classes.txt")
-    assert {split: set(labels(source, split).values()) for split in source.splits} == {
-        "train": {"cat", "dog"},
-        "validation": {"cat", "dog"},
-    }
-
-
 @pytest.mark.parametrize(
     "name",
     ["credits.csv", "notes.txt", "more.json", "meta/more.csv", "labels.tsv", "list.lst", "metadata.jsonl"],

@@ -3,29 +3,13 @@
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from data.downloads.fault_server import CONTENT, status
 
-import perennial
 from perennial.base.errors import PerennialError
-
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from perennial.data.downloads.fetch import Fetcher
-from perennial.data.downloads.spec import FileSpec
-from perennial.base.errors import PerennialError
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # bytes
-try:
-    Fetcher(mirrors=[sys.argv[1]], folder=Path(sys.argv[2])).fetch(FileSpec(name="file.bin"))
-except PerennialError as error:
-    sys.exit(f"{type(error).exit_code} {error}")
-"""
 
 
 def refusal(fetching):
@@ -68,16 +52,6 @@ def test_a_full_disk_is_reported_without_trying_the_next_mirror_and_the_partial_
     assert (len(server.asked), other.asked) == (1, [])
 
 
-def test_a_limit_on_file_sizes_is_reported(fetching, server):
-    environment = {**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, server.url, str(fetching.folder)],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.stderr.startswith("1 "), os.strerror(errno.EFBIG) in done.stderr) == (True, True)
-    assert not fetching.part.exists()
-
-
 @pytest.fixture
 def here(fetching, tmp_path, monkeypatch):
     """The same below the working folder, which other users can reach."""
@@ -115,16 +89,6 @@ def test_a_folder_under_a_name_of_the_file_is_named(fetching, suffix):
     assert path.is_dir()
 
 
-def test_a_file_where_the_folder_should_be_is_named(fetching):
-    fetching.folder.write_bytes(b"")
-    assert str(fetching.folder) in refusal(fetching)
-
-
-def test_a_too_long_name_is_reported(fetching):
-    fetching.spec = replace(fetching.spec, name="x" * 300)
-    assert os.strerror(errno.ENAMETOOLONG) in refusal(fetching)
-
-
 def test_an_old_wrong_file_stays_if_the_download_fails_and_else_is_kept_as_rejected(fetching, server):
     fetching.folder.mkdir()
     fetching.file.write_bytes(b"placed by hand")
@@ -132,12 +96,6 @@ def test_an_old_wrong_file_stays_if_the_download_fails_and_else_is_kept_as_rejec
     assert (fetching.refusal().temporary, fetching.file.read_bytes()) == (False, b"placed by hand")
     server.plan = []
     assert (fetching().read_bytes(), fetching.rejected.read_bytes()) == (CONTENT, b"placed by hand")
-
-
-def test_a_present_file_is_not_requested(fetching, server):
-    fetching()
-    server.plan, server.asked = [status(404)], []
-    assert (fetching().read_bytes(), server.asked) == (CONTENT, [])
 
 
 def test_a_folder_is_a_mirror(fetching, tmp_path):

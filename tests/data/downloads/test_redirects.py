@@ -19,11 +19,6 @@ def test_a_redirect_within_a_server_is_followed(fetching, server):
     assert (fetching().read_bytes(), server.asked) == (CONTENT, ["/file.bin", "/other/place"])
 
 
-def test_five_redirects_are_followed(fetching, server):
-    server.plan = [*[redirect("/again")] * 5, honest]
-    assert fetching().read_bytes() == CONTENT
-
-
 def test_a_redirect_loop_fails(fetching, server):
     server.plan = [redirect("/again")]
     error = fetching.refusal()

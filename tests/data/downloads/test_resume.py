@@ -73,13 +73,6 @@ def test_a_failed_download_resumes_the_same_version_in_the_next_run(fetching, se
     assert sorted(path.name for path in fetching.folder.iterdir()) == ["file.bin", "file.bin.lock"]
 
 
-def test_a_failure_reports_the_kept_bytes(fetching, server):
-    server.plan = [cut(HALF)]
-    error = str(fetching.refusal())
-    assert f"{HALF:,}" in error
-    assert str(fetching.part) in error
-
-
 def test_the_date_of_a_file_proves_its_version_where_there_is_no_etag(fetching, server):
     date = "Wed, 21 Oct 2015 07:28:00 GMT"
     half_done(fetching, server, ETag=None, Last_Modified=date)
@@ -232,12 +225,6 @@ def test_a_download_killed_before_the_verification_needs_no_server(fetching, ser
     server.plan = [hang]
     assert fetching().read_bytes() == CONTENT
     assert server.headers == []
-
-
-def test_a_chunked_download_resumes(fetching, server):
-    server.plan = [chunked(HALF, ended=False), honest]
-    assert fetching().read_bytes() == CONTENT
-    assert server.served == len(CONTENT)
 
 
 def test_a_download_resumes_behind_a_redirect(fetching, server, start):

@@ -58,13 +58,6 @@ def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, star
     assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 3)
 
 
-def test_retry_after_is_respected(fetching, server, logged):
-    server.plan = [status(503, Retry_After="1"), honest]
-    fetching.limit(retry_after_max_s=60)
-    fetching()
-    assert "HTTP 503; retry 1 in 1.0 s" in logged()
-
-
 @pytest.mark.parametrize(
     "value", ["3600", formatdate(time.time() + 3600, usegmt=True)], ids=["seconds", "date"]
 )
@@ -102,11 +95,6 @@ def test_a_refused_connection_is_temporary(fetching):
     assert (error.temporary, "refused" in str(error)) == (True, True)
 
 
-def test_an_invalid_url_is_refused(fetching):
-    fetching.mirrors = ["http://a\nb/"]
-    assert not fetching.refusal().temporary
-
-
 def test_a_finished_file_has_one_line_in_the_log(fetching, server, caplog):
     caplog.set_level(logging.INFO, logger="perennial")
     server.plan = [cut(100_000), honest]
@@ -115,11 +103,6 @@ def test_a_finished_file_has_one_line_in_the_log(fetching, server, caplog):
     assert re.search(
         r"file\.bin: 300000 bytes in [0-9.]+ s, [0-9.]+ MB/s, 1 retries, resumed from byte 100000$", line
     )
-
-
-def test_no_mirrors_are_reported(fetching):
-    fetching.mirrors = []
-    assert "no mirrors" in str(fetching.refusal())
 
 
 def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):

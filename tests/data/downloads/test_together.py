@@ -9,12 +9,12 @@ from data.downloads.fault_server import CONTENT, hang
 from perennial.base.errors import PerennialError
 
 
-def test_eight_processes_download_once(fetching, server):
-    barrier = client.PROCESSES.Barrier(8)
-    processes = [client.start(fetching.spec, server.url, fetching.folder, barrier) for _ in range(8)]
+def test_four_processes_download_once(fetching, server):
+    barrier = client.PROCESSES.Barrier(4)
+    processes = [client.start(fetching.spec, server.url, fetching.folder, barrier) for _ in range(4)]
     for process in processes:
         process.join(600)
-    assert [process.exitcode for process in processes] == [0] * 8
+    assert [process.exitcode for process in processes] == [0] * 4
     assert (len(server.asked), fetching.file.read_bytes()) == (1, CONTENT)
 
 

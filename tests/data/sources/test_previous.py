@@ -122,22 +122,7 @@ def test_a_baseline_of_an_earlier_version_is_replaced(paths):
     assert (previous.pin(paths), drift.load_baseline(paths.baseline)) == (NO_BASELINE, NO_BASELINE)
 
 
-def test_a_baseline_that_git_does_not_track_stays(paths):
-    night(paths, "a")
-    night(paths, "b")
-    git("rm", "-q", "--cached", str(paths.baseline))
-    git("commit", "-qm", "Untracked")
-    assert previous.pin(paths) == pinned("a")
-
-
 def test_without_git_the_baseline_stays(paths, monkeypatch):
     files.write_json(paths.baseline, pinned("a").model_dump())
     monkeypatch.setenv("PATH", "")
     assert previous.pin(paths) == pinned("a")
-
-
-def test_an_unchanged_file_is_not_rewritten(paths):
-    previous.pin(paths)
-    before = paths.baseline.stat().st_ino
-    previous.pin(paths)
-    assert paths.baseline.stat().st_ino == before

@@ -97,13 +97,6 @@ def test_an_interrupted_transfer_resumes(config, server):
     assert server.served == len(server.content)
 
 
-@pytest.mark.parametrize("fault", [status(500), status(503), cut(0)], ids=["500", "503", "cut"])
-def test_a_server_that_fails_once_delays_the_transfer(config, server, fault):
-    pin(config)
-    server.plan = [honest, fault, honest]
-    assert fetched(config) == server.content
-
-
 def test_without_an_etag_the_time_of_change_counts(config, server):
     def dated(handler):
         length = len(server.content)
