@@ -9,7 +9,7 @@ import tensorflow as tf
 from fuzz.odd_images import Work, counted, odd, valid
 from support.odd_images import PHOTO, saved
 
-from perennial.data.images import BadImage, Refused, accept, jpeg, png, png_file
+from perennial.data.images import BadImage, Refused, accept, jpeg, png
 from perennial.data.images.decode import array, decoded
 from perennial.data.images.header import header
 
@@ -75,22 +75,6 @@ HOSTILE = {
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_repeated_parts_cost_no_more_than_others(content):
     require_linear(content)
-
-
-@pytest.mark.fast_rows("empty PNG chunks")
-@pytest.mark.parametrize("name", ["empty scans", "empty PNG chunks", "small GIF blocks", "empty IDAT chunks"])
-def test_work_does_not_grow_beyond_the_limits_of_parts(name):
-    start, part = {
-        "empty scans": (b"\xff\xd8", b"\xff\xda\0\2"),
-        "empty PNG chunks": (png.SIGNATURE + IHDR, png.chunk(b"abCd", b"")),
-        "empty IDAT chunks": (png.SIGNATURE + IHDR, png.chunk(b"IDAT", b"")),
-        "small GIF blocks": (b"GIF89a\1\0\1\0\0\0\0!\xfe", b"\1a"),
-    }[name]
-    most = {"empty scans": jpeg.MOST_SEGMENTS, "small GIF blocks": 500_000}.get(name, png_file.MOST_CHUNKS)
-    read_headers(start + part * 10)  # what a first call only loads is not counted
-    one, two = (work_of(start + part * (most + more)) for more in (10, 20_000))
-    assert one.lines == two.lines
-    assert one.bytes == two.bytes
 
 
 def by_tensorflow(content):

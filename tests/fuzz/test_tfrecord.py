@@ -14,7 +14,6 @@ from support.records import datum
 from perennial.base.errors import DataError
 from perennial.data.datasets import tfrecord as own_records
 from perennial.data.images import Image, decode
-from perennial.data.images.header import header
 from perennial.data.tfrecord import example, framing
 from perennial.data.validation import inspection
 from perennial.data.validation.inspection import Checks, Part, Work
@@ -98,10 +97,6 @@ def test_the_span_of_an_image_is_where_other_bytes_give_another_image():
             assert example.parse(data[: span[0]] + other + data[span[1] :]) == (fields, other)
 
     hunt(hostile(*DATA[:2], *FOREIGN), check)
-
-
-def test_the_header_of_any_bytes_is_read_or_there_is_none():
-    hunt(hostile(example.parse(DATA[0])[1], JPEG.encoded, b"\xff\xd8\xff\xe0"), header)
 
 
 def test_any_bytes_are_decoded_or_refused_by_the_one_error():

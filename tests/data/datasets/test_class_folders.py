@@ -11,7 +11,7 @@ from support.odd_images import saved
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.readers import class_folders
-from perennial.data.images import BadImage, Image
+from perennial.data.images import BadImage
 
 
 def photo(number):
@@ -137,16 +137,6 @@ def test_what_is_no_image_is_named_with_the_folder_of_its_split(packed, layout, 
     assert bad == [named.format("rose/notes.jpg")]
 
 
-def test_an_image_is_named_by_its_class_whatever_its_split(packed):
-    examples = class_folders.read(packed(*(f"train/{name}" for name in TWO))).splits["train"]
-    assert [image.filename for image in examples.images(range(3))] == list(examples.names)
-
-
-def test_an_image_with_another_ending_is_an_image(packed):
-    examples = class_folders.read(packed(*TWO, "rose/photo")).splits["train"]
-    assert {type(image) for image in examples.images(range(4))} == {Image}
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -227,16 +217,3 @@ def test_a_class_may_be_missing_in_the_test_split(packed):
 def test_the_classes_must_be_those_that_are_given(packed):
     with pytest.raises(DataError, match=r"the classes are \['rose', 'tulip'\], expected \['lily', 'rose'\]"):
         class_folders.read(packed(*TWO), ("rose", "lily"))
-
-
-def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
-    tar = packed(*TWO)
-    examples = class_folders.read(tar).splits["train"]
-    tar.write_bytes(tar.read_bytes()[:1600])
-    with pytest.raises(DataError, match="changed during the read"):
-        list(examples.images(range(3)))
-
-
-def test_a_missing_tar_file_is_a_data_error(tmp_path):
-    with pytest.raises(DataError, match=r"absent\.tar does not exist"):
-        class_folders.read(tmp_path / "absent.tar")

@@ -81,17 +81,15 @@ def test_damaged_values_are_reported_with_what_was_expected(read, content, messa
 
 
 @each_file
-def test_every_other_byte_of_a_header_is_refused_and_its_file_named(read, name, sound):
-    size, wrong = len(sound) - (24 if name == "images" else 2), []
-    for position in range(size):
-        for value in range(256):
-            changed = sound[:position] + bytes([value]) + sound[position + 1 :]
-            message = outcome(read, **{name: changed})
-            if (message is None) != (changed == sound) or (
-                message and {"named": "labels"}.get(name, name) not in message
-            ):
-                wrong.append((position, value))
-    assert (size, wrong) == ({"images": 16, "named": 8}[name], [])
+def test_every_flipped_bit_of_a_header_is_refused_and_its_file_named(read, name, sound):
+    wrong = []
+    for bit in range(8 * {"images": 16, "named": 8}[name]):
+        changed = bytearray(sound)
+        changed[bit // 8] ^= 1 << bit % 8
+        message = outcome(read, **{name: bytes(changed)})
+        if message is None or {"named": "labels"}.get(name, name) not in message:
+            wrong.append(bit)
+    assert wrong == []
 
 
 @each_file
@@ -99,18 +97,8 @@ def test_every_cut_of_a_file_is_refused(read, name, sound):
     assert [size for size in range(len(sound)) if outcome(read, **{name: sound[:size]}) is None] == []
 
 
-@pytest.mark.parametrize("size", [1, 2, 16, 24, 4096])
-@each_file
-def test_anything_after_the_values_is_refused(read, name, sound, size):
-    assert outcome(read, **{name: sound + bytes(size)}) is not None
-
-
 def test_every_label_that_is_no_class_is_refused(read):
     assert [value for value in range(256) if outcome(read, named=labels(1, value)) is None] == [0, 1]
-
-
-def test_a_page_in_place_of_a_file_is_refused(read):
-    assert "magic number" in outcome(read, images=b"<html><body>404 not found</body></html>")
 
 
 @pytest.mark.parametrize("name", ["absent", "."])

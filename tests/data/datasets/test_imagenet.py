@@ -1,22 +1,17 @@
 """ImageNet's archives: synsets, labels, bounding boxes, odd files, and what is refused."""
 
-import hashlib
-import io
-import pickle
 from pathlib import Path
 
-import numpy as np
 import PIL.Image
 import pytest
 from data.datasets.annotated import jpeg, kit, tar, write_imagenet, xml
-from support.raw import encoded, picture
 
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.archives import unpack
 from perennial.data.datasets.imagenet import IMAGENET, OPTIONAL, REQUIRED, collect
 from perennial.data.datasets.readers import ilsvrc
-from perennial.data.images import Annotations, BadImage, Box, Refused, decode, orientation
+from perennial.data.images import Annotations, BadImage, Box, Refused, orientation
 
 SYNSETS = ("n01440764", "n02012849", "n03126707")
 COUNTS = dict.fromkeys(SYNSETS, 3)
@@ -71,21 +66,6 @@ def test_the_kit_labels_the_validation_images_which_are_the_test_split(read):
     assert [found[f"ILSVRC2012_val_{number:08d}.JPEG"] for number in (1, 2, 3, 4)] == [1, 1, 3, 2]
 
 
-def test_images_are_kept_byte_for_byte(read):
-    kept = {name: image.encoded for name, image in by_name(read()).items()}
-    assert kept == {name: content for found in images().values() for name, content in found.items()}
-
-
-def test_classes_are_mixed_and_the_order_is_that_of_digests(read):
-    names = read().splits["train"].names
-    assert names == tuple(sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()))
-
-
-def test_other_processes_can_be_sent_the_examples(read):
-    found = pickle.loads(pickle.dumps(read().splits["train"]))
-    assert len(list(found.images([0, 5]))) == 2
-
-
 def test_boxes_are_shares_of_the_picture_that_the_annotator_saw(read):
     name = "n01440764_7"
     content = xml("n01440764", [(50, 20, 100, 60), (-10, 90, 210, 40)], (200, 100))
@@ -126,25 +106,6 @@ def test_an_xml_file_that_cannot_be_read_rejects_its_image(content, read):
     assert "its bounding boxes" in bad.reason
 
 
-def test_a_cmyk_photograph_becomes_rgb_without_loss(read):
-    found = images()
-    found["n01440764"]["n01440764_7.JPEG"] = cmyk = jpeg(1, "CMYK")
-    image = by_name(read(found))["n01440764_7.JPEG"]
-    pixels = decode.array(decode.decoded(image.encoded))
-    expected = np.asarray(PIL.Image.open(io.BytesIO(cmyk)).convert("RGB"))
-    assert image.format == "png"
-    np.testing.assert_array_equal(pixels, expected)
-    assert np.abs(pixels.astype(float) - picture(1, 24)[:16]).mean() < 8  # what JPEG loses
-
-
-def test_a_png_that_is_named_jpeg_is_a_png(read):
-    found = images()
-    found["n02012849"]["n02012849_7.JPEG"] = content = encoded(picture(5))
-    image = by_name(read(found))["n02012849_7.JPEG"]
-    assert image.format == "png"
-    assert image.encoded == content
-
-
 def test_a_photograph_that_exif_turns_has_no_boxes(read):
     exif = PIL.Image.Exif()
     exif[orientation.TAG] = 6
@@ -157,12 +118,6 @@ def test_a_photograph_that_exif_turns_has_no_boxes(read):
     assert turned.height == 24
     assert turned.width == 16
     assert turned.annotations.boxes == ()
-
-
-def test_a_damaged_photograph_is_a_bad_image(read):
-    found = images()
-    found["n01440764"]["n01440764_7.JPEG"] = jpeg(1)[:200]
-    assert isinstance(by_name(read(found))["n01440764_7.JPEG"], BadImage)
 
 
 MIXED = images() | {"n01440764": images()["n02012849"]}
@@ -181,13 +136,6 @@ MIXED = images() | {"n01440764": images()["n02012849"]}
 def test_synsets_that_are_not_those_of_the_kit_are_named(read, found, message):
     with pytest.raises(DataError, match=message):
         read(found)
-
-
-def test_an_incomplete_synset_is_named(read, monkeypatch):
-    whole = tar
-    monkeypatch.setattr("data.datasets.annotated.tar", lambda files, mode="w": whole(files, mode)[: 512 * 20])
-    with pytest.raises(DataError, match="incomplete"):
-        read()
 
 
 def test_damage_within_the_tar_file_of_a_synset_is_found(tmp_path):

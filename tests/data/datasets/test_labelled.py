@@ -254,12 +254,3 @@ def test_a_table_that_a_spreadsheet_saved_is_read(tmp_path):
     text = f"sha256,class,reason,\r\n{mine.sha256},caf\u00e9,random,\r\n"
     (tmp_path / "labels.csv").write_bytes(text.encode("utf-8-sig"))
     assert labelled.read(tmp_path / "labels.csv") == {mine.sha256: mine}
-
-
-def test_equal_labels_give_equal_raw_files(project):
-    add(rows(3, "random"))
-    written = project / "raw" / labelled.TAR
-    labelled.pack(project / "raw")
-    first = written.read_bytes()
-    labelled.pack(project / "raw")
-    assert written.read_bytes() == first

@@ -6,7 +6,7 @@ from data.datasets.annotated import coco, jpeg, write_coco
 from perennial.base.errors import DataError
 from perennial.data.archives import Member, unpack
 from perennial.data.datasets.readers.coco import elements
-from perennial.data.datasets.visualwakewords import VISUALWAKEWORDS, read
+from perennial.data.datasets.visualwakewords import read
 from perennial.data.images import Annotations, Box
 
 SIZE = (24, 16)  # of the images, 384 pixels: a person needs more than 1.92
@@ -107,9 +107,3 @@ def test_elements_come_one_by_one_wherever_the_file_is_cut(chunk, tmp_path, monk
     monkeypatch.setattr("perennial.data.datasets.readers.coco.CHUNK_BYTES", chunk)
     found = list(elements(tmp_path / "x", Member("x", 2, len(content)), ("é", "d", "e")))
     assert found == [("é", 1), ("é", 23.5), ("é", "ü]"), ("e", {"x": [1]}), ("e", 7)]
-
-
-def test_the_digests_are_of_cocos_three_archives():
-    assert [file.name for file in VISUALWAKEWORDS.files] == [
-        "train2014.zip", "val2014.zip", "annotations_trainval2014.zip"
-    ]  # fmt: skip

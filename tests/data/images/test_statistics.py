@@ -78,11 +78,6 @@ def test_fingerprints_come_in_the_order_of_the_images(batch):
     assert together.hashes.tolist() == [each.hashes[0].tolist() for each in alone]
 
 
-def test_a_view_of_images_has_the_digests_of_a_copy():
-    view = COLOURED[::2, ::3, ::-1]
-    assert np.array_equal(statistics.of_batch(view)[1].digests, statistics.of_batch(view.copy())[1].digests)
-
-
 @pytest.mark.parametrize("shape", [(2, 6, 1), (6, 2, 1), (3, 4, 1), (2, 2, 3), (1, 4, 3)])
 def test_images_of_another_size_have_other_digests(shape):
     assert digest(np.zeros(shape, np.uint8)) != digest(np.zeros((4, 3, 1), np.uint8))
@@ -101,18 +96,6 @@ def test_equal_files_have_equal_digests_and_others_do_not():
     first, second, third = statistics.encoded_digests([b"one", b"two", b"one"]).tolist()
     assert first == third
     assert first != second
-
-
-def test_no_files_have_no_digests():
-    assert statistics.encoded_digests([]).shape == (0, 2)
-
-
-def test_sums_over_parts_add_up_to_the_sum_over_all():
-    whole, total = statistics.of_batch(COLOURED)[0], Statistics()
-    for number in range(len(COLOURED)):
-        total.add(statistics.of_batch(COLOURED[number : number + 1])[0])
-    assert np.array_equal(total.brightness, whole.brightness)
-    assert np.array_equal(total.histograms[3], whole.histograms[3])
 
 
 def test_grey_and_coloured_images_are_counted_apart():

@@ -7,7 +7,6 @@ import tensorflow as tf
 from perennial.base.config.training import AugmentationConfig
 from perennial.data.preprocessing import basic, inception_and_vgg, keys
 from perennial.data.preprocessing.randomness import Draws, alternating
-from perennial.data.preprocessing.transforms import Target
 
 COUNT = 12
 KEYS = keys(4, 2, tf.range(COUNT))
@@ -48,13 +47,6 @@ def test_cifar_images_are_cropped_flipped_brightened_contrasted_and_standardized
     for number, image in enumerate(raw.numpy()):
         expected = like_the_tutorial(image, draws, number, border, size)
         assert found[number] == pytest.approx(expected, abs=2e-5)
-
-
-def test_without_an_image_size_the_tutorial_crops_nothing(pixels, images):
-    raw = images(COUNT, 32, 32, 3)
-    found = pixels("cifar10_tutorial", (32, 32, 3)).training(raw, KEYS).numpy()
-    expected = like_the_tutorial(raw.numpy()[0], Draws(KEYS, 5), 0, 0, 32)
-    assert found[0] == pytest.approx(expected, abs=2e-5)
 
 
 def test_a_crop_that_is_larger_than_the_image_has_black_around_it(pixels, images):
@@ -138,14 +130,6 @@ def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(shape, size, 
             [123.68, 116.78, 103.94], np.float32
         )
         assert found[number] == pytest.approx(expected, abs=2e-3)  # of 0..255
-
-
-def test_vgg_draws_short_sides_of_256_to_512_for_its_published_size():
-    target = Target(height=224, width=224, channels=3, fast=True, centered=True)
-    least, most = inception_and_vgg.sides(target)
-    drawn = least + Draws(keys(0, 0, tf.range(20_000)), 1).integers(0, most - least + 1).numpy()
-    assert drawn.min() == 256
-    assert drawn.max() == 512
 
 
 METHODS = ("bilinear", "nearest", "bicubic", "area")

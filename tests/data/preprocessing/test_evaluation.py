@@ -59,21 +59,3 @@ def test_rescale_maps_bytes_to_fractions(pixels):
 def test_floats_are_judged_as_the_bytes_that_they_are(name, pixels, images):
     raw, way = images(2, 20, 24, 3), pixels(name, (20, 24, 3), image_size=16)
     assert (way.evaluation(tf.cast(raw, tf.float32)).numpy() == way.evaluation(raw).numpy()).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [
-        ("rescale", 0, 1),
-        ("lenet", -1, 127 / 128),
-        ("inception", -1, 1),
-        ("standard", -1, 1),
-        ("shifted", -1, 1),
-        ("plain", -1, 1),
-    ],
-)
-def test_values_stay_in_their_range(name, low, high, pixels):
-    raw = tf.constant(np.random.default_rng(0).choice([0, 255], (8, 16, 16, 3)).astype(np.uint8))
-    way = pixels(name, (16, 16, 3), fast=False)
-    for found in (way.evaluation(raw).numpy(), way.training(raw, tf.reshape(tf.range(16), (8, 2))).numpy()):
-        assert low <= found.min() < found.max() <= high

@@ -72,17 +72,6 @@ def test_odd_sizes_become_what_the_model_takes(name, shape, pixels, images):
             assert np.isfinite(found).all()
 
 
-def test_the_shape_is_known_before_anything_runs(pixels):
-    way = pixels("inception", (None, None, 3), image_size=16)
-    images = tf.TensorSpec((None, None, None, 3), tf.uint8)
-    judged = tf.function(way.evaluation, autograph=False).get_concrete_function(images)
-    assert judged.structured_outputs.shape.as_list() == [None, 16, 16, 3]
-
-
-def test_grey_records_stay_grey(pixels):
-    assert pixels("rescale", (8, 8, 1), grayscale=True).model_shape == (8, 8, 1)
-
-
 def test_different_sizes_need_an_image_size(pixels):
     with pytest.raises(ValueError, match="image_size"):
         _ = pixels("rescale", (None, None, 1)).model_shape

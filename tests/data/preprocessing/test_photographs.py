@@ -1,11 +1,10 @@
 """Images of different sizes, decoded and distorted one by one, against whole images in a batch."""
 
-import io
-
 import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
+from support.odd_images import saved
 
 from perennial.base.config.training import AugmentationConfig
 from perennial.data.preprocessing import PREPROCESSING, keys, photographs
@@ -17,10 +16,9 @@ DISTORTING = [name for name, each in PREPROCESSING.items() if each.distortion is
 SIZES = [(30, 22), (16, 16), (41, 70), (9, 33), (60, 13)]
 
 
-def encoded(pixels, kind="png", **options):
-    stream = io.BytesIO()
-    PIL.Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(stream, kind, **options)
-    return stream.getvalue()
+def encoded(pixels, kind="PNG", mode=None, **options):
+    image = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    return saved(image.convert(mode) if mode else image, kind, **options)
 
 
 def shown(content):
@@ -82,20 +80,14 @@ def test_an_image_is_judged_alike_alone_and_in_a_batch(name, pixels, images):
 
 
 KINDS = {
-    "jpeg": lambda pixels: encoded(pixels, "jpeg", quality=95),
-    "progressive": lambda pixels: encoded(pixels, "jpeg", progressive=True, subsampling=0),
-    "grey jpeg": lambda pixels: encoded(pixels[..., :1], "jpeg"),
-    "cmyk": lambda pixels: converted(pixels, "CMYK", "jpeg"),
+    "jpeg": lambda pixels: encoded(pixels, "JPEG", quality=95),
+    "progressive": lambda pixels: encoded(pixels, "JPEG", progressive=True, subsampling=0),
+    "grey jpeg": lambda pixels: encoded(pixels[..., :1], "JPEG"),
+    "cmyk": lambda pixels: encoded(pixels, "JPEG", "CMYK"),
     "grey png": lambda pixels: encoded(pixels[..., :1]),
-    "palette": lambda pixels: converted(pixels, "P", "png"),
-    "alpha": lambda pixels: converted(pixels, "RGBA", "png"),
+    "palette": lambda pixels: encoded(pixels, "PNG", "P"),
+    "alpha": lambda pixels: encoded(pixels, "PNG", "RGBA"),
 }
-
-
-def converted(pixels, mode, kind):
-    stream = io.BytesIO()
-    PIL.Image.fromarray(pixels).convert(mode).save(stream, kind)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

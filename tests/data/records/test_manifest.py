@@ -3,7 +3,6 @@
 import hashlib
 
 import pytest
-from pydantic import ValidationError
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
@@ -105,28 +104,6 @@ def test_a_damaged_manifest_is_reported_with_its_key_and_remedy(folder, edit, ke
     change(folder, edit)
     with pytest.raises(DataError, match=rf"manifest\.json is damaged: {key}.*`dvc checkout {folder}` restores"):
         manifest.load(folder)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 100, -3])
-def test_a_cut_manifest_is_a_data_error(folder, kept):
-    file = folder / manifest.FILE
-    file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(DataError, match=r"manifest\.json is damaged"):
-        manifest.load(folder)
-
-
-def test_counts_of_zero_and_a_name_of_200_characters_are_valid():
-    assert shard("a" * 191, 0).file == f"{'a' * 191}.tfrecord"
-
-
-@pytest.mark.parametrize("part", [shard("aa", 1), split(1), of_splits()])
-def test_no_part_changes_once_it_is_read(part):
-    with pytest.raises(ValidationError, match="frozen"):
-        setattr(part, next(iter(type(part).model_fields)), "other")
-
-
-def test_the_digest_is_that_of_the_file(folder):
-    assert manifest.digest(folder) == hashlib.sha256((folder / manifest.FILE).read_bytes()).hexdigest()
 
 
 def test_labels_are_lines_of_number_and_name():

@@ -48,10 +48,6 @@ def test_each_example_comes_once_in_the_order_of_the_records(folder, batch_size)
     assert images(batches(folder, batch_size=batch_size))[:, 0, 0, 0].tolist() == list(range(EXAMPLES))
 
 
-def test_the_last_batch_may_be_smaller(folder):
-    assert [len(labels) for _, labels in batches(folder)] == [7, 7, 7, 7, 7, 5]
-
-
 def test_images_of_one_size_come_as_they_are(folder):
     found = images(batches(folder))
     assert (found.dtype, found.shape) == (np.uint8, (EXAMPLES, 6, 6, 1))
@@ -87,15 +83,6 @@ def test_images_that_fit_are_read_from_the_records_only_once(folder):
     for file in folder.glob("*.tfrecord"):
         file.unlink()
     assert (images(kept) == first).all()
-
-
-def test_images_that_do_not_fit_are_read_each_time(folder):
-    read_again = batches(folder)
-    images(read_again)
-    for file in folder.glob("*.tfrecord"):
-        file.unlink()
-    with pytest.raises(tf.errors.NotFoundError):
-        images(read_again)
 
 
 @pytest.mark.parametrize(

@@ -188,9 +188,3 @@ def test_an_index_replaces_the_old_one_and_has_a_file_a_shard(tmp_path):
     assert sorted(path.name for path in (tmp_path / "index").glob("*.npy")) == ["a.npy", "b.npy"]
     a, b = (np.load(tmp_path / "index" / f"{name}.npy") for name in "ab")
     assert (a.dtype, a.tolist(), b.shape) == (np.uint64, [[0, 5], [2**40, 7]], (0, 2))
-
-
-def test_equal_spans_are_equal_bytes(tmp_path):
-    for name in "ab":
-        random_access.write_index(tmp_path / name, {"shard": spans((0, 5))})
-    assert (tmp_path / "a" / "shard.npy").read_bytes() == (tmp_path / "b" / "shard.npy").read_bytes()

@@ -108,13 +108,6 @@ def test_the_chunks_of_a_shard_hold_its_examples_in_their_order(chunk_bytes):
             assert chunk.labels.tolist() == [TWO[number] for number in chunk.indices]
 
 
-def test_a_part_is_about_as_large_as_requested():
-    given = source(train=examples(TWO, image_bytes=850), test=examples(TWO))
-    (first, *_) = planned(given, fraction=0.1)
-    chunks = sharding.parts(first, given.splits["train"], 10_000)
-    assert [len(chunk.indices) for chunk in chunks] == [10, 10, 10, 6]
-
-
 def photographs(count):
     """Names in an order of their own, as `datasets.folder` gives them."""
     return [f"roses/{number * 7 % count:05}.jpg" for number in range(count)]

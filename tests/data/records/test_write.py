@@ -10,8 +10,7 @@ from perennial.data.datasets.dataset import Examples
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages, PixelTable
 from perennial.data.images import BadImage
 from perennial.data.records import sharding
-from perennial.data.records.sharding import Encoded, ShardPart
-from perennial.data.tfrecord import framing
+from perennial.data.records.sharding import ShardPart
 
 PIXELS = [np.full((2, 2), number, np.uint8) for number in range(6)]
 BAD = BadImage(filename="bad.png", reason="it is empty")
@@ -100,18 +99,6 @@ def test_the_entry_of_a_shard_is_what_is_true_of_the_file(written):
 
 def test_the_examples_of_each_class_are_counted_also_of_those_without(written):
     assert written[1] == [2, 1, 0]
-
-
-def test_a_shard_of_nothing_is_an_empty_file(tmp_path):
-    entry, per_class = sharding.write_shard(tmp_path / "a", iter([]), 2)
-    assert (entry.examples, entry.bytes, per_class) == (0, 0, [0, 0])
-
-
-def test_a_part_of_rejected_files_alone_adds_nothing(tmp_path):
-    part = Encoded(records=b"", labels=[], rejected=[BAD])
-    whole = Encoded(records=framing.frame(b"x"), labels=[1], rejected=[])
-    entry, per_class = sharding.write_shard(tmp_path / "a", iter([part, whole]), 2)
-    assert (entry.examples, per_class) == (1, [0, 1])
 
 
 def test_a_shard_that_the_disk_does_not_take_is_named(tmp_path):

@@ -102,17 +102,6 @@ def test_bytes_that_are_no_example_are_refused(data, message):
     assert refusal(data).startswith(message)
 
 
-def test_further_keys_are_ignored():
-    data = changed(lambda features: features["image/name"].bytes_list.value.append(b"a.png"))
-    assert example.parse(data)[0].label == 7
-
-
-@pytest.mark.parametrize("label", [2**63, -(2**63) - 1])
-def test_a_label_that_no_record_can_hold_is_refused(label):
-    with pytest.raises(ValueError, match=r"."):
-        example.serialize(IMAGE, label)
-
-
 def test_the_span_of_an_image_holds_its_bytes_and_no_field():
     data, other = example.serialize(IMAGE, 7), bytes(len(IMAGE.encoded))
     fields, encoded = example.parse(data)

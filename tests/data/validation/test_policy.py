@@ -281,9 +281,3 @@ def test_any_other_class_without_examples_is_missing(classes, judged):
     kept = [label for label in range(3) if label != empty]
     found = judged(classes=classes, train=[datum(picture(number), kept[number % 2]) for number in range(4)])
     assert [problem.code for problem in found.findings.problems] == ["class_missing"]
-
-
-def test_the_ratio_of_classes_does_not_count_an_empty_background(judged):
-    data = [datum(picture(number), 1 if number else 2) for number in range(12)]
-    found = judged(classes=["background", "cat", "dog"], train=data)
-    assert [problem.code for problem in found.findings.problems] == ["class_imbalance"]

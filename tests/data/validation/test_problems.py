@@ -1,7 +1,6 @@
 import pytest
 from data.validation.damage import DAMAGE
 
-from perennial.base.errors import printable
 from perennial.data.images import Image
 from perennial.data.tfrecord import example
 from perennial.data.validation import problems
@@ -44,16 +43,3 @@ def named(name):
 )
 def test_the_file_name_of_an_image_is_read_and_escaped(data, name):
     assert problems.image_name(data) == name
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("rose 1.jpg", "rose 1.jpg"),
-        ("ä日.png", "ä日.png"),
-        ("\x1b[2Jx\n\x9b", "\\x1b[2Jx\\n\\x9b"),
-        ("\udc80", "\\udc80"),
-    ],
-)
-def test_a_text_cannot_steer_the_terminal(text, shown):
-    assert printable(text) == shown
