@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,13 @@ def deployed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Deployed]:
     """`make deploy`, a worker, and the first run of an active schedule of `retrain/nightly`."""
-    project, home = make_checkout("deployed"), tmp_path_factory.mktemp("worker")
+    project = replace(make_checkout("deployed"), forked=True)
+    home = tmp_path_factory.mktemp("worker")
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
     project.set("publish", url=str(home / "served"))
     project.commit("publish")
     named = {"PERENNIAL_NOTIFY_URL": hook.url, "PERENNIAL_REPOSITORY": f"{project.folder}/"}
-    printed = project.must(forks.with_tensorflow(), "-m", "tasks.deploy", **extra, **named)
+    printed = project.must("python", "-m", "tasks.deploy", **extra, **named)
     # Scheduled runs are forks, so that their imports take no time; the others start as a worker starts them.
     command = f"{Path(forks.with_tensorflow()).parent}/perennial flow-run"
     nightly: Any = server.request("GET", "/deployments/name/retrain/nightly")
@@ -105,7 +106,7 @@ def deployed(
     worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
 
     def ask(*options: str) -> Asked:
-        command = (sys.executable, "-m", "perennial", "run", "on-demand", *options, "--watch", "--json")
+        command = ("perennial", "run", "on-demand", *options, "--watch", "--json")
         done = project.run(*command, **extra)
         run = json.loads(done.stdout[done.stdout.index("{") :])
         return Asked(done.returncode, run, home / "runs" / run["id"])
@@ -230,7 +231,7 @@ def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: 
     news = {kind: scheduled(deployed.server, "on-demand") for kind in NEWS}
     ids = {kind: run["id"] for kind, run in news.items()}
     ours = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "x", "PREFECT_API_URL": deployed.server.url}
-    deployed.project.must(sys.executable, "-c", ALERTS.format(ids=ids, words=WORDS), **ours)
+    deployed.project.must("python", "-m", "-c", ALERTS.format(ids=ids, words=WORDS), **ours)
     runs |= {kind.replace("-", " "): run for kind, run in news.items()}
     for kind, run in runs.items():
         text = deployed.alert(f"{run['name']}: {kind}\n")

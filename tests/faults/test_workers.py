@@ -47,6 +47,7 @@ def test_pods_of_a_job_make_what_workers_by_hand_make(shared_records, unbroken, 
     assert record(folder) == record(unbroken)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_pod_without_its_peers_gives_its_gpu_back(shared_records, tmp_path):
     folder = workers.copy(shared_records, tmp_path / "alone")
     first, second = workers.pods(2)
