@@ -1,7 +1,5 @@
 """The decision between two models by labels of their disagreements, at any peek."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -34,18 +32,9 @@ def test_the_e_value_is_the_mean_of_the_likelihood_ratio(wins, losses):
     assert e_value(wins, losses) == pytest.approx(integral(wins, losses), rel=1e-5)
 
 
-def test_thousands_of_labels_overflow_nothing():
-    assert math.isfinite(e_value(1200, 900))
-
-
 def test_an_equal_model_is_promoted_in_at_most_5_percent_of_the_cases_at_any_peek():
     promoted = simulated(0.5, years=20_000, labels=400)
     assert (promoted > 0).mean() <= 0.05
-
-
-def test_a_candidate_with_a_gain_of_2_points_at_6_percent_disagreement_needs_some_53_labels():
-    needed = simulated(2 / 3, years=4000, labels=400)  # 4 points won, 2 lost
-    assert 40 <= np.median(needed[needed > 0]) <= 65
 
 
 def test_disagreements_are_counted_for_each_pair_of_versions():

@@ -142,14 +142,3 @@ def test_more_than_ten_classes_are_found_by_typing(started, browser):
         assert page.evaluate("document.querySelectorAll('#classes button').length") == 14
         press(page, *"kind m", "Enter", "n", "Escape", "n", "2")
         assert [each.class_ for each in server.labels()] == ["kind m", "", "kind b"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast_and_fits(started, browser, width, scheme):
-    with browser(started()) as page:
-        page.show(width=width, scheme=scheme)
-        press(page, "1", "s")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(chromium.CONTRAST) >= 4.5

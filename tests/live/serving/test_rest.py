@@ -1,16 +1,13 @@
 """TensorFlow Serving's REST form, and what is refused."""
 
-import base64
 import re
 import shutil
 import socket
 import struct
-import tracemalloc
 import zlib
 from pathlib import Path
 
 import numpy as np
-import orjson
 import PIL.Image
 import pytest
 from live.serving.served import MODEL, b64, expected, serving
@@ -18,8 +15,6 @@ from support.inference import CLASSES, abstain, saved_as
 from support.raw import encoded, picture
 
 from perennial.base import files
-from perennial.live.serving import app, requests
-from perennial.live.serving.requests import RequestRefused, ServingLimits, parse
 
 PIXELS = picture(1, 12)
 PNG, JPEG = encoded(PIXELS), encoded(picture(2, 30), "JPEG")
@@ -231,18 +226,6 @@ def test_a_body_that_does_not_come_is_refused(client) -> None:
         assert b"408" in raw.recv(1000)
 
 
-def test_a_text_among_pixels_takes_no_memory_of_its_length_for_each() -> None:
-    body = orjson.dumps({"instances": [[[["x" * 20_000], *([1] for _ in range(3000))]]]})
-    tracemalloc.start()
-    try:
-        with pytest.raises(RequestRefused, match="integers from 0 to 255"):
-            parse(ServingLimits(), body, "predict")
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 4_000_000  # 235 MB as an array of texts
-
-
 def test_what_is_not_allowed_names_what_is(client) -> None:
     answer = client.post("health")
     assert (answer.status_code, answer.headers["Allow"]) in [(405, "GET, HEAD"), (405, "HEAD, GET")]
@@ -271,25 +254,3 @@ def last(connection: socket.socket) -> bytes:
     while chunk := connection.recv(10_000):
         assert b"alive" in chunk
     return chunk
-
-
-@pytest.mark.parametrize(
-    "text", ["QUJD" * 10, "QUJD" * 2 + "QUI=", "QUJDQUI=QUJD", "QQ==QUJD", "QUJDQ", "QU D", "QUJ\xe9", ""]
-)
-def test_base64_in_pieces_is_decoded_as_in_one(monkeypatch, text) -> None:
-    monkeypatch.setattr(requests, "BASE64_CHARACTERS", 4)
-    try:
-        whole = base64.b64decode(text, validate=True)
-    except ValueError:
-        with pytest.raises(RequestRefused, match="is not base64"):
-            requests._decoded("instances[0]", text)
-    else:
-        assert requests._decoded("instances[0]", text) == whole
-
-
-def test_a_large_answer_is_built_in_a_thread(world) -> None:
-    """With every answer a large one: as it would be without threads."""
-    with serving(world.folder) as (_, client), pytest.MonkeyPatch.context() as patch:
-        before = client.post(PREDICT, json=FORMS["files"])
-        patch.setattr(app, "FEW", 0)
-        assert client.post(PREDICT, json=FORMS["files"]).content == before.content

@@ -70,24 +70,6 @@ def test_images_on_which_the_two_disagree_are_kept_with_both_answers(world, turn
 
 
 @pytest.mark.slow
-def test_a_candidate_that_does_not_load_is_stopped_and_answers_go_on(world, tmp_path) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(world.folder, broken)
-    (broken / "saved_model.pb").write_bytes(b"no model")
-    with shadowing(world, broken) as (_, client):
-
-        def stopped() -> bool:
-            ask(client, *IMAGES)
-            return client.get("shadow").json()["stopped"] is not None
-
-        wait_until(stopped)
-        found = client.get("shadow").json()
-        assert found["stopped"] == "5 failures beside 0 answers"
-        assert found["failure"]
-        ask(client, *IMAGES)
-
-
-@pytest.mark.slow
 def test_a_new_version_of_the_candidate_begins_a_new_comparison(world, turned, tmp_path) -> None:
     published = tmp_path / "candidates"
     publish(published, world)

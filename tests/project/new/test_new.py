@@ -1,6 +1,5 @@
 """`perennial new`: a project of one's own, whole or not at all."""
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 from perennial.base import config, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project import code_digests
-from perennial.base.project.stages import STAGES
 from perennial.cli import app
 from perennial.project.new import template
 from perennial.project.new.new import Made, new, next_commands
@@ -201,18 +199,3 @@ def test_dvc_runs_its_stages(elsewhere: Path) -> None:
     subprocess.run(command, cwd="shop", env=environment, check=True)
     assert list(Path("shop/data/raw").iterdir())
     assert sorted(line[3:] for line in git(Path("shop"), "status", "--porcelain").splitlines()) == ["dvc.lock"]
-
-
-@pytest.mark.slow  # it runs the whole pipeline
-def test_its_stages_are_tried_elsewhere_on_a_small_sample() -> None:
-    new(Path("shop"))
-    before = git(Path("shop"), "status", "--porcelain", "--ignored")
-    done = subprocess.run(
-        [sys.executable, "-m", "perennial", "test", "--json"],
-        cwd="shop",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert list(json.loads(done.stdout)["seconds"]) == list(STAGES)
-    assert git(Path("shop"), "status", "--porcelain", "--ignored") in {before, f"{before}\n!! .work/".strip()}

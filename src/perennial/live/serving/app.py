@@ -33,7 +33,6 @@ from perennial.model.inference.classifier import Classifier
 from perennial.model.inference.image_inputs import ImageSource
 
 SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
-FEW = 10_000  # probabilities of a response; larger ones are built in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
 NO_OTHERS = Origins()
@@ -129,8 +128,7 @@ class Service:
             self._held -= body.tell()
         names, answers = version.classifier.classes, version.classifier.answers(outputs)
         self.metrics.predicted(outputs, names, answers)
-        build = partial(requests.answer, parsed.form, outputs, names, version.number, answers)
-        content = build() if len(outputs) * len(names) <= FEW else await self._in_thread(build)
+        content = requests.answer(parsed.form, outputs, names, version.number, answers)
         for observer in self.observers:
             observer.offer(version.number, version.classifier, parsed.images, outputs)
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
