@@ -1,9 +1,5 @@
-"""Parity of exports with the predictions of the scored model.
+"""Parity of exports with the predictions of the scored model."""
 
-mobilenet_v2, and a process for each model, only with FAULTS=all: a test of the stage has a process too.
-"""
-
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,10 +26,6 @@ from perennial.model.training.train_step import Averages
 
 EXAMPLES = 30
 PROGRAM = parity.__name__
-THOROUGH = os.environ.get("FAULTS") == "all"
-RESIZED = ImageSpec(
-    preprocessing="inception", height=40, width=40, channels=3, image_size=32, grayscale=False, fast=True
-)
 
 
 @dataclass(frozen=True)
@@ -100,13 +92,6 @@ def scored(folder: Path, world: World) -> Scored:
     return Scored(world, job)
 
 
-def spread(world: World) -> World:
-    """The model with a wider range of probabilities than deep untrained models have."""
-    kernel = world.model.weights[-2]
-    kernel.assign(kernel.numpy() * 2 / world.logits.std())
-    return world
-
-
 @pytest.fixture(scope="module")
 def grey(tmp_path_factory: pytest.TempPathFactory) -> Scored:
     """mnist_cnn."""
@@ -133,7 +118,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scored,
 
 
 def require_all_agree(job: Job) -> None:
-    found = apart(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
+    found = parity.compare(job)
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
@@ -152,14 +137,10 @@ def test_an_export_of_cifar10_tutorial_with_averages_and_crop_agrees(averaged: t
     require_all_agree(averaged[0].job)
 
 
-@pytest.mark.skipif(not THOROUGH, reason="only with FAULTS=all")
-def test_an_export_of_mobilenet_v2_agrees(tmp_path: Path) -> None:
-    require_all_agree(scored(tmp_path, spread(scoring.world(EXAMPLES, "mobilenet_v2", RESIZED))).job)
-
-
 CAUGHT = r"SavedModel .*example \d+ .*[\d.e-]+ of \w+, expected [\d.e-]+"
 
 
+@pytest.mark.slow
 def test_averages_that_were_left_out_are_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
     whole, averages = averaged
     averages.restore()
@@ -185,17 +166,10 @@ def test_a_crop_in_another_place_is_caught(averaged: tuple[Scored, Averages], tm
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"labels": (*CLASSES[1::-1], *CLASSES[2:])},
-            r"labels\.txt .*0:one in line 1, expected 0:zero",
-        ),
-        ({"labels": CLASSES[:9]}, r"labels\.txt .*nothing in line 10, expected 9:nine"),
-        (
-            {"card": CLASSES[::-1]},
-            r"model_card\.json .*\['nine', .* as classes, expected \['zero'",
-        ),
+        ({"labels": (*CLASSES[1::-1], *CLASSES[2:])}, r"labels\.txt .*has other classes"),
+        ({"card": CLASSES[::-1]}, r"model_card\.json .*\['nine', .* as classes, expected \['zero'"),
     ],
-    ids=["labels", "too few labels", "card"],
+    ids=["labels", "card"],
 )
 def test_labels_in_another_order_are_caught(
     grey: Scored, tmp_path: Path, changes: dict[str, tuple[str, ...]], message: str
@@ -226,10 +200,7 @@ def judged(
 ) -> FormatReport:
     """The report on a format with these probabilities."""
     answers = np.array(probabilities, np.float32)
-    way = Backend(
-        name="format", bytes=1, predict=lambda _: (answers.argmax(axis=1), answers), difference=difference,
-        agreement=agreement,
-    )  # fmt: skip
+    way = Backend("format", 1, lambda _: (answers.argmax(axis=1), answers), difference, agreement)
     compared = FormatComparison(way, scored)
     compared.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
     return compared.report(1.0)
@@ -248,8 +219,8 @@ def test_the_example_with_the_largest_difference_is_named(wrong: float) -> None:
         judged([[0.75, 0.25], [0.5, 0.5], [wrong, 0.75]], difference=0.1)
 
 
-def test_the_first_example_with_another_class_is_named() -> None:
-    with pytest.raises(QualityError, match=r"1 of 3 .*example 2: cat, expected dog; at least 100\.0%"):
+def test_too_many_other_classes_are_caught() -> None:
+    with pytest.raises(QualityError, match=r"1 of 3 test examples another class .*; at least 100\.0%"):
         judged([[0.75, 0.25], [0.5, 0.5], [0.625, 0.375]])
 
 
@@ -268,7 +239,7 @@ def test_classes_that_the_allowed_difference_may_swap_count_as_equal() -> None:
 def test_probabilities_that_contradict_the_class_are_caught() -> None:
     probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]], np.float32)
     answers = (np.array([0, 0, 1]), probabilities)
-    backend = Backend(name="tflite_int8", bytes=1, predict=lambda _: answers, difference=1.0, agreement=0.97)
+    backend = Backend("tflite_int8", 1, lambda _: answers, 1.0, 0.97)
     compared = FormatComparison(backend, SCORED)
     compared.add(BLANK)
     with pytest.raises(QualityError, match="1 of 3 test examples another class"):
@@ -330,22 +301,14 @@ def failing(name: str, fails: Callable[[list[int]], bool], error: Exception) -> 
             raise error
         return np.zeros(len(images), np.int64), EVEN.probabilities[: len(images)]
 
-    return FormatComparison(Backend(name=name, bytes=1, predict=predict, difference=0.5, agreement=1.0), EVEN)
+    return FormatComparison(Backend(name, 1, predict, 0.5, 1.0), EVEN)
 
 
-@pytest.mark.parametrize(
-    ("fails", "place"),
-    [
-        (lambda numbers: 2 in numbers, "test example 2"),
-        (lambda numbers: len(numbers) > 1, "test examples 1 to 2 at once"),
-    ],
-)
-def test_an_error_of_a_format_names_the_format_and_the_example(
-    fails: Callable[[list[int]], bool], place: str
-) -> None:
-    compared = failing("tflite_int8", fails, RuntimeError("node 13 (DIV)\nand more"))
+def test_an_error_of_a_format_names_the_format_and_the_examples() -> None:
+    compared = failing("tflite_int8", lambda numbers: 2 in numbers, RuntimeError("node 13 (DIV)\nand more"))
     compared.add(BLANK[:1])
-    with pytest.raises(QualityError, match=rf"^tflite_int8 .*{place}: node 13 \(DIV\); .*export\.formats"):
+    named = r"^tflite_int8 fails at test examples 1 to 2: node 13 \(DIV\); .*export\.formats"
+    with pytest.raises(QualityError, match=named):
         compared.add(BLANK[1:])
 
 
@@ -365,9 +328,7 @@ def test_an_error_of_the_machine_is_not_a_verdict(raised: Exception, error: type
 
 
 def test_a_format_that_fails_at_a_single_image_is_named() -> None:
-    backend = Backend(
-        name="onnx", bytes=1, predict=lambda images: {2: ()}[len(images)], difference=0.5, agreement=1.0
-    )
+    backend = Backend("onnx", 1, lambda images: {2: ()}[len(images)], 0.5, 1.0)
     with pytest.raises(QualityError, match=r"^onnx .*alone: 1; .*export\.formats"):
         backend.milliseconds(BLANK)
 

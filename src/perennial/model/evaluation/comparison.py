@@ -43,9 +43,7 @@ class Champion:
     model_bytes: int | None  # of its export
     classes: tuple[str, ...]
     split_digest: str  # of the test examples
-    rescored: (
-        bool  # whether its export was scored again, because the champion was evaluated on another test split
-    )
+    rescored: bool  # whether its export was scored again, because it was evaluated on another test split
     predicted: NDArray[np.int64]  # index in its own classes
     p: NDArray[np.float32]  # of the predicted class, 0..1
     p_true: NDArray[np.float32]  # of the label; NaN if it does not know that class
@@ -57,8 +55,7 @@ class Champion:
         """Write into an empty folder; equal champions give equal bytes."""
         content = predictions.archived(predicted=self.predicted, p=self.p, p_true=self.p_true, parts=self.parts)
         files.write_bytes(folder / PREDICTIONS, content)
-        facts = {name: getattr(self, name) for name in ChampionFile.model_fields if name != "classes"}
-        files.write_json(folder / FACTS, ChampionFile(**facts, classes=list(self.classes)).model_dump())
+        files.write_json(folder / FACTS, {name: getattr(self, name) for name in ChampionFile.model_fields})
 
 
 def write_none(folder: Path) -> None:

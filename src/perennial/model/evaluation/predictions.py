@@ -1,12 +1,11 @@
 """Predictions of the scored model for each example of a split, as one NumPy archive."""
 
 import io
-import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,9 +16,6 @@ from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.model.evaluation import slices
 from perennial.model.evaluation.slices import Slices
-
-PADDED_BYTES, CHARACTER_BYTES = 64 << 20, 4  # of the class names: NumPy pads each to the longest
-BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +58,7 @@ class Predictions(_Scored):
             labels=self.labels,
             probabilities=self.probabilities,
             predicted=self.probabilities.argmax(axis=1),
-            classes=_packed(self.classes),
+            classes=np.array(self.classes),
             split=np.array(self.split),
             data=np.array(self.data),
             split_digest=np.array(self.split_digest),
@@ -108,71 +104,42 @@ class TopPredictions(_Scored):
 def read(file: Path) -> Predictions:
     """Read what `Predictions.write` wrote."""
     with arrays(file) as found:
-        return Predictions(**_scored(found), probabilities=found["probabilities"])
+        labels, probabilities = found["labels"], found["probabilities"]
+        classes = tuple(found["classes"].tolist())
+        if probabilities.shape != (len(labels), len(classes)) or 0 in probabilities.shape:
+            raise ValueError(f"probabilities of shape {probabilities.shape} for {len(classes)} classes")
+        return Predictions(
+            labels=labels,
+            probabilities=probabilities,
+            classes=classes,
+            **{name: str(found[name]) for name in ("split", "data", "model", "split_digest")},
+            slices=slices.of_arrays(found),
+            audit=found.get("audit"),
+        )
 
 
 def read_top(file: Path, *, every: bool = False) -> TopPredictions:
-    """Read a file of predictions without holding all probabilities in memory.
-
-    `every`: also those on examples that no decision reads.
-    """
-    with arrays(file) as found:
-        scored = _scored(found)
-        labels, shape = scored["labels"], (len(scored["labels"]), len(scored["classes"]))
-        predicted = np.empty(len(labels), np.int64)
-        p, p_true, row = np.empty(len(labels), np.float32), np.empty(len(labels), np.float32), 0
-        for block in _blocks(file, shape):
-            rows, part = slice(row, row := row + len(block)), np.arange(len(block))
-            predicted[rows] = block.argmax(axis=1)
-            p[rows], p_true[rows] = block[part, predicted[rows]], block[part, labels[rows]]
-    found_all = TopPredictions(**scored, predicted=predicted, p=p, p_true=p_true)
-    if every or found_all.audit is None:
-        return found_all
-    kept = _judged(found_all.audit, len(labels))
+    """Read the top predictions; `every`: also those on examples that no decision reads."""
+    found = read(file)
+    rows, predicted = np.arange(len(found.labels)), found.probabilities.argmax(axis=1)
+    shared = {field.name: getattr(found, field.name) for field in fields(_Scored)}
+    top = TopPredictions(
+        **shared,
+        predicted=predicted,
+        p=found.probabilities[rows, predicted],
+        p_true=found.probabilities[rows, found.labels],
+    )
+    if every or found.audit is None:
+        return top
+    kept = _judged(found.audit, len(rows))
     return replace(
-        found_all, labels=labels[kept], predicted=predicted[kept], p=p[kept], p_true=p_true[kept], rows=kept,
-        every_label=labels, slices=tuple(each.at(kept) for each in found_all.slices),
+        top, labels=top.labels[kept], predicted=predicted[kept], p=top.p[kept], p_true=top.p_true[kept],
+        rows=kept, every_label=found.labels, slices=tuple(each.at(kept) for each in found.slices),
     )  # fmt: skip
 
 
 def _judged(audit: NDArray[np.bool_] | None, count: int) -> NDArray[np.int64]:
     return np.arange(count) if audit is None else np.flatnonzero(~audit)
-
-
-def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `_Scored` in an archive."""
-    return {
-        "labels": found["labels"],
-        "classes": _unpacked(found["classes"]),
-        **{name: str(found[name]) for name in ("split", "data", "model", "split_digest")},
-        "slices": slices.of_arrays(found),
-        "audit": found.get("audit"),
-    }
-
-
-def _packed(names: Sequence[str]) -> NDArray[Any]:
-    """Names as an array of texts, or as JSON in bytes where NumPy would pad them to a large array."""
-    if len(names) * max(map(len, names), default=0) * CHARACTER_BYTES <= PADDED_BYTES:
-        return np.array(names)
-    return np.frombuffer(json.dumps(list(names), ensure_ascii=False).encode(), np.uint8)
-
-
-def _unpacked(names: NDArray[Any]) -> tuple[str, ...]:
-    """The names that `_packed` made an array of."""
-    return tuple(json.loads(names.tobytes()) if names.dtype == np.uint8 else names.tolist())
-
-
-def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
-    """Yield the probabilities, some rows at a time."""
-    with zipfile.ZipFile(file) as archive, archive.open("probabilities.npy") as stream:
-        np.lib.format.read_magic(stream)
-        found, fortran, kind = np.lib.format.read_array_header_1_0(stream)
-        if found != shape or fortran or 0 in shape:
-            raise ValueError(f"probabilities of shape {found}, expected {shape}")
-        rows = max(1, BLOCK_BYTES // (shape[1] * kind.itemsize))
-        for start in range(0, shape[0], rows):
-            count = min(rows, shape[0] - start)
-            yield np.frombuffer(stream.read(count * shape[1] * kind.itemsize), kind).reshape(count, shape[1])
 
 
 @contextmanager

@@ -116,15 +116,9 @@ def until(folder: Path, step: int) -> bytes:
     Any thread may call it while the training appends rows.
     """
     file = folder / STEPS_FILE
-    content = file.read_bytes() if file.exists() else b""
-    end = content.rfind(b"\n") + 1
-    while end:
-        start = content.rfind(b"\n", 0, end - 1) + 1
-        first = content[start:end].partition(b",")[0]
-        if not first.isdigit() or int(first) <= step:  # else the header
-            break
-        end = start
-    return content[:end]
+    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    header, rows = lines[:1], [line for line in lines[1:] if line.endswith(b"\n")]
+    return b"".join([*header, *(row for row in rows if int(row.partition(b",")[0]) <= step)])
 
 
 def _point(rows: Sequence[Row]) -> Row:
