@@ -17,8 +17,6 @@ from perennial.base import documents, files
 from perennial.base.distributed import cluster, ray_agent
 from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError
 from perennial.base.parallel import parallel_map, process_pool, ray_driver
-from perennial.data.validation import integrity
-from perennial.data.validation.inspection import Work
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
 
@@ -96,38 +94,12 @@ def test_records_and_report_are_the_same_bytes_as_here(written):
     assert written("ray") == written("processes")
 
 
-@pytest.mark.slow
-def test_findings_in_parts_of_shards_are_the_same_as_here(written, load):
-    written("processes")
-    work, found = Work(part_bytes=2000, parallel_bytes=0), {}
-    for engine in ("ray", "processes"):
-        parameters = load(**{"compute.engine": engine})
-        findings = integrity.check(
-            parameters.paths.records, fingerprints=True, where=parameters.compute, work=work
-        )
-        found[engine] = findings.problems, [each.fingerprints.digests.tolist() for each in findings.hashed]
-    assert found["ray"] == found["processes"]
-
-
 def test_small_work_does_not_start_a_process_for_ray(load, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "nowhere")
     compute = load(**{"compute.engine": "ray"}).compute
     assert (
         list(parallel_map.map_ordered(compute, tasks.process, None, range(2), small=True)) == [os.getpid()] * 2
     )
-
-
-@pytest.mark.slow
-def test_a_damaged_record_is_found_with_its_place(load):
-    parameters = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
-    raw.write_mnist(parameters)
-    convert(parameters)
-    shard = parameters.paths.records / "mnist_test_00000-of-00001.tfrecord"
-    content = bytearray(shard.read_bytes())
-    content[20] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{shard.name} record 0 at byte 0: .* \[data_crc\]"):
-        validate(load(**{"compute.engine": "ray"}))
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "[::1", "ray://", "127.0.0.1:70000", ":6379"])
@@ -258,14 +230,6 @@ def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, shared_records,
     training.send_signal(signal.SIGTERM)
     assert workers.ends([training]) == [75], workers.said(folder)
     assert ray_nodes.parts(folder) == ray_nodes.agents() == []
-
-
-@pytest.mark.slow
-def test_the_mistake_of_a_worker_is_that_of_the_command(shared_records, tmp_path):
-    folder = workers.copy(shared_records, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
-    assert workers.ends([workers.start(folder)]) == [2]
-    assert "train.batch_size 97 cannot be split evenly over 2 devices" in workers.said(folder)
-    assert "start again" not in workers.said(folder)
 
 
 @pytest.mark.slow

@@ -120,11 +120,6 @@ def test_the_defaults_and_the_reference_are_printed(run):
     assert json.loads(run("--options", "--json")[1])[0]["key"] == "dataset.name"
 
 
-def test_a_preset_that_is_unknown_is_refused(workspace):
-    with pytest.raises(ConfigError, match="mnsit"):
-        edit_params.apply_preset(options.defaults(), "mnsit")
-
-
 @pytest.mark.parametrize(
     ("text", "keys", "expected"),
     [

@@ -1,6 +1,5 @@
 """What a stage reads: noted at its start, compared at its end."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -212,14 +211,6 @@ def test_damage_to_what_a_run_noted_is_no_obstacle(noted: Inputs) -> None:
     file.write_text("{")
     stage_inputs.require_as_first_noted(noted, Path(".work"), "night-1")
     assert documents.read_json(file)["run"] == "night-1"
-
-
-def test_a_run_that_starts_a_stage_again_notes_it_again(noted: Inputs) -> None:
-    stage_inputs.require_as_first_noted(noted, Path(".work"), "night-1")
-    (file,) = Path(".work/inputs").iterdir()
-    os.utime(file, (0, 0))
-    stage_inputs.require_as_first_noted(note(), Path(".work"), "night-1")
-    assert file.stat().st_mtime > 0
 
 
 def test_a_run_that_starts_a_stage_again_with_other_code_is_refused(noted: Inputs, workspace: Path) -> None:
