@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import forks
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def project(tmp_path):
 
 def perennial(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "perennial", *arguments],
+        [forks.python(), "-m", "perennial", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

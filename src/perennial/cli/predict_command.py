@@ -9,14 +9,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TextIO, cast
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from perennial.base import config, documents, files
 from perennial.base.config import Config
@@ -89,11 +86,9 @@ def _print(
     if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
         cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
     count = _Count()
-    with _progress(len(images)) as (advance, report):
-        named = _predictions(classifier, images, top, count, advance, report)
-        abstains = classifier.threshold is not None
-        WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, abstains)
-        sys.stdout.flush()
+    named, abstains = _predictions(classifier, images, top, count), classifier.threshold is not None
+    WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, abstains)
+    sys.stdout.flush()
     return count
 
 
@@ -119,12 +114,7 @@ def _loaded(folder: str | Path) -> "Classifier":
 
 
 def _predictions(
-    classifier: "Classifier",
-    images: ImageList,
-    top: int,
-    count: _Count,
-    advance: Callable[[], object],
-    report: Callable[[str], object],
+    classifier: "Classifier", images: ImageList, top: int, count: _Count
 ) -> Iterator[tuple[str, "Prediction | BadImage"]]:
     """Yield image names and predictions; count images and report bad ones."""
     with closing(classifier.predictions(images, top)) as predictions:
@@ -132,8 +122,7 @@ def _predictions(
             count.images += 1
             if isinstance(prediction, BadImage):
                 count.bad += 1
-                report(printable(f"{image.name}: {prediction.reason}"))
-            advance()
+                log.warning("%s", printable(f"{image.name}: {prediction.reason}"))
             yield image.name, prediction
 
 
@@ -185,19 +174,6 @@ def _finish(count: _Count, on_bad_image: str) -> None:
     if count.images > 1:
         skipped = f", {count.bad} skipped" if count.bad else ""
         log.info("%d images in %.1f s%s", count.images, seconds, skipped)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str], object]]]:
-    """Yield functions that count an image and report a bad one; with a bar if only stderr is a terminal."""
-    if not sys.stderr.isatty() or sys.stdout.isatty():
-        yield (lambda: None), log.warning
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True, highlight=False, markup=False)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task("predict", total=total)
-        yield (lambda: shown.advance(task)), lambda text: console.print(f"predict: {text}", soft_wrap=True)
 
 
 def _write_lines(predictions: Named, stream: TextIO, _: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.garbage import git
 
 from perennial.base.project.git import bare
-from perennial.release.garbage import needed_commits
+from perennial.release.garbage.unneeded_objects import needed_commits
 
 DAY_S = 86400
 
@@ -66,7 +66,7 @@ def test_recent_commits_of_a_history_with_shuffled_dates_are_those_of_a_brute_fo
 
     reachable = set().union(*(all_before(mark) for mark, name in names.items() if name in tips))
     recent = {names[mark] for mark in reachable if max(known[mark][1]) >= cutoff}
-    found = needed_commits.needed(bare(tmp_path / "made"), cutoff)
+    found = needed_commits(bare(tmp_path / "made"), cutoff)
     assert (set(found), len(found)) == (recent | tips, len(recent | tips))
 
 

@@ -1,9 +1,7 @@
 """Several pipelines in one repository: each has its versions, its champion and its records."""
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from support import pipelines
@@ -86,15 +84,6 @@ def test_what_other_pipelines_pushed_meanwhile_is_kept(fleet, tmp_path):
     assert last.git("status", "--porcelain") == ""  # files of the others are here, too
 
 
-@pytest.mark.slow
-def test_runs_that_end_at_once_all_reach_the_branch(fleet):
-    with ThreadPoolExecutor() as threads:
-        clones = apart(fleet).values()
-        done = list(threads.map(lambda each: each.perennial("record", str(uuid4())), clones))
-        assert [(each["outcome"], each["branch"]) for each in done] == [("promoted", "main")] * 3
-    assert len(on_main(fleet[""])) == 5
-
-
 def test_code_that_all_pipelines_share_must_be_that_of_the_commit(fleet):
     (fleet[""].folder / "flows" / "retrain.py").write_text("# edited\n")
     refused = fleet["birds"].run("perennial", "record", "night")
@@ -146,16 +135,6 @@ def test_data_that_another_pipeline_shares_must_be_those_of_the_run(fleet):
     clone.git("push", "-q", "origin", "main")
     done = birds.perennial("record", "night")
     assert (done["outcome"], done["branch"]) == ("promoted", "run/night")
-
-
-@pytest.mark.slow
-def test_runs_lists_those_of_the_pipeline(fleet):
-    for name, project in fleet.items():
-        project.must("perennial", "runs", "start", f"night-{name or 'top'}")
-        project.perennial("record", f"night-{name or 'top'}")
-        project.must("rm", "-r", "runs")
-    listed = {name: [each["run"] for each in project.perennial("runs")] for name, project in fleet.items()}
-    assert listed == {"": ["night-top"], "ants": ["night-ants"], "birds": ["night-birds"]}
 
 
 def test_only_the_own_outputs_are_pushed(fleet, tmp_path):

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import s3
 from support.parameters import change_params
 from support.pipelines import Project
 
@@ -97,23 +96,6 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     assert status["champion"]["version"] == "v0.0.2"
     assert status["server"] is None
     assert status["problems"] == []
-
-
-@pytest.mark.slow
-def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand(project: Project) -> None:
-    project.perennial("record", "night-1")
-    early = project.run("perennial", "pin", "champion")
-    assert early.returncode == 0
-    assert early.stdout.strip() == "champion: none yet, as before"
-    assert "the model here is that of v0.0.1" in early.stderr
-    project.data("0.9 second")
-    project.must("dvc", "repro")
-    refused = project.run("perennial", "promote")
-    assert refused.returncode == 1
-    assert "compared with no champion, but the champion is v0.0.1 now" in refused.stderr
-    assert project.must("perennial", "pin", "champion").startswith("champion: v0.0.1 (")
-    project.must("dvc", "repro")
-    assert project.must("perennial", "promote", "--push") == "classifier v0.0.2 is champion"
 
 
 def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: Project, tmp_path: Path) -> None:
@@ -243,27 +225,6 @@ def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
     assert project.perennial("audit", "--all", "--deep")["ok"]
 
 
-@pytest.mark.slow
-def test_what_dvc_cannot_push_is_copied(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DVC gives up on a bad line; here it may not write at all, and perennial's own client may."""
-    for name, value in s3.CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    with s3.moto() as url:
-        client, proxy = s3.create_bucket(url), s3.Proxy(url)
-        proxy.denies = lambda method, path, headers: method == "PUT" and "aiobotocore" in headers["User-Agent"]
-        project.must("dvc", "remote", "add", "-d", "store", "s3://bucket/dvc")
-        project.git("commit", "-qam", "Remote")
-        project.reproduce()
-        keys = {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}
-        done = project.run("perennial", "record", "night-1", "--json", **keys)
-        assert "`dvc push` failed: " in done.stderr
-        assert json.loads(done.stdout)["outcome"] == "promoted"
-        there = [each["Key"] for each in client.list_objects_v2(Bucket="bucket", Prefix="dvc/")["Contents"]]
-        here = [file for file in (project.cache / "files").rglob("*") if file.is_file()]
-        assert there == sorted(f"dvc/{file.relative_to(project.cache).as_posix()}" for file in here)
-        proxy.end()
-
-
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:
     project.git("remote", "remove", "origin")
     done = project.perennial("promote")
@@ -371,20 +332,6 @@ def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
         "version": "v0.0.1", "commit": before["tags/classifier@v0.0.1"], "moved": True, "pushed": True,
     }  # fmt: skip
     assert remote_refs(project)["tags/classifier#champion#3"] == before["tags/classifier@v0.0.1"]
-
-
-@pytest.mark.slow
-def test_a_version_of_this_repository_whose_name_the_remote_gave_to_another_is_named(project: Project) -> None:
-    other = project.clone("other")
-    mine = project.perennial("promote")["commit"]
-    other.data("0.9 other")
-    other.reproduce()
-    other.perennial("promote", "--push")
-    listed = project.run("perennial", "versions", "--fetch")
-    assert (
-        f"classifier@v0.0.1 is now the one of origin; the one that only this repository had was at {mine}"
-        in (listed.stderr)
-    )
 
 
 def test_parameters_that_change_while_a_run_is_recorded_are_not_committed(

@@ -1,7 +1,6 @@
 """Git servers that refuse a push, each a real one: nothing is lost, nothing piles up, the reason is shown."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +8,6 @@ import pytest
 from release.registry.git_server import World, hook, record
 from support.parameters import change_params
 from support.pipelines import Project
-
-from perennial.base.project.git import Repository
-from perennial.release.registry.push import push_references
 
 Mend = Callable[[], object]
 Arrange = Callable[[World], Mend]
@@ -266,16 +262,3 @@ def test_a_name_that_another_program_s_tag_has_is_not_chosen(world: World) -> No
     done = record(world.project, "night-1")
     assert done["outcome"] == "promoted"
     assert done["version"] == "v0.0.2"
-
-
-def test_git_s_advice_about_a_checked_out_branch_is_left_out(tmp_path: Path) -> None:
-    for command in (
-        "init -q -b main there",
-        "-C there -c user.name=t -c user.email=t@t commit -q --allow-empty -m first",
-        "clone -q there here",
-        "-C here -c user.name=t -c user.email=t@t commit -q --allow-empty -m second",
-    ):
-        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
-    here = Repository(tmp_path / "here")
-    done = push_references(here, "origin", {"refs/heads/main": here.run("rev-parse", "HEAD")})
-    assert done.said == ("error: refusing to update checked out branch: refs/heads/main",)

@@ -11,7 +11,7 @@ from perennial.base.dvc import dvc_digests
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.project.git import Repository
 from perennial.reproduce.rebuild import rebuild_inputs, stage_differences
-from perennial.reproduce.rebuild.path_history import PathHistory
+from perennial.reproduce.rebuild.rebuild_inputs import PathHistory
 from perennial.reproduce.rebuild.stage_differences import Made
 from perennial.reproduce.rebuild.workspace import Workspace
 

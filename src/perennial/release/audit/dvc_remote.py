@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 
 from perennial.base.dvc import dvc_lock, dvc_program, dvc_remotes
-from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.layout import STAGES, Project
 from perennial.base.project.git import Repository
@@ -23,17 +22,33 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
 
     Returns the error message, or None on success.
     """
-    failed = None
+    failed, options = None, dict[str, str]()
     try:
-        if "core.remote" not in dvc_remotes.configuration():
+        options = dvc_remotes.configuration()
+        if "core.remote" not in options:
             return None
-        try:
-            dvc_program.run("push", *(["--all-branches"] if all_branches else targets()))
-        except DvcError as error:
-            failed = str(error)
-        return _not_pushed(repository, commits, failed, own=not all_branches)
+        dvc_program.run("push", *(["--all-branches"] if all_branches else targets()))
+    except PerennialError as error:
+        failed = str(error)
+        if not options:
+            return failed
+    try:
+        cache, remote = sides.open_sides(options=options)
+        found = audit(repository, commits, cache, remote, repair=True, own=not all_branches)
+    except (ConfigError, sides.Unsupported) as error:
+        log.warning("what was pushed was not compared with what the run needs: %s", error)
+        return failed
     except PerennialError as error:
         return failed or str(error)
+    if failed:
+        log.warning("%s", failed)
+    for problem in found.problems:
+        log.warning("%s", problem)
+    ours = (cache.name, str(dvc_lock.FILE))
+    left = [problem for problem in found.problems if not problem.repaired and problem.where not in ours]
+    if not left:
+        return None
+    return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"
 
 
 def targets() -> list[str]:
@@ -44,26 +59,3 @@ def targets() -> list[str]:
     added = Repository(project.root).run("ls-files", "-z", "--", "*.dvc").split("\0")
     others = {"", *project.of_others(added)}
     return [STAGES, *(project.shared(name).as_posix() for name in added if name not in others)]
-
-
-def _not_pushed(
-    repository: Repository, commits: Sequence[str], failed: str | None = None, *, own: bool = True
-) -> str | None:
-    """Describe what the remote lacks after copying, or the failure of `dvc push` if that is unknown."""
-    try:
-        cache, remote = sides.open_sides()
-        if remote is None:
-            return failed
-        found = audit(repository, commits, cache, remote, repair=True, own=own)
-        ours = (cache.name, str(dvc_lock.FILE))
-    except (ConfigError, sides.Unsupported) as error:
-        log.warning("what was pushed was not compared with what the run needs: %s", error)
-        return failed
-    if failed:
-        log.warning("%s", failed)
-    for problem in found.problems:
-        log.warning("%s", problem)
-    left = [problem for problem in found.problems if not problem.repaired and problem.where not in ours]
-    if not left:
-        return None
-    return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"

@@ -138,9 +138,9 @@ def first_content(sides: Iterable[Side], digest: str) -> bytes | None:
     return next((found for side in sides if (found := side.content(digest)) is not None), None)
 
 
-def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
-    """Open DVC's cache and a remote (by default the default one; None if there is none)."""
-    options = dvc_remotes.configuration()
+def open_sides(remote: str | None = None, options: Mapping[str, str] | None = None) -> tuple[Side, Side | None]:
+    """Open DVC's cache and a remote, by default the default one, if there is any; `options`: DVC's."""
+    options = dvc_remotes.configuration() if options is None else options
     name = remote or options.get("core.remote")
     return open_cache(options), _remote(name, options) if name else None
 
@@ -157,7 +157,7 @@ def open_cache_of_runs(home: Path) -> Side | None:
     return Side("cache of runs", open_store(str(cache)), cache) if cache.is_dir() else None
 
 
-def _remote(name: str, options: dict[str, str]) -> Side:
+def _remote(name: str, options: Mapping[str, str]) -> Side:
     own = dvc_remotes.remote_options(name, options)
     url = own["url"]
     if not is_bucket(url) and not Path(url).is_absolute():

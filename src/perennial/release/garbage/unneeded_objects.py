@@ -6,7 +6,7 @@ more, and objects needed by now are put back. In S3, objects are removed at once
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,78 @@ from perennial.base.project.git import GitError, Repository
 from perennial.base.storage import Entry
 from perennial.release.audit.needs import DIGEST, FOLDER, members, needs
 from perennial.release.audit.sides import Side, first_content
-from perennial.release.garbage import needed_commits
+
+WRITTEN = ("dvc.lock", "dvc.yaml", "params.yaml")
+IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
+FETCHED = ("heads", "tags", "exps")  # the last are of `dvc exp push`
+WHOLE = {"GIT_NO_REPLACE_OBJECTS": "1"}  # the history as it was made
+
+
+def fetch(repository: Repository) -> None:
+    """Fetch branches, tags and experiments to references of our own: those of the user do not move."""
+    for remote in repository.run("remote").split():
+        own = f"refs/perennial/{remote}"
+        try:
+            repository.fetch(remote, [f"+refs/{kind}/*:{own}/{kind}/*" for kind in FETCHED])
+        except GitError as error:
+            raise GitError(f"the git remote {remote} cannot be reached ({error})") from error
+    if repository.is_shallow():
+        raise GitError(f"{repository.folder.resolve()} is a shallow clone; run `git fetch --unshallow` first")
+
+
+def needed_commits(repository: Repository, cutoff: float) -> list[str]:
+    """List each revision whose data are kept; commits since `cutoff` (seconds since 1970) are recent.
+
+    Dates of commits need not be ordered: a rebase may keep old ones, and clocks differ. So every one is read.
+    """
+    found = [
+        *repository.ends(),
+        *_recent(repository, cutoff),
+        *_mentioned(repository, cutoff),
+        *_worktrees(repository),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _recent(repository: Repository, cutoff: float) -> Iterator[str]:
+    """The commits of all references and reflogs with a recent date, or one that git cannot read."""
+    form = ("--all", "--reflog", "--format=%H|%at|%ct")
+    for row in repository.run("rev-list", *form, **WHOLE).splitlines():
+        if not row.startswith("commit "):
+            name, *dates = row.split("|")
+            if any(not date or int(date) >= cutoff for date in dates):
+                yield name
+
+
+def _mentioned(repository: Repository, cutoff: float) -> Iterator[str]:
+    """What reflogs say was made or checked out since, all stashes, and a merge or rebase in progress."""
+    shown = repository.ask("reflog", "show", "--all", "--date=unix", "--format=%H|%gD") or ""
+    for row in shown.splitlines():
+        name, _, place = row.partition("|")  # such as refs/heads/main@{1767225600}
+        reference, _, moment = place.rstrip("}").rpartition("@{")
+        if reference.endswith("stash") or not moment.isdecimal() or int(moment) >= cutoff:
+            yield name
+    yield from filter(None, map(repository.commit_of, IN_PROGRESS))
+
+
+def _worktrees(repository: Repository) -> list[str]:
+    """The revisions checked out in worktrees, and the current DVC files in them."""
+    rows = repository.run("worktree", "list", "--porcelain").splitlines()
+    heads = [row.split()[1] for row in rows if row.startswith("HEAD ") and set(row[5:]) != {"0"}]
+    folders = [Path(row.removeprefix("worktree ")) for row in rows if row.startswith("worktree ")]
+    trees = (on_disk(Repository(folder)) for folder in {*folders, repository.folder} if folder.is_dir())
+    return [*heads, *filter(None, trees)]
+
+
+def on_disk(repository: Repository) -> str | None:
+    """A git tree of a checkout with its current DVC files; None for a bare repository."""
+    if repository.ask("rev-parse", "--is-inside-work-tree") != "true" or repository.commit_of("HEAD") is None:
+        return None
+    patterns = ["*.dvc", *(f":(glob)**/{name}" for name in WRITTEN)]
+    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns)
+    names = filter(None, listed.split("\0"))
+    return repository.tree_with("HEAD", [Path(name) for name in names])
+
 
 log = logging.getLogger(__name__)
 ASIDE = ".perennial-gc"  # folder of what is set aside; listings leave hidden names out
@@ -96,14 +167,14 @@ def needed_now(places: Places) -> set[str]:
     needed: set[str] = set()
     for repository in places.repositories:
         try:
-            needed_commits.fetch(repository)
-            revisions = needed_commits.needed(repository, places.cutoff)
+            fetch(repository)
+            revisions = needed_commits(repository, places.cutoff)
         except GitError as error:
             raise Incomplete(f"{error}, so objects stay") from error
         needed |= _of(repository, revisions, places.sides, read)
     for checkout in places.checkouts:
         repository = Repository(checkout)
-        if tree := needed_commits.on_disk(repository):
+        if tree := on_disk(repository):
             needed |= _of(repository, [tree, *repository.ends()], places.sides, read)
     if places.checkouts:
         for side in places.sides:

@@ -53,7 +53,7 @@ def open_registry(config: Config, *, fetch: bool = True, whole: bool = False) ->
     git = repository(Path(), options.git_name, options.git_email)
     remote = options.remote if options.remote and git.has_remote(options.remote) else None
     unreachable = None
-    if fetch and (wrong := misnamed(config)):
+    if fetch and remote is None and (wrong := misnamed(config)):
         log.warning("%s; results stay in this repository", wrong)
     if remote and fetch:
         try:

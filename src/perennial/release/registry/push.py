@@ -26,11 +26,7 @@ LOCKED = re.compile(r"Unable to create '[^']*\.lock': File exists")  # by anothe
 # Settings of the user change neither what is pushed nor whether.
 OPTIONS = ("--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
 RUNS = "refs/heads/run/"  # branches that end with the record of a run
-SHOWN = 12  # lines of the server
-# Git's advice to the owner of a repository with a checked-out branch, after the line that says the same.
-ADVICE = re.compile(
-    r"^error: By default, updating the current branch.*?to 'refuse'\.$\n?", re.DOTALL | re.MULTILINE
-)
+SHOWN = 8  # lines of the server
 FAILED = "error: failed to push some refs"  # says no more than the exit code
 UPDATED = (" ", "+", "*", "-")  # git's flags in its listing
 ENDED = ("error: remote", "error: insufficient", "fatal: ")
@@ -140,7 +136,6 @@ def _result(done: programs.Finished) -> Push:
     refused = {row[1].rpartition(":")[2]: printable(row[2]) for row in rows if row[0] == "!"}
     lines = [line.strip() for line in done.errors.splitlines() if line.strip()]
     server = [words for line in lines if (words := line.removeprefix("remote:").strip()) and words != line]
-    server = ADVICE.sub("", "\n".join(server)).splitlines()
     own = [line for line in lines if not line.startswith(("remote:", "hint:", FAILED))]
     if done.code == 0:
         return Push()

@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 from perennial.base import files
@@ -18,8 +19,69 @@ from perennial.data.datasets.readers import labelled
 from perennial.live.capture import place
 from perennial.live.capture.same_image import Found, Wanted
 from perennial.live.label import removal
-from perennial.reproduce.lineage import committed, records
-from perennial.reproduce.lineage.committed import Committed
+from perennial.reproduce.lineage import records
+
+KINDS = ("refs/heads/", "refs/remotes/", "refs/tags/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """An image in git's history."""
+
+    found: Found
+    path: str  # from the repository's top folder
+    references: Sequence[str]  # branches and tags that have it now
+
+
+def _find_committed(repository: Repository, wanted: Wanted, images: Sequence[Path]) -> list[Committed]:
+    """List labelled images that were made of wanted ones, and these files themselves wherever they are."""
+    asked = ["--", labelled.IMAGES.as_posix()]
+    rows = set(_added(repository, *asked))
+    for name in (repository.run("hash-object", "--no-filters", "--", str(each.resolve())) for each in images):
+        if repository.ask("cat-file", "-e", name) is not None:
+            rows |= {row for row in _added(repository, f"--find-object={name}") if row[0] == name}
+    found = {}
+    for blob, path in sorted(rows):
+        content, sha256 = repository.blob(blob) or b"", Path(path).stem
+        if wanted.lacks_pixels(sha256):
+            wanted.add(wanted.digests[sha256], content)
+        if each := wanted.find(content):
+            found[blob, path] = each
+    there = _references(repository, found)
+    return [
+        Committed(found=each, path=path, references=there[blob, path]) for (blob, path), each in found.items()
+    ]
+
+
+def _added(repository: Repository, *which: str) -> Iterator[tuple[str, str]]:
+    """The object name and path of each file that a commit added or changed."""
+    form = ("--raw", "--no-abbrev", "--no-renames", "--diff-filter=AM", "--format=", "-z")
+    fields = repository.run("log", "--all", "HEAD", *form, *which).split("\0")
+    # Pairs such as `:000000 100644 0000 <blob> A` and `labels/images/0f3c.jpg`
+    for about, path in pairwise(fields):
+        if about.strip().startswith(":"):
+            yield about.split()[3], path
+
+
+def _references(repository: Repository, files: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
+    """The branches and tags whose commit has a file, for each."""
+    names = repository.run("for-each-ref", "--format=%(refname)", *KINDS).splitlines()
+    asked = [(name, file) for name in names for file in files]
+    rows = repository.run(
+        "cat-file",
+        "--batch-check=%(objectname)",
+        stdin="".join(f"{name}:{path}\n" for name, (_, path) in asked),
+    )
+    found: dict[tuple[str, str], list[str]] = {file: [] for file in files}
+    for (name, file), row in zip(asked, rows.splitlines(), strict=True):
+        if row == file[0]:
+            found[file].append(_short(name))
+    return found
+
+
+def _short(reference: str) -> str:
+    return next(reference.removeprefix(kind) for kind in KINDS if reference.startswith(kind))
+
 
 LABEL = "label"  # in the work folder
 MAX_SIDE = re.compile(r"^[+-]\s*max_side:\s*(\d+)", re.MULTILINE)  # in a difference of params.yaml
@@ -118,7 +180,7 @@ def _search(
     found.answers += removal.forget(config.paths.work / LABEL, wanted)
     found.labels += removal.forget(labelled.FOLDER, wanted)
     found.records = records.find(config, wanted)
-    found.committed = committed.find(repository, wanted, [each for each in images if isinstance(each, Path)])
+    found.committed = _find_committed(repository, wanted, [each for each in images if isinstance(each, Path)])
 
 
 def _sides(config: Config, repository: Repository) -> list[int]:

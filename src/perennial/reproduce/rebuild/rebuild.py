@@ -20,7 +20,7 @@ from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry import access
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import rebuild_inputs
-from perennial.reproduce.rebuild.path_history import PathHistory
+from perennial.reproduce.rebuild.rebuild_inputs import PathHistory
 from perennial.reproduce.rebuild.stage_differences import (
     CODE_OF,
     Difference,

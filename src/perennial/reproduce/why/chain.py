@@ -18,9 +18,8 @@ from perennial.base.layout import Project
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
 from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, WEIGHTS
 from perennial.reproduce.why import differences, effect
-from perennial.reproduce.why.differences import Found
+from perennial.reproduce.why.differences import Found, Revision, Revisions
 from perennial.reproduce.why.effect import Outcome
-from perennial.reproduce.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 GROUPS = ("code", "packages", "data", "weights")  # in their order; then each parameter is a step

@@ -14,8 +14,8 @@ from perennial.model.evaluation import comparison, predictions
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.release.audit.sides import DvcObjects
 from perennial.reproduce.why import image_changes
+from perennial.reproduce.why.differences import Revision
 from perennial.reproduce.why.image_changes import Images, RevisionRecords
-from perennial.reproduce.why.revisions import Revision
 
 SHOWN = 20  # changed examples in a document
 Both = tuple[RevisionRecords, RevisionRecords]

@@ -27,8 +27,8 @@ from perennial.reproduce.rebuild.stage_differences import PARAMS, differing_inpu
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 from perennial.reproduce.why import chain
 from perennial.reproduce.why.chain import State, Step, Untestable
+from perennial.reproduce.why.differences import Revision, Revisions
 from perennial.reproduce.why.effect import Outcome, RecordedScores
-from perennial.reproduce.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 TRAIN, SEED = "train", "train.seed"

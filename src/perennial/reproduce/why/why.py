@@ -15,11 +15,10 @@ from perennial.release.registry.access import with_history
 from perennial.reproduce.rebuild.stage_differences import facts_of_run
 from perennial.reproduce.why import chain, differences, effect
 from perennial.reproduce.why.chain import Bisection, Noise, State, Step, Untestable
-from perennial.reproduce.why.differences import Found
-from perennial.reproduce.why.effect import SHOWN, ExampleChanges, Outcome
+from perennial.reproduce.why.differences import Found, Revision, Revisions
+from perennial.reproduce.why.effect import ExampleChanges, Outcome
 from perennial.reproduce.why.image_changes import Images
 from perennial.reproduce.why.mixtures import SEED, Mixtures, mixtures
-from perennial.reproduce.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 HALF = 0.5
@@ -246,15 +245,6 @@ def _effect_values(effect: Effect) -> dict[str, Any]:
         and {
             **{kind: images.count(kind) for kind in ("added", "removed", "relabelled", "moved")},
             "examples": {split: list(pair) for split, pair in images.examples.items()},
-            "changed": [
-                {
-                    "sha256": each.sha256,
-                    "change": each.kind,
-                    "a": each.a and {"label": each.a.label, "split": each.a.split},
-                    "b": each.b and {"label": each.b.label, "split": each.b.split},
-                }
-                for each in images.changes[:SHOWN]
-            ],
         },
     }
 
