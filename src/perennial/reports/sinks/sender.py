@@ -184,7 +184,6 @@ def _main(what: str, params: Path, began: float) -> None:
         sys.stdin.buffer.read()
         ended.set()
 
-    threading.Thread(target=wait, daemon=True).start()
     answer = os.dup(1)
     os.dup2(2, 1)  # packages print what they did
     if what == "follow":
