@@ -215,7 +215,7 @@ MISFITS = {
         description().build, {"exclude": ["logit"]},
         "exclude: no layer .* named logit; there are conv1, conv2, dense, logits$",
     ),
-    "all excluded": (description().build, {"exclude": ["*"]}, "leaves no weight to take"),
+    "all excluded": (description().build, {"exclude": ["*"]}, "leaves no weight of"),
 }  # fmt: skip
 
 

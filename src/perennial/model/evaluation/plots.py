@@ -66,20 +66,12 @@ DPI = 160
 FEW_CLASSES = 12  # have room for larger marks
 FEW_EXAMPLES = 20  # bins with fewer have an uncertain accuracy
 LOG_RATIO = 20  # of the largest to the smallest value, above which an axis is logarithmic
-MIN_PLAIN = 1e-6  # smaller numbers are written with an exponent
 NAME_LENGTH, NAME_END = 15, 5  # characters of a class name, and those kept of its end
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.4g} %")
 COUNT = EngFormatter(sep="")
 
 
-def _plain(value: float, _: object) -> str:
-    """Four digits without an exponent, unless the number is very small."""
-    if 0 < abs(value) < MIN_PLAIN:
-        return f"{value:.4g}"
-    return np.format_float_positional(value, precision=4, fractional=False, trim="-")
-
-
-PLAIN = FuncFormatter(_plain)
+PLAIN = FuncFormatter(lambda value, _: f"{value:.4g}")
 
 
 @dataclass(frozen=True, kw_only=True)

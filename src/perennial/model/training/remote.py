@@ -14,11 +14,12 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perennial.base import documents, files
 from perennial.base.documents import JsonFile
@@ -52,8 +53,7 @@ class CopyManifest(JsonFile):
     files: dict[str, CopiedFile]
 
 
-@dataclass(frozen=True)
-class FetchedCheckpoint:
+class FetchedCheckpoint(NamedTuple):
     """A checkpoint that came from the remote."""
 
     step: int
@@ -116,9 +116,7 @@ class RemoteRun:
             # The rows come first: a resuming training drops rows after its step, but cannot restore rows before
             # it.
             files.write_bytes(self.folder / training_history.STEPS_FILE, steps)
-        size = sum(each.bytes for each in manifest.files.values())
-        seconds = time.monotonic() - started
-        log.info("fetched the checkpoint of step %d, %.1f MB in %.2f s", _step(name), size / 1e6, seconds)
+        log.info("fetched the checkpoint of step %d in %.2f s", _step(name), time.monotonic() - started)
         return FetchedCheckpoint(_step(name), where)
 
     def put(self, checkpoint: Path) -> int:
@@ -200,11 +198,9 @@ class RemoteRun:
 def _newest_valid(folder: Path) -> int:
     """The step of the newest valid checkpoint on this machine; 0 if there is none."""
     for path in reversed(checkpoints.committed(folder)):
-        try:
+        with suppress(DataError):
             checkpoints.verified(path)
-        except DataError:
-            continue
-        return checkpoints.step_of(path)
+            return checkpoints.step_of(path)
     return 0
 
 

@@ -19,25 +19,22 @@ END_S = 60.0  # wait for the last copy at the end of a training
 SHORT_S = 10.0  # after a signal (its sender waits about 30 s), or if the remote could not be reached
 
 
-def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
-    """Create the uploader of a training with this run folder; None without `checkpoints.remote`."""
-    if config.remote is None:
-        return None
-    options = {}
-    if config.dvc_remote:  # DVC is no code of a training
-        options = importlib.import_module("perennial.base.dvc.dvc_remotes").remote_options(config.dvc_remote)
-    return Uploader(RemoteRun(config.remote, folder, options), interval_s=config.remote_interval_s)
-
-
 def prepared(config: CheckpointsConfig, folder: Path, peers: Peers, *, clean: bool) -> "Uploader | None":
     """The uploader of the chief, after it fetched a newer checkpoint, or with `clean` removed this training."""
     if clean and peers.is_chief and folder.exists():
         shutil.rmtree(folder)
-    uploader = configured(config, folder) if peers.is_chief else None
-    if uploader:
+    if config.remote is None:
+        return None
+    uploader = None
+    if peers.is_chief:
+        options = {}
+        if config.dvc_remote:  # DVC is no code of a training
+            options = importlib.import_module("perennial.base.dvc.dvc_remotes").remote_options(
+                config.dvc_remote
+            )
+        uploader = Uploader(RemoteRun(config.remote, folder, options), interval_s=config.remote_interval_s)
         uploader.prepare(clean=clean)
-    if config.remote:
-        peers.barrier()  # all resume from what the chief fetched
+    peers.barrier()  # all resume from what the chief fetched
     return uploader
 
 
@@ -71,12 +68,7 @@ class Uploader:
                 self.fetched = self._run.fetch()
         except (OSError, PerennialError) as error:
             self._failing = True
-            what = (
-                "the checkpoints there were not removed"
-                if clean
-                else "a newer checkpoint there would not be noticed"
-            )
-            log.warning("checkpoints.remote: %s; %s; training continues without it", error, what)
+            log.warning("checkpoints.remote: %s; training continues with what is on this machine", error)
 
     def submit(self, checkpoint: Path) -> None:
         """Queue a checkpoint; it replaces one that is waiting."""

@@ -170,10 +170,8 @@ def _averages(trained: Sequence[str], averaged: Set[str], config: WarmStartConfi
             f"train.warm_start.averages is averages, but {config.path} has none of {_shown(lacking)}; auto "
             "takes these weights themselves"
         )
-    if not averaged:
+    if not averaged or config.averages == "weights":
         return ""
-    if config.averages == "weights":
-        return f", and left out the moving averages of {len(averaged)} (train.warm_start.averages: weights)"
     without = f"; without an average: {_shown(lacking)}" if lacking else ""
     return f" ({len(averaged)} of them moving averages{without})"
 
@@ -224,9 +222,7 @@ def _refuse_misfits(
 ) -> None:
     untrained = "train.max_steps 0 needs all: check the classes, preprocessing.image_size and grayscale"
     if not expected:
-        raise ConfigError(
-            f"train.warm_start.exclude {config.exclude} leaves no weight to take from {config.path}"
-        )
+        raise ConfigError(f"train.warm_start.exclude {config.exclude} leaves no weight of {config.path}")
     if not found:
         raise ConfigError(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
