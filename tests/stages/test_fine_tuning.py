@@ -230,15 +230,6 @@ def test_weights_in_the_parameters_that_are_not_pinned_are_refused_with_the_comm
 
 
 @pytest.mark.slow
-def test_the_form_of_the_source_does_not_matter(again) -> None:
-    (checkpoint,) = committed(training_folder())
-    shutil.copytree(checkpoint, "checkpoint")
-    options = {"train__warm_start__exclude": ["logits"], "checkpoints__interval_steps": 1}
-    folders = {again(**options, train__warm_start__path=path) for path in ("trained", "checkpoint")}
-    assert len(folders) == 1
-
-
-@pytest.mark.slow
 def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, caplog) -> None:
     folder = again(train__head__steps=9, train__warm_start__path="trained")
     assert "train.head.steps 9" in caplog.text

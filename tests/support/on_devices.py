@@ -1,8 +1,8 @@
 """Trainings on so many parts of the CPU, one after the other.
 
 `python -m support.on_devices 2` works in a folder with validated records. Each line of its input holds the
-values of some parameters; the answer to it is a line that holds what the training gave, or its error. Each
-training has a process of its own, since a CPU can be split only once, and TensorFlow mixes up the collective
+values of some parameters, and whether to resume; the answer to it is a line that holds what the training gave,
+or its error. Each training has a process of its own, since a CPU can be split only once, and TensorFlow mixes up the collective
 operations of two strategies. They share the import of TensorFlow alone.
 """
 
@@ -61,10 +61,10 @@ class Devices:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
 
-    def ask(self, values: Mapping[str, object]) -> None:
-        """Let it train with these values; several processes then train at the same time."""
+    def ask(self, values: Mapping[str, object], *, resume: bool) -> None:
+        """Let it train with these values, and resume; several processes then train at the same time."""
         assert self._process.stdin is not None
-        print(json.dumps(values), file=self._process.stdin, flush=True)
+        print(json.dumps([values, resume]), file=self._process.stdin, flush=True)
 
     def answer(self) -> Trained | str:
         """What the training gave that was asked for, or its error."""
@@ -109,10 +109,10 @@ def _train(file: Path, values: Mapping[str, object], *, resume: bool) -> None:
     file.write_text(json.dumps(answer))
 
 
-def _answer(values: Mapping[str, object]) -> Trained | str:
+def _answer(values: Mapping[str, object], *, resume: bool) -> Trained | str:
     shutil.rmtree(".work", ignore_errors=True)
     whole, resumed = Path("whole.json"), Path("resumed.json")
-    for file in (whole, resumed):
+    for file in (whole, resumed) if resume else (whole,):
         if child := os.fork():
             os.waitpid(child, 0)
         else:
@@ -120,7 +120,7 @@ def _answer(values: Mapping[str, object]) -> Trained | str:
             os._exit(0)
         if isinstance(found := json.loads(file.read_text()), str):
             return found
-    return Trained(*found, whole.read_bytes() == resumed.read_bytes())
+    return Trained(*found, not resume or whole.read_bytes() == resumed.read_bytes())
 
 
 def _found(outcome: Outcome) -> list[list[float]]:
@@ -142,7 +142,8 @@ def serve(count: str) -> None:
     """Answer each line of the input."""
     MODELS["mnist_cnn"] = dataclasses.replace(MODELS["mnist_cnn"], network=network, head=("logits", "aux"))
     for line in sys.stdin:
-        print(json.dumps(_answer({**json.loads(line), "train.devices": f"cpu:{count}"})), flush=True)
+        values, resume = json.loads(line)
+        print(json.dumps(_answer({**values, "train.devices": f"cpu:{count}"}, resume=resume)), flush=True)
 
 
 if __name__ == "__main__":

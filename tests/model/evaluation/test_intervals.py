@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
-from perennial.base.params import advice
 from perennial.model.evaluation import comparison, intervals
 
 SIZES = (1, 2, 5, 24, 50, 100, 359)
@@ -63,13 +62,6 @@ def test_the_interval_of_a_share_contains_it_at_least_as_often_as_it_says(exampl
 def test_the_interval_of_a_share_is_hardly_wider_than_it_must_be(examples: int) -> None:
     found = np.mean([coverage(examples, share) for share in np.linspace(0.05, 0.95, 50)])
     assert 0.95 < found < 0.98
-
-
-@pytest.mark.parametrize("examples", [1, 24, 359])
-def test_advice_and_monitor_compute_the_same_interval(examples: int) -> None:
-    for hits in {0, 1, examples // 2, examples - 1, examples}:
-        expected = intervals.share(hits, examples)
-        assert advice.interval(hits / examples, examples) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("examples", MEAN_SIZES)

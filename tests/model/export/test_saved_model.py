@@ -80,22 +80,6 @@ def test_encoded_images_get_the_answers_of_their_pixels(loaded) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mnist_cnn", "mobilenet_v1_025"])
-def test_equal_models_of_one_process_differ_in_tensorflows_own_numbers_alone(
-    tmp_path: Path, build, describe, name: str
-) -> None:
-    first, second = build(name, (32, 32, 3)), build(name, (32, 32, 3))
-    second.set_weights(first.get_weights())
-    folders = [
-        exported(tmp_path / str(number), model, describe(model), 1.5)
-        for number, model in enumerate((first, second))
-    ]
-    graphs, others = zip(*map(contents, folders), strict=True)
-    assert others[0] == others[1]
-    assert graphs[0] == graphs[1]
-
-
 def test_the_model_comes_back_from_an_export(export) -> None:
     folder, model = export
     loaded, description = model_folder.load_export(folder)
@@ -121,6 +105,7 @@ def test_the_loaded_model_takes_raw_pixels_of_both_types(loaded, kind: type) -> 
         np.testing.assert_allclose(loaded(images)["probabilities"], expected, atol=1e-6)
 
 
+@pytest.mark.fast_rows("0 to 1", "float64")
 @pytest.mark.parametrize(
     ("images", "message"),
     [

@@ -170,18 +170,6 @@ def test_an_array_is_one_image_or_several_by_its_dimensions() -> None:
     assert [len(list(image_inputs.from_values(each))) for each in arrays] == [1, 1, 1, 4, 2]
 
 
-@pytest.mark.parametrize("quality", [30, 75, 95])
-def test_the_pixels_of_a_jpeg_from_pillow_differ_as_little_as_the_page_says(quality) -> None:
-    noise = np.random.default_rng(quality).normal(0, 12, (*COLOURS.shape, 10))
-    for number in range(10):
-        pixels = np.clip(COLOURS + noise[..., number], 0, 255).astype(np.uint8)
-        content = saved_as(PIL.Image.fromarray(pixels), "JPEG", quality=quality)
-        ours = np.asarray(PIL.Image.open(io.BytesIO(content))).astype(int)
-        differences = np.abs(ours - tf.io.decode_jpeg(content).numpy())
-        assert differences.max() <= 20
-        assert differences.mean() < 3
-
-
 def closed(file):
     with file.open("rb") as stream:
         pass
@@ -251,16 +239,6 @@ def test_only_the_names_of_a_large_folder_are_held(tmp_path) -> None:
     ours = tracemalloc.Filter(inclusive=True, filename_pattern=image_inputs.__file__, all_frames=True)
     held = sum(trace.size for trace in snapshot.filter_traces([ours]).traces)
     assert 0 < held / FILES < 100  # bytes
-
-
-def test_images_can_be_listed_twice(tmp_path) -> None:
-    (tmp_path / "below").mkdir()
-    files = [tmp_path / "b.jpg", tmp_path / "below" / "a.jpg", tmp_path / "c.jpg"]
-    for file in files:
-        file.touch()
-    images = image_inputs.from_arguments([str(tmp_path), str(files[0])])
-    expected = [str(files[index]) for index in (0, 2, 1, 0)]
-    assert [[image.name for image in images] for _ in range(2)] == [expected] * 2
 
 
 SIDE = 100_000  # of images that no decoder may start on

@@ -120,7 +120,7 @@ def write_photographs(folder: Path) -> None:
                 PIL.Image.fromarray(pixels).convert(mode).save(file)
 
 
-Train = Callable[[Mapping[str, object], Sequence[int]], list[Trained]]
+Train = Callable[[Mapping[str, object], Sequence[int], bool], list[Trained]]
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +134,11 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
         assert manifest["splits"]["train"]["examples"] == examples
     groups: dict[int, Devices] = {}
 
-    def train(values: Mapping[str, object], counts: Sequence[int]) -> list[Trained]:
+    def train(values: Mapping[str, object], counts: Sequence[int], resume: bool) -> list[Trained]:
         for count in counts:
             if count not in groups:
                 groups[count] = Devices(records, tmp_path_factory.mktemp(f"cpu{count}"), count)
-            groups[count].ask({**COMMON, **values})
+            groups[count].ask({**COMMON, **values}, resume=resume)
         answers = [groups[count].answer() for count in counts]
         assert not (errors := [each for each in answers if isinstance(each, str)]), errors[0]
         return [each for each in answers if isinstance(each, Trained)]
@@ -173,7 +173,8 @@ def test_devices_learn_what_one_learns(
     values = {f"train.{key}": value for key, value in case.values.items()}
     if case.photographs:
         size, values = BATCHES[size], {**PHOTOGRAPHS, **(FAST if case.fast else {}), **values}
-    one, *several = train({"train.batch_size": size, **values}, (1, *counts))
+    resume = (name, size, *counts) != (*QUICK, 2)  # other tests of the quick suite do
+    one, *several = train({"train.batch_size": size, **values}, (1, *counts), resume)
     for count, trained in zip(counts, several, strict=True):
         record_property(f"cpu:{count}", trained.difference(one))
     assert [trained.resumed_equally for trained in (one, *several)] == [True] * (1 + len(several))

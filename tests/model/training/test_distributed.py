@@ -84,18 +84,6 @@ def test_the_device_of_every_operation_is_printed_where_it_is_asked_for(here):
 
 
 @pytest.mark.slow
-def test_several_devices_learn_what_one_learns(tmp_path_factory):
-    source = processes.records(tmp_path_factory.mktemp("records"))
-    folders = [
-        processes.copy(source, tmp_path_factory.mktemp("cpus"), {"train.devices": f"cpu:{count}"})
-        for count in (1, *DEVICES)
-    ]
-    assert processes.ends([processes.start(folder) for folder in folders]) == [0] * len(folders)
-    for folder in folders[1:]:
-        assert processes.difference(folders[0], folder) < 1e-4
-
-
-@pytest.mark.slow
 def test_a_training_goes_on_with_another_number_of_devices(tmp_path_factory):
     source = processes.records(tmp_path_factory.mktemp("records"))
     stops = {"train.patience": 1, "train.stop_metric": "loss", "train.steps_between_evals": 2}

@@ -2,17 +2,13 @@
 
 import contextlib
 import dataclasses
-import json
-import os
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from keras import layers
-from support.training import ROOT, run
+from support.training import run
 
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.models import MODELS
@@ -204,39 +200,3 @@ def test_a_training_resumes_with_equal_features(features, tmp_path, monkeypatch,
     )
     assert numbers(again) == numbers(made)
     assert all((again.weights[path] == weights).all() for path, weights in made.weights.items())
-
-
-DEVICES = """
-import dataclasses, json, sys
-from keras import layers
-from perennial.model.models import MODELS
-from perennial.model.training import frozen_features
-from support.training import run
-from model.training.test_frozen_features import VALUES, small_network
-
-MODELS["mnist_cnn"] = dataclasses.replace(MODELS["mnist_cnn"], network=small_network)
-if sys.argv[1] == "whole":
-    frozen_features.choose = lambda *_, **__: None
-outcome = run({**VALUES, "train.devices": sys.argv[2], "train.precision": sys.argv[3]}, clean=True)
-print(json.dumps([row["loss"] for row in outcome.steps + outcome.record["evaluations"]]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_two_devices_train_on_features_too(here, precision):
-    paths = os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests")))
-    found = []
-    for how, devices in (("features", "cpu:2"), ("whole", "cpu:2"), ("whole", "cpu:1")):
-        done = subprocess.run(
-            [sys.executable, "-c", DEVICES, how, devices, precision],
-            env={**os.environ, "PYTHONPATH": paths},
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    features, whole, one = found
-    rough = precision != "float32"
-    assert features == pytest.approx(whole, rel=1e-2 if rough else 1e-5)
-    assert features == pytest.approx(one, rel=1e-1 if rough else 1e-3)

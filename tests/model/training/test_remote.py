@@ -94,16 +94,19 @@ def test_another_machine_gets_the_newest_with_all_that_was_logged_until_then(mac
     assert warnings() == []
 
 
+@pytest.mark.fast_rows("folder")
 def test_two_are_kept_and_each_is_whole(machine):
     one = machine("one").save(10, 20, 30, 40)
     assert one.steps() == [30, 40]
     assert all(sorted(present) == sorted([*FILES, HISTORY, MANIFEST]) for present in one.copies().values())
 
 
+@pytest.mark.fast_rows("folder")
 def test_an_empty_remote_holds_none(machine):
     assert machine("one").fetch() is None
 
 
+@pytest.mark.fast_rows("folder")
 def test_what_a_machine_has_itself_is_not_fetched(machine):
     one = machine("one").save(10, 20)
     assert one.run.fetch() is None
@@ -112,6 +115,7 @@ def test_what_a_machine_has_itself_is_not_fetched(machine):
     assert one.fetch() == 30
 
 
+@pytest.mark.fast_rows("folder")
 def test_a_copy_takes_the_place_of_a_damaged_checkpoint(machine):
     one = machine("one").save(10, 20)
     (one.folder / "step-000000020" / "checkpoint.json").write_bytes(b"")
@@ -136,7 +140,6 @@ def test_of_half_a_copy_nothing_is_taken_and_the_next_one_takes_its_place(machin
     "folder-checkpoint.json-changed",
     "folder-variables.data-00000-of-00001-changed",
     "s3-manifest.json-changed",
-    "s3-variables.data-00000-of-00001-missing",
 )
 @pytest.mark.parametrize(
     ("file", "damage"),
@@ -160,6 +163,7 @@ def test_a_damaged_copy_is_refused_and_the_one_before_it_taken(machine, url, war
     assert other.save(15).steps() == [10, 15]  # the damaged one made room
 
 
+@pytest.mark.fast_rows("folder")
 def test_a_copy_that_is_removed_while_it_is_fetched_gives_way_to_newer_ones(machine, monkeypatch, warnings):
     one, other = machine("one").save(10, 20), machine("other")
     get = RemoteRun._get
@@ -174,6 +178,7 @@ def test_a_copy_that_is_removed_while_it_is_fetched_gives_way_to_newer_ones(mach
     assert warnings() == []
 
 
+@pytest.mark.fast_rows("folder")
 def test_a_machine_that_is_behind_sends_nothing(machine):
     machine("ahead").save(30, 40)
     behind = machine("behind").save(10, 20)
@@ -193,6 +198,7 @@ def test_two_machines_at_once_leave_whole_copies(machine, warnings):
     assert warnings() == []
 
 
+@pytest.mark.fast_rows("folder")
 def test_machines_that_computed_something_else_do_not_mix(machine):
     one, other = machine("one").save(10), machine("other")
     other.folder.mkdir(parents=True)
@@ -211,6 +217,7 @@ def test_a_copy_costs_eleven_requests(bucket, proxy, tmp_path):
     assert methods == ["DELETE"] * 5 + ["GET"] + ["PUT"] * 5
 
 
+@pytest.mark.fast_rows("folder")
 def test_copies_of_trainings_that_ended_a_week_ago_are_removed(machine, url, monkeypatch):
     store = open_store(url)
     for name, ended in (("aa" * 32, True), ("bb" * 32, False)):
@@ -266,6 +273,7 @@ class TestTheUploader:
         (machine.folder / FINISHED).write_bytes(b"{}")
         return checkpoints.committed(machine.folder)[-len(steps) :]
 
+    @pytest.mark.fast_rows("folder")
     def test_copies_the_newest_of_those_that_wait_and_the_last_at_the_end(self, machine):
         one = machine("one")
         paths = self.saved(one, 10, 20, 30)
@@ -311,6 +319,7 @@ class TestTheUploader:
         (said,) = warnings()
         assert "was not copied to s3://" in said
 
+    @pytest.mark.fast_rows("folder")
     def test_clean_removes_the_copies(self, machine):
         one = machine("one").save(10, 20)
         self.uploader(one).prepare(clean=True)
