@@ -2,8 +2,8 @@
 
 `python -m support.on_devices 2` works in a folder with validated records. Each line of its input holds the
 values of some parameters, and whether to resume; the answer to it is a line that holds what the training gave,
-or its error. Each training has a process of its own, since a CPU can be split only once, and TensorFlow mixes up the collective
-operations of two strategies. They share the import of TensorFlow alone.
+or its error. Each training has a process of its own, since a CPU can be split only once, and TensorFlow mixes
+up the collective operations of two strategies. They share the import of TensorFlow alone.
 """
 
 import dataclasses
