@@ -266,23 +266,17 @@ def test_every_error_has_a_line_that_names_the_file(load, params):
     assert named == [[f"{params}:", key] for key in ("dataset.name", "train.batch_size", "gate.min_accuracy")]
 
 
-@pytest.mark.parametrize("steps", [{"train.max_steps": 5}, {"train.epochs": None}])
-def test_exactly_one_of_epochs_and_steps_is_set(load, steps):
-    (line,) = lines(load, **steps)
+def test_exactly_one_of_epochs_and_steps_is_set(load):
+    (line,) = lines(load, **{"train.max_steps": 5})
+    assert line.startswith("train.epochs and train.max_steps")
+    assert load(**{"train.epochs": None}).train.max_steps == 5
+    (line,) = lines(load, **{"train.max_steps": None})
     assert line.startswith("train.epochs and train.max_steps")
 
 
-def test_steps_instead_of_epochs_are_accepted(load):
-    assert load(**{"train.epochs": None, "train.max_steps": 5}).train.max_steps == 5
-
-
-@pytest.mark.parametrize("text", ["9e-05", "9E-5", "9.0e-05", "0.00009"])
-def test_a_number_with_an_exponent_is_a_number(replace, text):
-    assert replace("learning_rate: 0.001", f"learning_rate: {text}").train.learning_rate == 9e-05
-
-
-def test_a_whole_number_is_a_learning_rate(load):
-    assert load(**{"train.learning_rate": 1}).train.learning_rate == 1
+@pytest.mark.parametrize("text", ["9e-05", "9E-5", "9.0e-05", "0.00009", "1"])
+def test_a_number_may_have_an_exponent_or_be_whole(replace, text):
+    assert replace("learning_rate: 0.001", f"learning_rate: {text}").train.learning_rate == float(text)
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
@@ -305,12 +299,12 @@ def test_a_file_that_cannot_be_read_is_named(workspace, name):
         config.load(workspace / name)
 
 
-@pytest.mark.parametrize("change", [("train", "epochs", 1), (None, "train", None)])
-def test_a_parameter_cannot_be_changed(load, change):
-    section, name, value = change
+def test_a_parameter_cannot_be_changed(load):
     checked = load()
     with pytest.raises(ValidationError, match="frozen"):
-        setattr(getattr(checked, section) if section else checked, name, value)
+        checked.train.epochs = 1
+    with pytest.raises(ValidationError, match="frozen"):
+        checked.train = None
 
 
 @pytest.mark.parametrize("value", ["auto", 1, 7, 99_999])

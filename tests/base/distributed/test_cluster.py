@@ -28,13 +28,9 @@ def task(index, kind="worker", **roles):
     return {"cluster": roles, "task": {"type": kind, "index": index}}
 
 
-def test_without_the_variable_a_process_trains_alone(monkeypatch):
-    monkeypatch.delenv(cluster.VARIABLE, raising=False)
-    assert cluster.this_worker() is None
-
-
-def test_the_only_worker_trains_alone(this_worker):
-    assert this_worker(task(0, worker=["a:1"])) is None
+@pytest.mark.parametrize("value", ["", task(0, worker=["a:1"])])
+def test_without_others_a_process_trains_alone(this_worker, value):
+    assert this_worker(value) is None
 
 
 def test_the_first_worker_is_the_chief(this_worker):
@@ -68,12 +64,9 @@ def test_another_format_is_refused_with_the_expected_one(this_worker, value):
         this_worker(value)
 
 
-def test_parameter_servers_are_refused_by_name(this_worker):
+def test_parameter_servers_and_two_workers_with_one_address_are_refused_by_name(this_worker):
     with pytest.raises(ConfigError, match="names ps"):
         this_worker(task(0, worker=["a:1", "b:2"], ps=["c:3"]))
-
-
-def test_two_workers_with_one_address_are_refused(this_worker):
     with pytest.raises(ConfigError, match="a:1, a:1"):
         this_worker(task(0, worker=["a:1", "a:1"]))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import forks
 
-from perennial.base.errors import ConfigError, redacted
+from perennial.base.errors import ConfigError
 from perennial.base.project.git import LAST_DATE, GitError, Repository, after, repository
 from perennial.release.registry import versions
 from perennial.release.registry.push import push_references
@@ -76,11 +76,6 @@ def test_a_password_of_the_remote_is_in_no_message(folder: Path) -> None:
     pushed = push_references(git, "origin", {"refs/heads/main": git.run("rev-parse", "HEAD")})
     assert pushed.failure
     assert "s3cret" not in f"{failed.value} {pushed}"
-
-
-@pytest.mark.parametrize("url", ["https://me:pw@host/a.git", "https://pw@host/", "ssh://me:p@w@host/x"])
-def test_user_and_password_of_an_address_are_redacted(url: str) -> None:
-    assert "pw" not in redacted(f"fatal: '{url}': no; classifier@v0.0.1 stays")
 
 
 def test_each_tag_is_dated_after_those_before_it(folder: Path) -> None:
