@@ -38,7 +38,7 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 10_700,
+    "base": 9_500,
     "data": 13_200,
     "model": 11_850,
     "release": 5_200,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 3_100,
     "cli": 3_700,
 }
-ALL_LINES = 67_300  # of src, tasks and flows
+ALL_LINES = 62_900  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
