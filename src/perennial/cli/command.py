@@ -22,6 +22,10 @@ from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
 
+PARAMS = Path("params.yaml")
+_chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
+FOLDER = "try"  # in paths.work
+
 
 def key_and_value(text: str) -> tuple[str, object]:
     """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml."""
@@ -40,10 +44,6 @@ def option_object(option: str, text: str) -> dict[str, Any]:
         return dict(documents.parse_json(text))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{option} must be a JSON object: {error}") from error
-
-
-PARAMS = Path("params.yaml")
-_chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 
 
 class PathOrUrl(str):
@@ -201,9 +201,6 @@ def _set_up_output(command: str) -> None:
     form = f"{'%(asctime)s ' if timed else ''}{command}: %(message)s"
     logs.to_stderr(form, logging.WARNING, dates="%Y-%m-%d %H:%M:%S")
     logging.getLogger("perennial").setLevel(logging.INFO)
-
-
-FOLDER = "try"  # in paths.work
 
 
 def _changed_params(params: Path, values: Mapping[str, object]) -> Path:

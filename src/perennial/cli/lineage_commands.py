@@ -24,6 +24,8 @@ DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 SHOWN = 3  # images in a message
 DONE = {"train": "trained", "validation": "validated", "test": "tested"}
 ALIKE = {"file": "same file", "pixels": "same pixels", "near": "looks alike"}
+HOW = {"pixels": "with equal pixels", "alike": "that show the same"}
+NAMES = 5  # in a line
 
 
 @command(app, "seen", "List the versions trained, validated or tested on an image.")
@@ -183,9 +185,7 @@ def _described(sighting: Any) -> dict[str, object]:
     }
 
 
-HOW = {"pixels": "with equal pixels", "alike": "that show the same"}
 LABELS, NOUN = "labels", "image"
-NAMES = 5  # in a line
 
 
 def _forget_document(found: Any, images: Sequence[Path]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from perennial.base.processes import process
 from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
 
 app = typer.Typer()
+SHOWN = 10  # maximum number of classes, examples and trainings to print
+WIDTH = 40  # maximum printed length of a value
 
 
 @command(app, "rebuild", "Rebuild a version, and compare every digest.")
@@ -131,10 +133,6 @@ def _rehearse(
             f"{len(result.broken)} of {len(result.tried)} tries broke a promise; what they left is in "
             f"{result.folder}; the same faults again: `perennial rehearse --seed {result.seed}`"
         )
-
-
-SHOWN = 10  # maximum number of classes, examples and trainings to print
-WIDTH = 40  # maximum printed length of a value
 
 
 @command(app, "why", "Explain why two scores differ.")

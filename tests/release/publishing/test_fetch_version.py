@@ -153,6 +153,7 @@ def test_the_command_prints_version_and_path(url, capfd):
         assert printed["moved"] == moved
 
 
+@pytest.mark.slow
 def test_the_cache_keeps_the_versions_that_were_used_last(config, bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(fetch_version, "CACHED", 2)

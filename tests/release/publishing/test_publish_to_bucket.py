@@ -23,7 +23,7 @@ from perennial.release.publishing import publish_to_bucket as publishing
 from perennial.release.publishing.publish import publish, verified_digests
 from perennial.release.publishing.version_layout import AllowedExport
 
-KILLS, RACES = int(os.environ.get("KILLS", "3")), int(os.environ.get("RACES", "2"))
+KILLS = int(os.environ.get("KILLS", "3"))
 WAIT_S = 120
 # Imports once, and publishes each export of its standard input in a process of its own.
 PUBLISHER = """
@@ -345,34 +345,6 @@ def requests_of(publisher, proxy, url, export):
     publisher.start(url, export)
     assert publisher.code() == 0
     return len(proxy.asked)
-
-
-@pytest.mark.slow
-def test_of_two_publishers_at_once_one_wins_and_the_other_is_refused(url, make, proxy, tmp_path):
-    with (tmp_path / "errors").open("w") as error:
-        publishers = [Publisher(error), Publisher(error)]
-    for number in range(RACES):
-        exports = [make(f"{number} {side}") for side in ("left", "right")]
-        barrier = threading.Barrier(2)
-
-        def meet(method, path, barrier=barrier):
-            # Both have read `current` before one of them writes anything.
-            if method == "PUT" and path.endswith("/.perennial") and not barrier.broken:
-                try:
-                    barrier.wait(WAIT_S)
-                finally:
-                    barrier.abort()
-
-        proxy.on_request = meet
-        for publisher, export in zip(publishers, exports, strict=True):
-            publisher.start(url, export)
-        codes = [publisher.code() for publisher in publishers]
-        proxy.on_request = lambda method, path: None
-        assert sorted(codes) == [0, 1]
-        assert read(url) == f"{number} {'left' if codes[0] == 0 else 'right'}"
-    for publisher in publishers:
-        publisher.end()
-    assert (tmp_path / "errors").read_text().count("another publisher made version") == RACES
 
 
 def test_no_secret_is_printed(url, load, proxy, tmp_path, monkeypatch):

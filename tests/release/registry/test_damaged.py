@@ -125,6 +125,7 @@ def test_damaged_records_are_named_and_left_out(project: Project) -> None:
     assert "Traceback" not in shown.stderr
 
 
+@pytest.mark.slow
 def test_a_run_whose_own_record_is_damaged_is_recorded_without_it(project: Project) -> None:
     project.data("0.9 second")
     project.reproduce()

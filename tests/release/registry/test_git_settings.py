@@ -53,13 +53,6 @@ def ignoring(world: World) -> None:
         world.project.git("config", "--global", option, str(file))
 
 
-def other_address_for_pushes(world: World) -> None:
-    """An address that git rewrites."""
-    world.project.git("remote", "set-url", "origin", "https://nowhere.example/remote")
-    new = f"url.{world.remote.parent}/.insteadOf"
-    world.project.git("config", "--global", new, "https://nowhere.example/")
-
-
 def failing_hooks(world: World) -> None:
     """Hooks of the user that print and refuse."""
     folder = world.project.home / "hooks"
@@ -70,17 +63,7 @@ def failing_hooks(world: World) -> None:
     world.project.git("config", "--global", "core.hooksPath", str(folder))
 
 
-def work_tree_that_follows(world: World) -> None:
-    """A remote with a working tree, which each push updates."""
-    new = world.remote.with_name("work")
-    world.project.git("clone", "-q", str(world.remote), str(new))
-    world.project.git("-C", str(new), "config", "receive.denyCurrentBranch", "updateInstead")
-    world.project.git("remote", "set-url", "origin", str(new))
-
-
-ARRANGED: list[Callable[[World], None]] = [
-    sparse, tag_named_as_the_branch, ignoring, other_address_for_pushes, failing_hooks, work_tree_that_follows,
-]  # fmt: skip
+ARRANGED: list[Callable[[World], None]] = [sparse, tag_named_as_the_branch, ignoring, failing_hooks]
 
 
 def recorded(world: World, **variables: str) -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from support.checkout import wait_until
@@ -79,13 +78,3 @@ def test_a_kill_leaves_no_half_of_a_push_and_the_next_run_completes_it(project: 
     assert (tags, len(ends)) == (whole(number + 1), 1)
     (tip,) = ends
     assert (project.git("rev-parse", "HEAD"), project.git("status", "--porcelain")) == (tip, "")
-
-
-def test_every_commit_is_as_dvc_left_it(project: Project, tmp_path: Path) -> None:
-    fresh = Project(tmp_path / "fresh", project.home)
-    project.must("git", "clone", "-q", project.git("remote", "get-url", "origin"), str(fresh.folder))
-    for commit in fresh.git("rev-list", "--first-parent", "--grep", "^Run ", "HEAD").split():
-        fresh.git("checkout", "-q", commit)
-        fresh.must("dvc", "pull", "-q")
-        assert fresh.must("dvc", "status", "-q") == ""
-    assert "error" not in fresh.git("-C", project.git("remote", "get-url", "origin"), "fsck", "--strict")

@@ -1,8 +1,6 @@
 """Git servers that refuse a push, each a real one: nothing is lost, nothing piles up, the reason is shown."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from release.registry.git_server import World, hook, record
@@ -50,23 +48,6 @@ def blocked_by(reference: str) -> Arrange:
     return arrange
 
 
-def read_only(world: World) -> Mend:
-    """A repository that the server may not write."""
-    paths = [world.remote, *world.remote.rglob("*")]
-    for path in paths:
-        path.chmod(path.stat().st_mode & 0o555)
-    if os.geteuid() == 0:  # root may write all the same
-        limited = "setpriv --bounding-set=-dac_override,-dac_read_search,-fowner git-receive-pack"
-        world.project.git("config", "remote.origin.receivepack", limited)
-
-    def mend() -> None:
-        for path in paths:
-            path.chmod(path.stat().st_mode | 0o700)
-        world.project.run("git", "config", "--unset", "remote.origin.receivepack")
-
-    return mend
-
-
 def stale_lock(world: World) -> Mend:
     """The lock of a git process that died."""
     lock = world.remote / "refs" / "heads" / "main.lock"
@@ -77,29 +58,6 @@ def stale_lock(world: World) -> Mend:
     def mend() -> None:
         lock.unlink()
         tags.unlink()
-
-    return mend
-
-
-def shallow(world: World) -> Mend:
-    """A clone without its history, for a server that lacks it."""
-    project = world.project
-    (project.folder / "note").write_text("x")
-    project.git("add", "note")
-    project.git("commit", "-qm", "Second")
-    project.git("push", "-q", "origin", "main")
-    project.reproduce()
-    head = project.git("rev-parse", "HEAD")
-    Path(project.git("rev-parse", "--absolute-git-dir"), "shallow").write_text(f"{head}\n")
-    empty = world.remote.with_name("empty")
-    project.git("init", "-q", "--bare", str(empty))
-    project.git("remote", "set-url", "origin", str(empty))
-    project.git("update-ref", "-d", "refs/remotes/origin/main")
-    project.git("config", "gc.auto", "0")
-
-    def mend() -> None:
-        project.git("remote", "set-url", "origin", str(world.remote))
-        project.git("fetch", "-q", "--unshallow", "origin")
 
     return mend
 
@@ -117,15 +75,13 @@ REFUSALS: dict[str, tuple[Arrange, str]] = {
     ),
     "a branch named run": (blocked_by("refs/heads/run"), "'refs/heads/run' exists; cannot create"),
     "a lock that a dead process left": (stale_lock, "Another git process seems to be running"),
-    "a read-only repository": (read_only, "unable to create temporary"),
-    "a shallow clone": (shallow, "shallow update not allowed"),
     "no access, HTTP 403": (over_http(403), "The requested URL returned error: 403"),
     "a broken server, HTTP 500": (over_http(500), "500"),
     "a lost connection": (over_http("drop"), "hung up"),
 }
 
 
-@pytest.mark.fast_rows("rules of the host", "a lost connection")
+@pytest.mark.fast_rows("rules of the host")
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(name: str, world: World) -> None:
     arrange, words = REFUSALS[name]
@@ -197,6 +153,7 @@ def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, wo
     assert world.waiting() == []
 
 
+@pytest.mark.slow
 def test_what_git_pushes_in_spite_of_a_refusal_is_said(world: World) -> None:
     """git's atomic pushes leave out a hidden reference, and update the others."""
     world.configure("receive.hideRefs", "refs/heads/run")

@@ -94,7 +94,3 @@ def test_each_recorded_decision_is_a_comparison(recorded):
     }  # fmt: skip
     assert scores.facts(config, decision(), first, "night-1")["comparison"] == 2  # recorded again
     assert scores.facts(config, decision(), registry({"comparison": 7}), "night-9")["comparison"] == 8
-
-
-def test_versions_from_before_comparisons_were_counted_count_once_each(recorded):
-    assert scores.facts(recorded(), decision(), registry({}, {}), "night-9")["comparison"] == 3

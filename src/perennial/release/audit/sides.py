@@ -20,7 +20,6 @@ from perennial.release.audit.needs import DIGEST, FOLDER, members
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
 PAGE = 1000  # objects per response
-PARTS = 256  # folders of objects, named by the first two digits
 NAMED = re.compile(r"[0-9a-f]{32}(\.dir)?")  # objects of DVC
 READ_ONLY = 0o444  # as DVC protects its objects
 # Options of a remote that affect transfers, but not the location and names of objects.
@@ -45,15 +44,13 @@ class Side:
         parts = sorted({digest[:2] for digest in wanted})
 
         def take(part: str = "") -> list[str]:
-            """List all objects, or those of a part; the parts that are cheaper to list one by one remain."""
+            """List a page of all objects, or a part whole; the parts that remain are listed one by one."""
             for number, entry in enumerate(self._store.list(f"{OBJECTS}/{part}"), 1):
                 digest = entry.key.removeprefix(f"{OBJECTS}/").replace("/", "")
                 if digest in wanted:
                     found[digest] = entry
                 if number == PAGE and not part:
-                    rest = [each for each in parts if each >= digest[:2]]
-                    if len(rest) < _pages_left(digest):
-                        return [f"{each}/" for each in rest]
+                    return [f"{each}/" for each in parts if each >= digest[:2]]
             return []
 
         with suppress(Missing):  # the folder of a remote that nothing was pushed to
@@ -180,17 +177,6 @@ def _has_digest(file: Path, digest: str) -> bool:
     except FileNotFoundError:
         return False
     return found.hexdigest() == digest[:32]
-
-
-def _pages_left(digest: str) -> float:
-    """Estimate how many more pages a listing has whose first page ends with this object."""
-    try:
-        return PARTS / (int(digest[:2], 16) + 1) - 1
-    except ValueError:  # no object of DVC
-        return 0
-
-
-log = logging.getLogger(__name__)
 
 
 class DvcObjects:

@@ -19,6 +19,8 @@ from perennial.base.processes import locks
 from perennial.base.project.git import CHECKOUT, GitError, Repository, bare
 
 ADDRESS = re.compile(r"^\s*(?:dir|url)\s*=\s*(.+?)\s*$", re.MULTILINE)  # in DVC's configuration
+log = logging.getLogger(__name__)
+KNOWN = ("refs/remotes", "refs/tags", "refs/perennial")  # copies of a remote's references
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ def _process(found: psutil.Process) -> Process | None:
     return None
 
 
-log = logging.getLogger(__name__)
-KNOWN = ("refs/remotes", "refs/tags", "refs/perennial")  # copies of a remote's references
 Check = Callable[[list[Process]], str | None]
 
 

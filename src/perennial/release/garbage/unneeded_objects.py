@@ -23,6 +23,8 @@ WRITTEN = ("dvc.lock", "dvc.yaml", "params.yaml")
 IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
 FETCHED = ("heads", "tags", "exps")  # the last are of `dvc exp push`
 WHOLE = {"GIT_NO_REPLACE_OBJECTS": "1"}  # the history as it was made
+log = logging.getLogger(__name__)
+ASIDE = ".perennial-gc"  # folder of what is set aside; listings leave hidden names out
 
 
 def fetch(repository: Repository) -> None:
@@ -89,10 +91,6 @@ def on_disk(repository: Repository) -> str | None:
     listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns)
     names = filter(None, listed.split("\0"))
     return repository.tree_with("HEAD", [Path(name) for name in names])
-
-
-log = logging.getLogger(__name__)
-ASIDE = ".perennial-gc"  # folder of what is set aside; listings leave hidden names out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from perennial.base.config import Config
@@ -25,6 +26,12 @@ class OpenRegistry:
     def tracking(self, branch: str) -> str:
         """The reference of a branch of the remote."""
         return f"refs/remotes/{self.remote}/{branch}"
+
+    @cached_property
+    def moved_branch(self) -> str | None:
+        """The remote's name of the branch that promoted runs move."""
+        git = self.repository
+        return (git.upstream(self.remote) if self.remote else None) or git.branch()
 
     def withdrawn(self, branch: str) -> str | None:
         """Why a branch of the remote that this checkout follows must not move: it is gone, or was set back.

@@ -98,7 +98,7 @@ def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Ver
         message = f"{champion.name} is champion already"
         return Recorded(run=run, outcome="unchanged", message=message, version=champion.name)
     git, commit = opened.repository, champion.commit
-    branch = run_branches.moved_branch(opened) if config.record.branch == "fast-forward" else None
+    branch = opened.moved_branch if config.record.branch == "fast-forward" else None
     tip = branch and git.commit_of(opened.tracking(branch))
     made = Recorded(
         run=run,

@@ -56,7 +56,7 @@ class PushRefused(Recorded):
 def target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
     """The branch that a promoted run moves, if any, the parent of its commit, and a note for the message."""
     repository = opened.repository
-    branch = moved_branch(opened) if config.record.branch == "fast-forward" else None
+    branch = opened.moved_branch if config.record.branch == "fast-forward" else None
     if branch and (why := opened.withdrawn(branch)):
         is_run = (repository.branch() or "").startswith(CHECKOUT)
         remedy = "" if is_run else f"; `git branch -u {opened.remote}/BRANCH` sets the one to move"
@@ -132,7 +132,7 @@ def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy:
 
 def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
     """Update this repository to what was published."""
-    git, moved = opened.repository, f"refs/heads/{moved_branch(opened)}"
+    git, moved = opened.repository, f"refs/heads/{opened.moved_branch}"
     tags_only = {name: value for name, value in references.items() if name.startswith(remote_tags.TAGS)}
     here = dict(references if opened.remote is None else tags_only)
     here.pop(moved, None)
@@ -142,15 +142,9 @@ def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str])
     return made
 
 
-def moved_branch(opened: OpenRegistry) -> str | None:
-    """The remote's name of the branch that promoted runs move."""
-    git = opened.repository
-    return (git.upstream(opened.remote) if opened.remote else None) or git.branch()
-
-
 def holds(opened: OpenRegistry, commit: str) -> bool:
     """Whether the remote's branch contains a commit."""
-    git, branch = opened.repository, moved_branch(opened)
+    git, branch = opened.repository, opened.moved_branch
     tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
     return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
 

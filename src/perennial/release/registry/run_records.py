@@ -247,7 +247,7 @@ def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
     """Map runs to readers of their records: this checkout's, and those of branches, the newest first."""
     pushed: dict[str, Reader] = {}
     try:
-        git = repository(Path())
+        git = Repository(Path())
         listed = git.run(
             "for-each-ref", "--sort=-committerdate", "--format=%(refname)",
             "refs/heads/run/**", run_branches.UNPUSHED, "refs/remotes/*/run/**",

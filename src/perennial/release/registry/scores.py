@@ -53,8 +53,7 @@ def _number(config: Config, registry: Registry, run: str) -> int:
     tags = [version.facts.get("comparison") or 0 for version in registry.versions]
     if own:  # a run that is recorded again
         return int(own[0])
-    # Versions and records from before comparisons were counted count once each.
-    return max([*before, *tags, len(registry.versions)], default=0) + 1
+    return max([*before, *tags, 0]) + 1
 
 
 def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:

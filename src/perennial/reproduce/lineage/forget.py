@@ -22,6 +22,8 @@ from perennial.live.label import removal
 from perennial.reproduce.lineage import records
 
 KINDS = ("refs/heads/", "refs/remotes/", "refs/tags/")
+LABEL = "label"  # in the work folder
+MAX_SIDE = re.compile(r"^[+-]\s*max_side:\s*(\d+)", re.MULTILINE)  # in a difference of params.yaml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +83,6 @@ def _references(repository: Repository, files: Collection[tuple[str, str]]) -> d
 
 def _short(reference: str) -> str:
     return next(reference.removeprefix(kind) for kind in KINDS if reference.startswith(kind))
-
-
-LABEL = "label"  # in the work folder
-MAX_SIDE = re.compile(r"^[+-]\s*max_side:\s*(\d+)", re.MULTILINE)  # in a difference of params.yaml
 
 
 @dataclass(kw_only=True)

@@ -22,6 +22,7 @@ from perennial.release.registry.versions import Registry
 
 log = logging.getLogger(__name__)
 CACHE = "locks.json"
+MISSING = "missing.json"  # reasons by records
 
 
 class RecordedDigests(BaseModel):
@@ -119,9 +120,6 @@ def _index(validate: LockedStage | None, path: str, records: str) -> str | None:
     if validate is None or validate.deps.get(path) != records:
         return None
     return next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)
-
-
-MISSING = "missing.json"  # reasons by records
 
 
 class Indices:

@@ -24,6 +24,10 @@ from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
 SHOWN = 5
 DIGITS = 10  # of a digest
 BLOB = "blob"  # git's name of a file's content
+log = logging.getLogger(__name__)
+# Stages that read data from outside git and other stages' outputs; DVC's remote has copies of the data.
+FETCHED = {name: stage.fetches for name, stage in STAGES.items() if stage.fetches}
+PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of your own files
 
 
 class PathHistory:
@@ -88,12 +92,6 @@ class PathHistory:
 def _words(added: str, removed: str, name: str) -> str:
     """Format a row of `git diff --numstat`; binary files have no line counts."""
     return name if added == "-" else f"{Path(name).as_posix()} +{added} -{removed}"
-
-
-log = logging.getLogger(__name__)
-# Stages that read data from outside git and other stages' outputs; DVC's remote has copies of the data.
-FETCHED = {name: stage.fetches for name, stage in STAGES.items() if stage.fetches}
-PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of your own files
 
 
 def current(entry: LockedStage, folder: Path) -> LockedStage:

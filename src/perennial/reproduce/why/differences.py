@@ -29,6 +29,8 @@ from perennial.reproduce.rebuild.stage_differences import (
     from_top,
 )
 
+PIPELINE = "dvc.yaml"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
@@ -146,9 +148,6 @@ class Revisions:
             return self._loaded(self.repository.read(commit, Path(file)) or "")
         except ValueError as error:
             raise DataError(f"{file} of commit {commit[:10]} is not valid YAML; nothing was changed") from error
-
-
-PIPELINE = "dvc.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
