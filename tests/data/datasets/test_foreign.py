@@ -109,6 +109,10 @@ FOREIGN = {
     ),
     "CreateML": (IMAGES | {"a.json": document([{"image": "0.jpg", "annotations": []}])}, "of CreateML"),
     "Labelbox": (IMAGES | {"a.ndjson": document({"data_row": {}, "projects": {}})}, "an export of Labelbox"),
+    "FiftyOne": (
+        IMAGES | {"labels.json": document({"classes": ["cat", "dog"], "labels": {"0": 0, "1": 1}})},
+        "holds labels of FiftyOne; write",
+    ),
     "a document for each image": (
         IMAGES | {f"{n}.json": document({"tags": [n, "x"]}) for n in range(4)},
         "4 documents such as '0.json' are each of a single image",

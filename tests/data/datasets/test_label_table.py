@@ -133,7 +133,6 @@ def test_a_column_or_table_that_is_missing_is_refused(read, columns, message):
 
 
 BOX = "0 .5 .5 1 1"
-PETS = ("a_dog_1.png", "a_dog_2.png", "Cat-1.png", "Cat-2.png")
 LISTS = {
     "lines.txt": (table(None, delimiter=" "), BARE),
     "names.txt": (table(None, [(f"images/{name}", label) for name, label in ROWS], delimiter="\t"), BARE),
@@ -144,7 +143,6 @@ LISTS = {
         "".join(json.dumps({"file_name": name, "label": label}) + "\n" for name, label in ROWS),
         {"file": "file_name", "label": "label"},
     ),
-    "labels.JSON": (json.dumps({"classes": ["cat", "dog"], "labels": {"1": 0, "2": 1, "3": 0}}), {}),
     "list.lst": (
         table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"),
         {"file": 3, "label": 2},
@@ -357,8 +355,6 @@ def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other)
         (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, "YOLO"),
         (("JPEGImages/1.png",), {"Annotations/1.xml": "<annotation><object/></annotation>"}, "Pascal VOC"),
         (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, "objects, as in COCO"),
-        (PETS, {}, "begin like 2 classes, 'Cat' to 'a_dog'; move the images"),
-        ([f"train/{name}" for name in PETS], {}, "begin like 2 classes"),
         (("train/1.png", "test1/2.png"), {}, "'test1' beside 'train'; name splits train, training"),
         (("images/1.png",), {"labels.xlsx": b"PK"}, "save 'labels.xlsx' as CSV if it holds the labels"),
     ],

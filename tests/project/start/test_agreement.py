@@ -18,6 +18,7 @@ from perennial.data.records import manifest
 from perennial.project.start import survey
 from perennial.stages.convert import convert
 from perennial.stages.download import download
+from perennial.stages.validate import validate
 
 OWN, PARAMS = Path("own"), Path("params.yaml")
 PHOTO = raw.encoded(raw.picture(1))
@@ -191,13 +192,16 @@ def surveyed(path: Path) -> survey.Survey | None:
     return None
 
 
-def converted(path: Path, table: Mapping[str, object] | None) -> manifest.Manifest | None:
+def converted(path: Path, table: Mapping[str, object] | None, *, valid: bool) -> manifest.Manifest | None:
+    """What the stages make; `valid`: and accept, although images are left out."""
     parameters = config.load(PARAMS)
     dataset = DatasetConfig(name="image_folder", path=path, on_bad_image="skip", table=table)
     parameters = parameters.model_copy(update={"dataset": dataset})
     with suppress(DataError):
         download(parameters)
         convert(parameters)
+        if valid:
+            validate(parameters)
         return manifest.load(parameters.paths.records)
     return None
 
@@ -205,7 +209,7 @@ def converted(path: Path, table: Mapping[str, object] | None) -> manifest.Manife
 def agree(path: Path) -> survey.Survey | None:
     """What start finds; it must be what the stages do."""
     images = surveyed(path)
-    found = converted(path, None if images is None else images.block)
+    found = converted(path, None if images is None else images.block, valid=images is None)
     if images is None:
         assert found is None
         return None

@@ -9,7 +9,7 @@ from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
-from perennial.data.datasets.own import image_assignment, understood
+from perennial.data.datasets.own import image_assignment
 from perennial.data.datasets.readers import class_folders, labelled
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
@@ -28,7 +28,7 @@ def with_table(table: TableConfig) -> Dataset:
 def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
     """Pack a folder into `images.tar`, or copy an archive, which must stay writable for the user."""
     if content.is_dir():
-        understood.log_found(image_assignment.of_folder(content, table)[0], content)
+        image_assignment.of_folder(content, table)[0].log(content)
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")
@@ -40,7 +40,7 @@ def assemble(found: Iterable[tuple[str, Path]], raw: Path, table: TableConfig | 
     """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
     archives.pack_files(found, tar := raw / "images.tar")
     contents = image_assignment.find(archives.contents(tar), partial(archives.content, tar), raw, table=table)
-    understood.log_found(contents, raw)
+    contents.log(raw)
 
 
 def read(raw: Path, table: TableConfig | None = None) -> Source:

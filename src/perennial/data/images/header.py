@@ -10,7 +10,6 @@ from perennial.data.images import Refused, jpeg
 PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
 JPEG_CHANNELS = (1, 3, 4)
-FEW_SEGMENTS = 100
 
 
 class Header(NamedTuple):
@@ -43,16 +42,6 @@ def _png(start: bytes) -> Header | None:
 
 
 def _jpeg(encoded: bytes) -> Header | None:
-    at, end = 2, len(encoded) - 9
-    for _ in range(FEW_SEGMENTS):  # of most files, without the care for damaged ones
-        if at >= end or encoded[at] != jpeg.MARK or (marker := encoded[at + 1]) not in jpeg.CODES:
-            break
-        if marker in jpeg.FRAMES:
-            height, width, channels = struct.unpack_from(">HHB", encoded, at + 5)
-            return Header("jpg", height, width, channels) if channels in JPEG_CHANNELS else None
-        if marker in {jpeg.BARE, jpeg.BEGIN, jpeg.SCAN, jpeg.END}:
-            break
-        at += 2 + max(struct.unpack_from(">H", encoded, at + 2)[0], 2)
     with suppress(Refused):
         for segment in jpeg.segments(encoded):
             if segment.marker in jpeg.FRAMES:

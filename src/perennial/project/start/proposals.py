@@ -24,7 +24,6 @@ from perennial.data.datasets.own import (
     label_table,
     table_columns,
     table_rows,
-    understood,
 )
 from perennial.data.datasets.own.image_assignment import Contents
 from perennial.data.datasets.own.names import table_split
@@ -164,7 +163,7 @@ def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> Da
         return DataError(f"{readings[0].error}\nIt was read with {readings[0].options()}")
     shown = []
     for each in readings[:SHOWN]:
-        lines = each.error.split("\n")[:2] if each.found is None else understood.lines(each.found)[1:6]
+        lines = each.error.split("\n")[:2] if each.found is None else each.found.lines()[1:6]
         shown.append("\n    ".join([f"  {each.options()}", *map(str.strip, lines)]))
     fits = any(each.found is not None for each in readings)
     advice = "choose one by its options" if fits else "none fits all images and rows"

@@ -17,7 +17,7 @@ from perennial.base.choices import Split
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member
-from perennial.data.datasets.own import table_rows, understood
+from perennial.data.datasets.own import table_rows
 from perennial.data.datasets.own.split_folders import Layout
 from perennial.data.datasets.own.table_rows import Read
 from perennial.data.images import BadImage, Image, Refused, accept
@@ -167,8 +167,8 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
         per_split={split: len(part) for split, part in classes.splits.items()},
         split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "",
         table=classes.table,
-        examples=understood.examples(classes),
-        understood=understood.lines(classes),
+        examples=classes.examples(),
+        understood=classes.lines(),
         left_out=classes.left_out,
         bytes=total,
         formats=dict(formats.most_common()),

@@ -63,6 +63,7 @@ _KEYS = (
     ({"shapes", "imagePath"}, "annotations of objects, as of LabelMe", ONE_CLASS),
     ({"objects", "size"}, "annotations of objects, as of Supervisely", ONE_CLASS),
     ({"data_row", "projects"}, "an export of Labelbox", LINES),
+    ({"classes", "labels"}, "labels of FiftyOne", 'write {"1.jpg": "cat"}'),
     ({"regions", "filename"}, "annotations of objects, as of VGG Image Annotator", ONE_CLASS),
 )
 

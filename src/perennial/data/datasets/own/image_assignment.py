@@ -18,7 +18,7 @@ from perennial.data.archives import Member, hidden, without_leftovers
 from perennial.data.datasets.own import foreign, label_table, side_tables, split_folders, table_columns
 from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of, sorted_labels
 from perennial.data.datasets.own.label_table import Labelled, Labels
-from perennial.data.datasets.own.names import CONTAINER, hints, is_document_name, require_classes, some
+from perennial.data.datasets.own.names import CONTAINER, is_document_name, require_classes, some
 from perennial.data.datasets.own.side_tables import SideTables
 from perennial.data.datasets.own.split_folders import Item, Layout, Tree
 from perennial.data.datasets.own.table_rows import Read
@@ -117,13 +117,11 @@ def _of_classes(there: Contents, where: Path, classes: tuple[str, ...]) -> Layou
 
 def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where: Path) -> DataError:
     """Say why nothing gives the labels, and what would."""
-    files = [name for name, member in tree.items() if not member.folder]
-    texts = [name for name in files if is_document_name(name)]
     if asked := beside.asked():
         return DataError(f"{where}: no class folders, and {asked}")
     if other := foreign.described(tree, read):
         return DataError(f"{where}: {other}")
-    return DataError("; ".join((*beside.problems, str(error), *hints(set(files).difference(texts)))))
+    return DataError("; ".join((*beside.problems, str(error))))
 
 
 def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
@@ -26,8 +26,6 @@ DOCUMENTS = {
 }  # fmt: skip
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
 TABLE = "write a table such as labels.csv with the columns file and label"
-# A name that ends with a number: what is before it may be a class.
-NUMBERED = re.compile(r"(.*[^\W\d_].*?)[\W_]*\d+\)?")
 
 
 def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, int] | None = None) -> None:
@@ -99,14 +97,3 @@ def is_document_name(name: str) -> bool:
     """Whether a name is that of a document, such as a licence, beside the class folders."""
     stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
     return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in DOCUMENTS)
-
-
-def hints(images: Iterable[str]) -> list[str]:
-    """Return what the names of images say, if they begin with classes."""
-    stems = [PurePosixPath(name).stem for name in images]
-    found = [match[1] for stem in stems if (match := NUMBERED.fullmatch(stem))]
-    names = sorted(set(found))
-    if len(found) < len(stems) or not 2 <= len(names) <= len(stems) / 2:
-        return []
-    text = f"the names of the images begin like {len(names)} classes, {names[0]!r} to {names[-1]!r}"
-    return [f"{text}; move the images into a folder for each class, or {TABLE}"]

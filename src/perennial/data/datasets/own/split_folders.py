@@ -3,14 +3,15 @@
 Images at any depth below a class folder are of its class. Single folders around all of it are allowed.
 """
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from perennial.base.choices import SPLITS, Split, split_named
-from perennial.base.errors import DataError
+from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own.class_lists import class_name, sorted_labels
 from perennial.data.datasets.own.names import (
@@ -25,6 +26,8 @@ from perennial.data.datasets.own.names import (
 )
 from perennial.data.datasets.own.shards import is_shard
 
+log = logging.getLogger(__name__)
+SHOWN, CLASSES, EXAMPLES = 3, 20, 5  # names, classes and images in what is said
 SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
 EXPECTED_SPLITS = "expected train/<class>/<image>"
 # Folders that divide the images of a class by time or number, such as `2024-05`, `05 May` or `part 1`.
@@ -57,6 +60,51 @@ class Layout(NamedTuple):
     columns: tuple[str, ...] = ()  # further columns of the tables
     unused: tuple[str, ...] = ()  # tables beside class folders, which give nothing
     unlabelled: Mapping[str, int] = {}  # images left out by the cell that says that they have no label
+
+    def lines(self) -> list[str]:
+        """What was understood: classes and splits with their counts, examples, and what was left out."""
+        items = [item for part in self.splits.values() for item in part]
+        counts = Counter(item.label for item in items)
+        classes = [f"{name} {counts[label]:,}" for label, name in enumerate(self.classes)]
+        splits = ", ".join(f"{split} {len(part):,}" for split, part in self.splits.items())
+        said = [
+            f"{len(items):,} images, labels from {self.table or 'the class folders'}",
+            f"classes: {listed(classes, CLASSES)}",
+            f"splits: {splits}" if len(self.splits) > 1 else "splits: none, perennial makes them",
+            *(f"  {each['file']} -> {each['class']}, {each['split']}" for each in self.examples()),
+        ]
+        if nested := [item.name for item in items if self.table is None and item.name.count("/") > 1]:
+            shown = listed(map(repr, nested), SHOWN)
+            said.append(f"{len(nested):,} images in folders below their class folder: {shown}")
+        if self.unlabelled:
+            cells = listed([f"{cell!r} {count:,}" for cell, count in self.unlabelled.items()], SHOWN)
+            said.append(
+                f"left out {sum(self.unlabelled.values()):,} unlabelled images, by their cells: {cells}; where "
+                "such a word is a class, dataset.table.unlabelled: [] keeps it"
+            )
+        if self.unused:
+            tables = listed(map(repr, self.unused), SHOWN)
+            said.append(
+                f"not used: {tables}; the class folders give the labels, and dataset.table names a table"
+            )
+        if self.left_out:
+            files = listed(map(repr, self.left_out), SHOWN)
+            said.append(f"left out {len(self.left_out):,} files beside the images: {files}")
+        return said
+
+    def examples(self) -> Sequence[dict[str, str]]:
+        """Five images with their class and split, evenly spaced."""
+        items = [(item, split) for split, part in self.splits.items() for item in part]
+        step = max(len(items) / EXAMPLES, 1)
+        chosen = [items[int(number * step)] for number in range(min(len(items), EXAMPLES))]
+        return [
+            {"file": item.member.name, "class": self.classes[item.label], "split": split}
+            for item, split in chosen
+        ]
+
+    def log(self, where: Path) -> None:
+        """Log what was understood."""
+        log.info("%s: %s", where, "\n".join(self.lines()))
 
 
 def of_folders(tree: Tree, where: Path) -> Layout:

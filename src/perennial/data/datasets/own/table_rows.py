@@ -3,7 +3,7 @@
     .csv, .tsv    commas, semicolons, tabs or bars; Excel's first line `sep=;`
     .txt, .lst    the same, or in .txt lines such as `images/1.jpg 3`, of which the last word is the label
     .jsonl        an object in each line, as in metadata.jsonl of Hugging Face
-    .json         {"1.jpg": "cat"}, a list of objects, or labels of FiftyOne
+    .json         {"1.jpg": "cat"}, or a list of objects
 
 The first row holds the names of the columns, if the file has them; those of a mapping are `file` and `label`.
 """
@@ -112,25 +112,12 @@ def _lines_of_json(text: str, name: str) -> list[tuple[int, Any]]:
 
 def _of_json(value: Any, name: str) -> Rows:
     """Read labels by their files, or a list of objects; the number of a row is its place in the document."""
-    if isinstance(value, dict) and isinstance(value.get("labels"), dict):
-        return _of_fiftyone(value["labels"], value.get("classes"))
     if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
         pairs = ((number, [key, str(each)]) for number, (key, each) in enumerate(value.items(), 1))
         return [(0, ["file", "label"]), *pairs]
     if isinstance(value, list):
         return _of_objects(list(enumerate(value, 1)), name)
     raise DataError(f'{name} is not a table: expected {{"1.jpg": "cat"}} or a list of objects')
-
-
-def _of_fiftyone(labels: Mapping[str, Any], classes: Any) -> Rows:
-    """Read {"classes": ["cat", "dog"], "labels": {"1": 0}}, in which files may lack their endings."""
-
-    def named(label: Any) -> str:
-        known = isinstance(classes, list) and type(label) is int and 0 <= label < len(classes)
-        return _shown(classes[label] if known else label)
-
-    rows = ((number, [file, named(label)]) for number, (file, label) in enumerate(labels.items(), 1))
-    return [(0, ["file", "label"]), *rows] if labels else []
 
 
 def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:

@@ -10,7 +10,7 @@ import numpy as np
 from perennial.base.config.data import TableConfig
 from perennial.data import archives
 from perennial.data.datasets.dataset import Examples, Source
-from perennial.data.datasets.own import image_assignment, understood
+from perennial.data.datasets.own import image_assignment
 from perennial.data.datasets.own.split_folders import Item
 from perennial.data.datasets.readers import tar_images
 
@@ -18,7 +18,7 @@ from perennial.data.datasets.readers import tar_images
 def read(tar: Path, classes: tuple[str, ...] = (), table: TableConfig | None = None) -> Source:
     """Read the classes, by name, and the examples of a tar file; `classes`: it must have exactly those."""
     found = image_assignment.find(archives.contents(tar), partial(archives.content, tar), tar, classes, table)
-    understood.log_found(found, tar)
+    found.log(tar)
     return Source(
         classes=found.classes,
         splits={split: examples(tar, items, found.folders[split]) for split, items in found.splits.items()},
