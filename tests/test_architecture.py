@@ -169,7 +169,7 @@ def test_programs_are_run_in_one_place() -> None:
     users = {
         file.relative_to(SOURCE / "perennial").with_suffix("").as_posix()
         for file in python_files("src", "flows", "tasks")
-        if "subprocess" in imported(file)
+        if "subprocess" in imported(file) or "posix_spawn" in file.read_text(encoding="utf-8")
     }
     assert users == OWN_PROCESSES | {"base/processes/programs"}
 

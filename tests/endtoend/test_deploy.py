@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import warnings
 import zoneinfo
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from perennial.base.config import load
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.orchestration.client import owner
 from perennial.orchestration.client import prefect_server as api
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.provisioning import automations, deploy, worker
 from perennial.orchestration.remote_runs import start_run, status
 from perennial.orchestration.run_setup import flow_run
@@ -86,6 +88,11 @@ class Place:
             for name, value in environment.items():
                 patch.setenv(name, value)
             patch.chdir(self.folder)
+            patch.setattr(this_run, "has_server", lambda: True)
+            for name in [each for each in sys.modules if each.partition(".")[0] in {"flows", "tasks"}]:
+                patch.delitem(
+                    sys.modules, name
+                )  # another test may have imported those of a run without a server
             self.output.readouterr()
             try:
                 deploy.main()
@@ -483,7 +490,7 @@ def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(
     assert len(_by_id(place)) == len(before) - 1
 
 
-def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[..., Place]) -> None:
+def test_what_a_person_changed_on_the_server_is_kept_or_set_back(make: Callable[..., Place]) -> None:
     place = make("A", every=True)
     place.declare(lambda listed: listed[0].update(schedules=[{"cron": "0 3 * * *", "slug": "often"}]))
     place.deploy()
@@ -507,25 +514,18 @@ def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[...,
     place.declare(lambda listed: listed[2].update(name="watch"))
     place.server.request("PATCH", "/work_pools/cpu", {"concurrency_limit": 3})
     told = place.deploy()
-    own = json.dumps(["perennial", f"repository {place.folder}", "pipeline classifier"])
-    assert place.of("retrain/on-demand")["paused"]
-    for words in (
-        "schedules.often.schedule.cron is now 0 3 * * *, was 0 5 * * *",
-        f'tags is now {own}, was ["perennial", "team"]',
-        "parameters.push is now true, was false",
-        "job_variables.env.TOKEN is removed",
-        "concurrency_limit is now not set, was 2",
-    ):
-        assert f"retrain/on-demand: {words}\n" in told
+    again = place.of("retrain/on-demand")
+    assert (again["paused"], again["parameters"], again["tags"]) == (True, found["parameters"], found["tags"])
+    assert "TOKEN" not in again["job_variables"]["env"]
+    assert [each["schedule"]["cron"] for each in again["schedules"]] == ["0 3 * * *"]
     assert "work pool cpu: concurrency_limit is now 1, was 3" in told
     assert "hidden" not in told
     assert len(place.of("retrain/nightly")["schedules"]) == 1  # not a second one at the same times
-    assert "retrain/nightly: schedules.mine is now not set" in told
     assert "Removed the deployment monitor/hourly, which prefect.yaml no longer names; its schedule" in told
 
 
 @pytest.mark.slow
-def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_said(
+def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_set_back(
     make: Callable[..., Place],
 ) -> None:
     place = make("A")
@@ -543,15 +543,13 @@ def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_said(
     headers = {"Content-Type": "application/json", "X-Team": "hidden"}
     place.server.request("PATCH", f"/block_documents/{block['id']}", {"data": {"headers": headers}})
     told = place.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/other?key=hidden")
-    assert "automation perennial: dead runs: trigger.within is now 80.0, was 600.0\n" in told
-    assert "automation perennial: dead runs: actions.1.message is now Its heartbeats stopped" in told
     assert "block perennial-alerts: its address is now that of PERENNIAL_NOTIFY_URL" in told
     assert "hidden" not in told
     kept: Any = place.server.request("GET", f"/block_documents/{block['id']}", include_secrets="true")
     assert kept["data"]["headers"] == headers
     assert kept["data"]["url"].endswith("key=hidden")
     (again,) = (each for each in place.server.post("/automations/filter", {}) if each["name"] == dead["name"])
-    assert again["enabled"] is False
+    assert (again["enabled"], again["trigger"]["within"]) == (False, 80)
 
 
 def test_a_worker_of_a_pool_of_another_kind_is_refused(make: Callable[..., Place]) -> None:

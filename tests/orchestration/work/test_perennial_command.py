@@ -1,11 +1,16 @@
 """Calls of `perennial` from a run."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 from support.checkout import wait_until
 
+from perennial.base.errors import Failure
+from perennial.base.processes.process import is_alive
 from perennial.orchestration.work import perennial_command as cli
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
 from perennial.orchestration.work.stage_failures import StageFailed
@@ -25,13 +30,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_failure_has_the_exit_code_and_the_whole_log(program: Path) -> None:
     program.write_text("#!/bin/sh\necho out; echo first >&2; echo '  second' >&2; exit 3\n")
     with pytest.raises(StageFailed) as failed:
-        perennial("report", "--json")
+        perennial("publish", "--json")
     assert (failed.value.exit_code, failed.value.message) == (3, "first\n  second")
 
 
 def test_a_command_that_a_signal_ended_failed(program: Path) -> None:
     program.write_text("#!/bin/sh\nkill -9 $$\n")
-    assert call_perennial("report").exit_code == 1
+    assert call_perennial("publish").exit_code == 1
 
 
 def test_an_interrupted_command_may_save(program: Path, tmp_path: Path) -> None:
@@ -62,3 +67,29 @@ def test_a_command_that_does_not_end_is_killed(
         call_perennial("rebuild", log=interrupt)
     process = Path("/proc", (tmp_path / "id").read_text().strip())
     wait_until(lambda: not process.exists())
+
+
+def test_a_short_command_is_a_fork_with_its_own_output_log_and_variables(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere")  # no program is started
+    done = call_perennial("config", "--set", "train.epochs=2")
+    assert (done.exit_code, YAML(typ="safe").load(workspace / "params.yaml")["train"]["epochs"]) == (0, 2)
+    assert json.loads(call_perennial("config", "--json").output)["train"]["epochs"] == 2
+    failed = call_perennial("config", "--set", "train.epochs=never")
+    assert (failed.exit_code, failed.output, failed.kind) == (2, "", Failure.REFUSED)
+    assert failed.log[0].startswith("perennial config: ")
+
+
+def test_an_interrupted_fork_ends_and_this_process_goes_on(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks, fork = [], os.fork
+    monkeypatch.setattr(os, "fork", lambda: forks.append(fork()) or forks[-1])
+
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt(line)
+
+    with pytest.raises(KeyboardInterrupt, match="perennial config: "):
+        call_perennial("config", "--set", "train.epochs=never", log=interrupt)
+    assert not is_alive(forks[0])

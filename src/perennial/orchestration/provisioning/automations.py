@@ -16,8 +16,6 @@ from prefect.types import SecretDict
 from pydantic import SecretStr
 from ruamel.yaml import YAML
 
-from perennial.orchestration.provisioning import changes
-
 FILE = Path("infra", "automations.yaml")
 NOTIFY_URL = "PERENNIAL_NOTIFY_URL"
 WEBHOOK = "perennial-alerts"  # name of the block
@@ -40,11 +38,8 @@ def install(client: SyncPrefectClient, others: str = "") -> None:
         if not found:
             client.create_automation(automation)
         elif not others:
-            before = found[0]
-            automation.enabled = before.enabled
-            client.update_automation(before.id, automation)
-            for line in changes.of_automation(before, automation):
-                sys.stdout.write(f"automation {automation.name}: {line}\n")
+            automation.enabled = found[0].enabled
+            client.update_automation(found[0].id, automation)
     if others and address:
         sys.stdout.write(
             f"{NOTIFY_URL} is not used: the server is shared with {others}, whose runs would send alerts "

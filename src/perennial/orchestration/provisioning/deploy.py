@@ -1,7 +1,7 @@
 """Set up or update a Prefect server for perennial: work pools, automations, deployments and their schedules.
 
 A second run changes nothing. What a person resumed or paused stays as it is, and so does all that belongs to
-another project; what a person changed otherwise is said as it is changed back.
+another project; what a person changed otherwise is changed back.
 """
 
 import io
@@ -39,7 +39,6 @@ from perennial.orchestration.client.owner import (
 )
 from perennial.orchestration.client.prefect_server import connect
 from perennial.orchestration.provisioning import automations, plans, pools, prefect_schedules
-from perennial.orchestration.provisioning.changes import changes
 from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
 from perennial.orchestration.provisioning.pools import Pool
 
@@ -239,8 +238,6 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
             sys.exit(code)
     for planned, before in known:
         prefect_schedules.bring(client, planned.name, before.id, planned.schedules)
-        for line in changes(before, client.read_deployment(before.id)):
-            sys.stdout.write(f"{planned.name}: {line}\n")
 
 
 def _prefect(*command: str) -> tuple[int | str | None, str]:

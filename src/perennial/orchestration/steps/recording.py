@@ -9,6 +9,7 @@ from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
+COMPARING = ("champion", "gate")  # stages that compare the model with the champion
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
 
@@ -19,10 +20,14 @@ def require_champion(results: Results, *, fetch: bool) -> Results:
 
 
 def pin_champion(results: Results, *, fetch: bool) -> Results:
-    """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
+    """Pin the version that the model will be compared with; `fetch`: ask the remote for it.
+
+    If it has changed, what was compared with the one before is to do again.
+    """
     pinned = json.loads(perennial("pin", "champion", "--json", "--fetch" if fetch else "--no-fetch"))
     this_run.log().info("champion: %s", pinned["champion"]["version"] or "none yet")
-    return results
+    left = COMPARING if pinned["champion"]["changed"] else ()
+    return {name: result for name, result in results.items() if name not in left}
 
 
 def record(results: Results) -> Results:
