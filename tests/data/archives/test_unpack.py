@@ -77,12 +77,6 @@ def test_an_archive_becomes_a_plain_tar_file(unpacked, ending):
     assert unpacked(**{f"a_{ending.replace('.', '_')}": tar(kind)}) == {"a.tar": tar()}
 
 
-def test_a_zip_file_becomes_a_plain_tar_file(unpacked):
-    found = unpacked(a_zip=zipped())
-    with tarfile.open(fileobj=io.BytesIO(found["a.tar"])) as archive:
-        assert archive.getnames() == ["a.txt"]
-
-
 def test_a_folder_that_is_empty_or_missing_is_reported_with_what_fetches_it(unpacked, tmp_path):
     with pytest.raises(DataError, match=r"raw holds no files; `dvc repro download` fetches them"):
         unpacked()

@@ -435,15 +435,6 @@ def test_further_columns_are_kept_with_the_examples(read):
 
 
 @pytest.mark.parametrize(
-    "text", ["a,b\n1,2\n", "file,size,label\nx.png,1,a\n", "id,label\n1,a\n2,b\n3,c\n", b"caf\xe9"],
-    ids=["other columns", "other files", "a submission", "another encoding"],
-)  # fmt: skip
-def test_a_table_of_something_else_beside_class_folders_is_left_out(read, text):
-    place = "sample_submission.csv" if str(text).startswith("id") else "notes.csv"
-    assert read(("cat/1.png", "dog/2.png", "cat/3.png"), {place: text}).classes == ("cat", "dog")
-
-
-@pytest.mark.parametrize(
     ("rows", "message"),
     [
         (ROWS[:2], r"1 of 3 images have no row in 'labels\.csv' .*: 'images/3\.png'; add rows"),

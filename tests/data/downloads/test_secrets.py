@@ -1,7 +1,7 @@
 """Secrets in URLs and the environment never appear in messages, logs or files."""
 
 import pytest
-from data.downloads.fault_server import CONTENT, OTHER, cut, honest, redirect, status
+from data.downloads.fault_server import CONTENT, OTHER, cut, redirect, status
 
 CANARY = "hush-4711"
 
@@ -39,13 +39,6 @@ def test_a_password_is_not_in_a_failure(fetching, server, caplog, fault):
     fetching.mirrors = [server.url.replace("//", f"//user:{CANARY}@")]
     server.plan = [fault]
     assert seen(fetching, lambda: caplog.text, fetching.refusal()) == []
-
-
-def test_a_password_is_in_no_log_of_any_library(fetching, server, logged):
-    fetching.mirrors = [server.url.replace("//", f"//user:{CANARY}@")]
-    server.plan = [cut(1000), honest]
-    fetching()
-    assert seen(fetching, logged) == []
 
 
 def test_a_password_is_not_stored_with_a_partial_file(fetching, server, logged):

@@ -2,12 +2,10 @@
 
 import struct
 
-import numpy as np
 import PIL.Image
 import pytest
 from support import odd_images
 
-from perennial.data.images import png
 from perennial.data.images.header import Header, header
 from perennial.data.images.jpeg import END, FIRST_WINDOW, WINDOW, segments
 
@@ -43,10 +41,6 @@ def test_a_jpeg_with_much_before_its_frame_is_read():
 def test_fill_bytes_before_a_marker_are_passed_over():
     encoded = saved("JPEG")
     assert header(encoded[:2] + b"\xff" * 5 + encoded[2:]) == Header("jpg", 3, 5, 3)
-
-
-def test_our_own_png_says_its_size():
-    assert header(png.encode(np.zeros((7, 9, 3), np.uint8))) == Header("png", 7, 9, 3)
 
 
 @pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "WEBP"])
