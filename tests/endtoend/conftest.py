@@ -86,11 +86,13 @@ def of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Prefect server on this machine, its database in a temporary folder.
 
-    Making the tables takes most of a server's start, so the next servers begin with a copy of them.
+    Making the tables takes most of a server's start, so one server makes them and the others begin with a copy.
     """
     home, new = tmp_path_factory.mktemp("server"), of_all_processes(tmp_path_factory) / "new.db"
-    made = new.exists()
-    if made:
+    making = FileLock(new.with_suffix(".lock"))
+    making.acquire()
+    if made := new.exists():
+        making.release()
         shutil.copy(new, home / "prefect.db")
     port = str(free_port())
     url = f"http://127.0.0.1:{port}/api"
@@ -121,4 +123,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             ):
                 tables.backup(target)
             copy.rename(new)
+            making.release()
         yield Server(url, started)
