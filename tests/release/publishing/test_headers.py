@@ -1,5 +1,7 @@
 """A bucket that demands headers of each write: publishing, checkpoints and DVC's remote take DVC's options."""
 
+from types import SimpleNamespace
+
 import pytest
 from support import s3
 from support.exports import decide, write_export
@@ -8,7 +10,7 @@ from perennial.base import files
 from perennial.base.errors import ConfigError
 from perennial.base.storage import open_store
 from perennial.base.storage import s3 as module
-from perennial.model.training.uploader import configured
+from perennial.model.training.uploader import prepared
 from perennial.release.audit import sides
 from perennial.release.publishing.publish import publish
 
@@ -69,7 +71,8 @@ def test_a_customer_s_key_is_refused_for_models_and_taken_for_checkpoints(config
     demand(proxy, f"{SSE}-customer-algorithm", "AES256")
     remote = f"s3://{bucket.name}/checkpoints"
     values = {"checkpoints.remote": remote, "checkpoints.dvc_remote": "mine"}
-    uploader = configured(config(**values).checkpoints, tmp_path / "run")
+    alone = SimpleNamespace(is_chief=True, barrier=lambda: None)
+    uploader = prepared(config(**values).checkpoints, tmp_path / "run", alone, clean=False)
     uploader._run._store.put("checkpoint", b"weights")
     asked = len(proxy.asked)
     assert uploader._run._store.get_bytes("checkpoint")[0] == b"weights"

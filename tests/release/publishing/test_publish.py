@@ -199,11 +199,6 @@ def test_folders_elsewhere_do_not_reserve_their_parents(load, tmp_path_factory):
     assert load(**changed).publish.url == changed["publish.url"]
 
 
-def test_a_version_is_only_for_a_rollback(config):
-    with pytest.raises(ConfigError, match="--rollback"):
-        publish(config, version=1)
-
-
 @pytest.fixture
 def two_versions(config):
     for model in "ab":

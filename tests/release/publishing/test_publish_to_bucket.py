@@ -1,12 +1,6 @@
 """Versions in buckets: published, rolled back, raced for, killed; mostly in S3, against moto over HTTP."""
 
 import itertools
-import os
-import random
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -22,62 +16,6 @@ from perennial.release.publishing import fetch_version
 from perennial.release.publishing import publish_to_bucket as publishing
 from perennial.release.publishing.publish import publish, verified_digests
 from perennial.release.publishing.version_layout import AllowedExport
-
-KILLS = int(os.environ.get("KILLS", "3"))
-WAIT_S = 120
-# Imports once, and publishes each export of its standard input in a process of its own.
-PUBLISHER = """
-import os, sys
-from pathlib import Path
-from perennial.base.errors import PerennialError
-from perennial.release.publishing import publish_to_bucket as publishing
-from perennial.release.publishing.version_layout import AllowedExport
-from perennial.release.publishing.publish import verified_digests
-from perennial.base import retries
-retries.STORE_PAUSE_S = 0.01
-print("ready", flush=True)
-for line in iter(sys.stdin.readline, ""):
-    url, export = line.split("\\t")
-    export = Path(export.strip())
-    child = os.fork()
-    if not child:
-        try:
-            publishing.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
-        except PerennialError as error:
-            print(" ".join(str(error).split()), file=sys.stderr, flush=True)
-            os._exit(error.exit_code)
-        os._exit(0)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Publisher:
-    """A process that publishes exports, each in a child of its own."""
-
-    def __init__(self, error):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PUBLISHER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=error,
-            text=True,
-        )
-        assert self.process.stdout.readline() == "ready\n"
-
-    def start(self, url, export):
-        """The process that publishes the export."""
-        self.process.stdin.write(f"{url}\t{export}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def code(self):
-        return int(self.process.stdout.readline())
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait(WAIT_S)
 
 
 @pytest.fixture
@@ -284,67 +222,31 @@ def test_publish_and_fetch_get_through_many_failures(url, add, proxy, tmp_path):
     assert len(proxy.failed) > 5
 
 
-@pytest.mark.slow
-def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
-    url, make, server, proxy, tmp_path, monkeypatch
+def test_a_publish_that_stops_at_any_write_leaves_a_whole_version_and_goes_on_under_its_number(
+    url, add, make, monkeypatch
 ):
-    """Killed at a random request; the next publish of the same export continues under its number."""
-    with (tmp_path / "errors").open("w") as error:
-        publisher = Publisher(error)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)  # the proxy serves the publisher only
-    seen, failures, stop = [], [], threading.Event()
+    add("first")
+    export, store = make("second"), type(open_store(url))
+    allowed = AllowedExport(export=export, digests=verified_digests(export), decision={})
+    put, stops = store.put, 0
+    for stop in itertools.count(1):
+        writes = itertools.count(1)
 
-    def poll():
-        while not stop.is_set():
+        def stopping(*arguments, writes=writes, stop=stop, **options):
+            if next(writes) == stop:
+                raise KeyboardInterrupt
+            return put(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "put", stopping)
             try:
-                version = fetch_version.find(url)
-                folder = tmp_path / "reader"
-                version.fetch_into(folder)
-                assert version.is_in(folder)
-                seen.append(version.record.version)
-            except BaseException as error:  # noqa: BLE001 - the test reports it
-                failures.append(error)
-
-    first = make("first")
-    publishing.add(url, AllowedExport(export=first, digests=verified_digests(first), decision={}))
-    whole = requests_of(publisher, proxy, url, make("second"))
-    reader = threading.Thread(target=poll)
-    reader.start()
-    choose, found, killed = random.Random(0), [], 0
-    for number in range(KILLS):
-        before, export = fetch_version.find(url).record.version, make(f"model {number}")
-        pid_of, count = threading.Event(), itertools.count(1)
-        # Every third one around the write of `current`.
-        at, pid = choose.randint(1, whole) if number % 3 else whole - choose.randint(0, 2), []
-
-        def kill(method, path, at=at, pid=pid, pid_of=pid_of, count=count):
-            if next(count) == at and pid_of.wait(WAIT_S):
-                os.kill(pid[0], signal.SIGKILL)
-
-        proxy.on_request = kill
-        pid.append(publisher.start(url, export))
-        pid_of.set()
-        killed += publisher.code() == -signal.SIGKILL
-        proxy.on_request = lambda method, path: None
-        after = fetch_version.find(url).record.version
-        found.append(after > before)
-        publishing.add(url, AllowedExport(export=export, digests=verified_digests(export), decision={}))
-        assert read(url) == f"model {number}"
-        assert fetch_version.find(url).record.version == max(open_store(url).numbers())
-    stop.set()
-    reader.join(WAIT_S)
-    publisher.end()
-    assert (failures, killed) == ([], KILLS)
-    assert seen == sorted(seen)
-    print(f"{killed} kills, {sum(found)} with the new version current, {len(seen)} whole reads")
-
-
-def requests_of(publisher, proxy, url, export):
-    """How many requests a publish makes."""
-    proxy.asked.clear()
-    publisher.start(url, export)
-    assert publisher.code() == 0
-    return len(proxy.asked)
+                version = publishing.add(url, allowed).version
+                break
+            except KeyboardInterrupt:
+                stops += 1
+        assert read(url) == "first"
+        assert fetch_version.fetch(url, Path("reader")).version == 1
+    assert (version, read(url), stops > 2) == (2, "second", True)
 
 
 def test_no_secret_is_printed(url, load, proxy, tmp_path, monkeypatch):

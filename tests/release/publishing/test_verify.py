@@ -4,10 +4,10 @@ import hashlib
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import forks
 from support.exports import list_files, write_export
 from support.pipelines import IDENTITY
 
@@ -217,7 +217,7 @@ def test_a_model_in_s3(config, bucket):
 
 
 def test_the_command_ends_with_3_and_one_line(config):
-    command = [sys.executable, "-m", "perennial", "verify", str(PLACE)]
+    command = [forks.python(), "-m", "perennial", "verify", str(PLACE)]
     write(export_layout.LABELS)
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)

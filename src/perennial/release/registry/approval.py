@@ -114,9 +114,8 @@ def described(request: ApprovalRequest) -> str:
 
 def _message(config: Config, request: ApprovalRequest) -> str:
     if request.state == "approved":
-        because = f": {printable(request.because)}" if request.because else ""
-        by = printable(request.by or "?")
-        return f"{config.record.artifact} {request.version} is champion, approved by {by}{because}"
+        approved = described(request).removeprefix("was ")
+        return f"{config.record.artifact} {request.version} is champion, {approved}"
     return f"run {request.run} {described(request)}"
 
 
