@@ -213,11 +213,7 @@ def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
-    [
-        {},
-        {"train.precision": "float16"},
-        {"train.precision": "float16", "train.loss_scale": 64.0},
-    ],
+    [{}, {"train.precision": "float16"}, {"train.precision": "float16", "train.loss_scale": 64.0}],
     ids=["float32", "float16", "fixed scale"],
 )
 def test_gradients_are_clipped_to_the_norm(values, here, start):

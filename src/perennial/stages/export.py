@@ -77,13 +77,7 @@ def _card(config: Config, description: Description, data: Manifest) -> tuple[dic
     metrics, training = _metrics(config, description), _training(config, description)
     _require_scored(config, description, metrics)
     card = model_card.model_card(
-        description,
-        data,
-        metrics,
-        training,
-        train=config.train,
-        export=config.export,
-        dataset=config.dataset,
+        description, data, metrics, training, train=config.train, export=config.export, dataset=config.dataset
     )
     found = Confidence(temperature=metrics.calibration.temperature)
     if (abstention := metrics.abstention) is not None:

@@ -182,11 +182,7 @@ def test_some_formats_take_images_of_any_size(tmp_path: Path, name: str) -> None
     ("name", "pixels", "message"),
     [
         ("tflite_int8", ANY, "images of one size"),
-        (
-            "tflite_float32",
-            GREY.model_copy(update={"image_size": 16}),
-            "ScaleAndTranslate",
-        ),
+        ("tflite_float32", GREY.model_copy(update={"image_size": 16}), "ScaleAndTranslate"),
     ],
 )
 def test_a_format_that_cannot_preprocess_is_refused(name: str, pixels: object, message: str) -> None:

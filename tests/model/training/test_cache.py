@@ -128,12 +128,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(decoded, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("size_mb", "kept", "free_mb", "where"),
-    [
-        (100, False, 0, "memory"),
-        (101, False, 202, "disk"),
-        (101, False, 201, "none"),
-        (101, True, 0, "disk"),
-    ],
+    [(100, False, 0, "memory"), (101, False, 202, "disk"), (101, False, 201, "none"), (101, True, 0, "disk")],
 )
 def test_auto_takes_memory_then_disk_then_none(
     load, size_mb: int, kept: bool, free_mb: int, where: str

@@ -35,11 +35,7 @@ def network(side: int) -> keras.Model:
 
 @pytest.mark.parametrize(
     ("sizes", "sides"),
-    [
-        ((8, 12, 16), [8, 8, 8, 8, 12, 12, 12, None, None, None]),
-        ((8,), [8] * 10),
-        ((), [None] * 10),
-    ],
+    [((8, 12, 16), [8, 8, 8, 8, 12, 12, 12, None, None, None]), ((8,), [8] * 10), ((), [None] * 10)],
 )
 def test_each_size_has_an_equal_part_of_the_steps(sizes, sides):
     found = Sizes(network(16), sizes, Length(steps=10, steps_per_epoch=5, limit="steps"))

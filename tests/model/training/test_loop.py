@@ -224,8 +224,7 @@ def signal_at(patch, owner, name, call):
 
 
 @pytest.mark.parametrize(
-    "moment",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MOMENTS],
+    "moment", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MOMENTS]
 )
 def test_a_training_that_a_signal_ends_goes_on_to_the_very_same_end(moment, here, unbroken, signals):
     call, saved = MOMENTS[moment]

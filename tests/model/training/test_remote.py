@@ -137,9 +137,7 @@ def test_of_half_a_copy_nothing_is_taken_and_the_next_one_takes_its_place(machin
 
 
 @pytest.mark.fast_rows(
-    "folder-checkpoint.json-changed",
-    "folder-variables.data-00000-of-00001-changed",
-    "s3-manifest.json-changed",
+    "folder-checkpoint.json-changed", "folder-variables.data-00000-of-00001-changed", "s3-manifest.json-changed"
 )
 @pytest.mark.parametrize(
     ("file", "damage"),

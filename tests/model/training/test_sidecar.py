@@ -53,13 +53,7 @@ class Training:
     def watch(self, capsys, split="validation", max_batches=None):
         """What `--watch --once --json` prints of what is there."""
         sidecar.watch(
-            self.config,
-            self.folder,
-            split=split,
-            once=True,
-            every_s=60,
-            max_batches=max_batches,
-            as_json=True,
+            self.config, self.folder, split=split, once=True, every_s=60, max_batches=max_batches, as_json=True
         )
         return json.loads(capsys.readouterr().out)
 

@@ -64,11 +64,7 @@ def model_card(
         "unbiased": scores["audit"],
         **({} if metrics.abstention is None else {"abstention": scores["abstention"]}),
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
-        "training": {
-            "step": training.step,
-            "stopped_by": training.stopped_by,
-            "parameters": _used(train),
-        },
+        "training": {"step": training.step, "stopped_by": training.stopped_by, "parameters": _used(train)},
         "formats": export.formats,
         "components": _components(description, data, train=train, export=export),
         "weights_sha256": description.weights_sha256,

@@ -125,11 +125,7 @@ _vgg = partial(
 _resnet_v1 = partial(Application, preprocessing="vgg", weight_decay=1e-4, bgr=True)
 _resnet_v2 = partial(Application, weight_decay=1e-4)
 _inception = partial(
-    Application,
-    weight_decay=4e-5,
-    dropout=0.2,
-    batch_norm_decay=0.9997,
-    head=(LOGITS, f"{AUX_LOGITS}*"),
+    Application, weight_decay=4e-5, dropout=0.2, batch_norm_decay=0.9997, head=(LOGITS, f"{AUX_LOGITS}*")
 )
 _INCEPTION_NORM = BatchNorm(decay=0.9997)
 

@@ -108,12 +108,7 @@ def _listed(model: keras.Model) -> dict[str, object]:
 
 
 def _loaded(
-    folder: Path,
-    file: Path,
-    weights: Path,
-    saved: Callable[[keras.Model], dict[str, object]],
-    *,
-    made_by: str,
+    folder: Path, file: Path, weights: Path, saved: Callable[[keras.Model], dict[str, object]], *, made_by: str
 ) -> tuple[keras.Model, Description]:
     """Load a checkpoint; `saved` maps names in it to objects of a model."""
     try:

@@ -105,10 +105,7 @@ def dense(
     if len(x.shape) > 2:
         x = layers.Flatten(name=f"{name}.Flatten")(x)
     return layers.Dense(
-        units,
-        kernel_initializer=initial(),
-        bias_initializer=keras.initializers.Constant(bias),
-        name=name,
+        units, kernel_initializer=initial(), bias_initializer=keras.initializers.Constant(bias), name=name
     )(x)
 
 

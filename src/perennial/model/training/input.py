@@ -84,11 +84,7 @@ class Input:
         return self._shuffle.quality()
 
     def iterator(
-        self,
-        strategy: tf.distribute.Strategy,
-        epoch: int,
-        skip_steps: int,
-        features: Table | None = None,
+        self, strategy: tf.distribute.Strategy, epoch: int, skip_steps: int, features: Table | None = None
     ) -> tf.distribute.DistributedIterator:
         """Distribute `batches`: a slice for each replica of a strategy on any number of workers."""
 
