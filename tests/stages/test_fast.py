@@ -1,7 +1,6 @@
 """The fast recipe through the stages: a prepared first layer, flips in turn, exact resumption, exports."""
 
 import contextlib
-import logging
 import shutil
 from importlib.util import find_spec
 
@@ -11,7 +10,6 @@ from support.training import parameters, run
 
 from perennial.base.errors import ConfigError
 from perennial.model.export.export_formats import FORMATS
-from perennial.model.training.checkpoints import committed
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 
@@ -52,18 +50,6 @@ def test_the_first_layer_is_computed_from_training_images_and_stays(done):
     np.testing.assert_array_equal(*kernels)
     np.testing.assert_array_equal(kernels[0][..., 4:], -kernels[0][..., :4])
     assert np.ptp(done.checkpoint(4)["whitening/bias"]) > 0
-
-
-@pytest.mark.slow
-def test_a_resumed_training_ends_with_the_same_weights(done, caplog):
-    caplog.set_level(logging.INFO, "perennial")
-    for path in committed(done.folder):
-        if int(path.name[5:]) > 2:
-            shutil.rmtree(path)
-    shutil.rmtree("models")
-    again = run(VALUES)
-    assert "resumed from step 2" in caplog.text
-    assert all(np.array_equal(again.weights[path], values) for path, values in done.weights.items())
 
 
 @pytest.mark.slow

@@ -138,15 +138,6 @@ def test_the_export_carries_labels_and_model_card(run: Config) -> None:
     assert "mnist_cnn for digits" in (run.paths.export / "README.md").read_text()
 
 
-@pytest.mark.slow
-def test_both_signatures_agree_with_the_model_where_images_are_resized(run: Config) -> None:
-    resized = changed(preprocessing__image_size=16, train__epochs=None, train__max_steps=2)
-    for stage in (train, evaluate, export):
-        stage(resized)
-    signatures = tf.saved_model.load(str(run.paths.export)).signatures
-    assert signatures["classify"].structured_input_signature[1]["image"].shape == (None, 8, 8, 1)
-
-
 def test_no_path_of_the_machine_is_in_the_export(run: Config) -> None:
     assert all(b"/tmp" not in content for content in contents(run.paths.export).values())
 

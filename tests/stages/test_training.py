@@ -243,33 +243,6 @@ def test_the_model_and_its_scores_are_of_the_averages(here, start):
     assert outcome.record["evaluations"][-1]["loss"] == pytest.approx(cross_entropy(logits, labels).mean())
 
 
-@pytest.mark.slow
-def test_the_last_evaluation_is_of_the_weights_that_become_the_model(here):
-    outcome = run({"train.max_steps": 5, "train.steps_between_evals": 2})
-    logits, labels = answers(outcome, "validation")
-    last = outcome.record["evaluations"][-1]
-    assert [each["step"] for each in outcome.record["evaluations"]] == [2, 4, 5]
-    assert last["loss"] == pytest.approx(cross_entropy(logits, labels).mean())
-    assert last["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean())
-    assert outcome.weights.keys() == outcome.checkpoint(5).keys()
-    assert not any(off.any() for off in difference(outcome.weights, outcome.checkpoint(5)).values())
-
-
-@pytest.mark.slow
-def test_dropout_leaves_units_out_in_training_alone(here):
-    kept, most_dropped = run(STILL), run({**STILL, "model.dropout": 0.9})
-    assert most_dropped.steps[0]["loss"] > kept.steps[0]["loss"] + 1e-3
-    assert most_dropped.record["evaluations"] == kept.record["evaluations"]
-
-
-@pytest.mark.slow
-def test_synthetic_data_takes_the_place_of_the_records(here):
-    several = {**STILL, "train.batch_size": 64, "train.max_steps": 3}
-    real, synthetic = run(several), run({**several, "train.synthetic_data": True})
-    assert [step["loss"] for step in synthetic.steps] != [step["loss"] for step in real.steps]
-    assert synthetic.record["evaluations"] == real.record["evaluations"]
-
-
 def test_the_head_alone_is_trained_first(here, start):
     before, _, _ = start
     outcome = run({"train.head.steps": 2, "train.head.learning_rate": 0.5, "train.max_steps": 4})

@@ -64,7 +64,15 @@ def export(config: Config) -> None:
         with lease.leased(
             config.evaluate.devices, config.compute.gpus, key="evaluate.devices", name="export", one=True
         ) as taken:
-            job = _job(config, folder, description, taken.devices)
+            job = Job(
+                export=folder,
+                records=config.paths.records,
+                predictions=config.paths.predictions,
+                formats=tuple(config.export.formats),
+                devices=taken.devices,
+                channels=description.pixels.channels,
+                batch_size=config.evaluate.batch_size,
+            )
             reports = parity.compare_apart(job, compare)
         files.write_json(folder / export_layout.DIGESTS, files.digests(folder))
     for report in reports:
@@ -143,8 +151,7 @@ def _write(
 ) -> None:
     with tempfile.TemporaryDirectory() as assets:
         labels_file, card_file = (
-            Path(assets) / export_layout.LABELS.name,
-            Path(assets) / export_layout.CARD.name,
+            Path(assets, file.name) for file in (export_layout.LABELS, export_layout.CARD)
         )
         labels_file.write_text(manifest.labels_text(description.classes), encoding="utf-8")
         card_file.write_bytes(files.json_bytes(card))
@@ -156,15 +163,11 @@ def _write(
     missing = {"missing": reference} if isinstance(reference, str) else reference.model_dump(mode="json")
     files.write_json(folder / export_layout.REFERENCE, missing)
     export_formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
-    others = [
-        (
-            name,
-            export_formats.format_named(name).takes,
-            export_layout.EXTRA / export_formats.format_named(name).file,
-        )
-        for name in config.export.formats
-    ]
-    listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]
+    listed = []
+    for name in config.export.formats:
+        chosen = export_formats.format_named(name)
+        file = export_layout.EXTRA / chosen.file
+        listed.append((name, file.as_posix(), chosen.takes, (folder / file).stat().st_size))
     (folder / export_layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")
 
 
@@ -188,18 +191,6 @@ def _representative(config: Config, description: Description, data: Manifest) ->
     with pipeline.naming_shards(config.paths.records, data):
         for _, pixels in pipeline.stored_images(spread, description.pixels.channels):
             yield pixels
-
-
-def _job(config: Config, folder: Path, description: Description, devices: str) -> Job:
-    return Job(
-        export=folder,
-        records=config.paths.records,
-        predictions=config.paths.predictions,
-        formats=tuple(config.export.formats),
-        devices=devices,
-        channels=description.pixels.channels,
-        batch_size=config.evaluate.batch_size,
-    )
 
 
 def _log(report: FormatReport) -> None:

@@ -1,6 +1,6 @@
 """Parity of exports with the predictions of the scored model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 from scipy.special import softmax
 from support import scoring
-from support.scoring import CLASSES, CROPPED, GREY, World
+from support.scoring import CLASSES, GREY, World
 
 from perennial.base import files
-from perennial.base.config.training import AveragesConfig
 from perennial.base.errors import DataError, PerennialError, QualityError
 from perennial.base.parallel import child
 from perennial.data.preprocessing import ImageSpec
@@ -22,7 +21,6 @@ from perennial.model.export import parity, saved_model
 from perennial.model.export.export_formats import FORMATS
 from perennial.model.export.parity import Backend, FormatComparison, FormatReport, Job
 from perennial.model.export_layout import EXTRA
-from perennial.model.training.train_step import Averages
 
 EXAMPLES = 30
 PROGRAM = parity.__name__
@@ -98,25 +96,6 @@ def grey(tmp_path_factory: pytest.TempPathFactory) -> Scored:
     return scored(tmp_path_factory.mktemp("grey"), scoring.world(EXAMPLES))
 
 
-@pytest.fixture(scope="module")
-def averaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scored, Averages]]:
-    """cifar10_tutorial on the middle of images, after some steps: scored and exported with averages."""
-    world = scoring.world(EXAMPLES, "cifar10_tutorial", CROPPED)
-    averages = Averages(world.model, AveragesConfig(decay=0.5, dynamic=False))
-    ready, weights = CROPPED.evaluation(world.images), world.model.trainable_variables
-    for step in range(3):
-        with tf.GradientTape() as tape:
-            logits = world.model(ready, training=False)
-            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(world.labels, logits)
-        for weight, gradient in zip(
-            weights, tape.gradient(loss, [each.value for each in weights]), strict=True
-        ):
-            weight.assign_sub(0.001 * gradient)
-        averages.update(tf.constant(step))
-    with averages.swapped():
-        yield scored(tmp_path_factory.mktemp("averaged"), world), averages
-
-
 def require_all_agree(job: Job) -> None:
     found = parity.compare(job)
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
@@ -132,33 +111,11 @@ def test_an_export_of_mnist_cnn_agrees(grey: Scored) -> None:
     require_all_agree(grey.job)
 
 
-@pytest.mark.slow
-def test_an_export_of_cifar10_tutorial_with_averages_and_crop_agrees(averaged: tuple[Scored, Averages]) -> None:
-    require_all_agree(averaged[0].job)
-
-
 CAUGHT = r"SavedModel .*example \d+ .*[\d.e-]+ of \w+, expected [\d.e-]+"
-
-
-@pytest.mark.slow
-def test_averages_that_were_left_out_are_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
-    whole, averages = averaged
-    averages.restore()
-    job = whole.exported(tmp_path)
-    averages._assign(averages.variables)
-    with pytest.raises(QualityError, match=CAUGHT):
-        parity.compare(job)
 
 
 def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
     job = grey.exported(tmp_path, pixels=GREY.model_copy(update={"preprocessing": "lenet"}))
-    with pytest.raises(QualityError, match=CAUGHT):
-        parity.compare(job)
-
-
-@pytest.mark.slow
-def test_a_crop_in_another_place_is_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
-    job = averaged[0].exported(tmp_path, pixels=CROPPED.model_copy(update={"preprocessing": "standard"}))
     with pytest.raises(QualityError, match=CAUGHT):
         parity.compare(job)
 

@@ -39,14 +39,6 @@ def test_nothing_is_said_of_gradients_that_nobody_asks_for(tmp_path, caplog) -> 
     assert caplog.messages == []
 
 
-@pytest.mark.slow
-def test_a_program_that_loads_a_model_prints_only_what_it_prints_itself(export) -> None:
-    program = f"import perennial; print(perennial.load({str(export)!r}).classes)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{CLASSES}\n"
-    assert done.stderr == ""
-
-
 def test_only_a_line_feed_ends_the_name_of_a_class(export) -> None:
     names = ("cat\r", "a\rdog", "a bird\u2028owl")
     lines = "".join(f"{number}:{name}\n" for number, name in enumerate(names))

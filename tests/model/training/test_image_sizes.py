@@ -1,17 +1,12 @@
 """Training on smaller images first."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.training import ROOT, parameters, run
+from support.training import parameters, run
 
 from perennial.base.errors import ConfigError
 from perennial.model import models
@@ -20,7 +15,6 @@ from perennial.model.training.image_sizes import Sizes, resized
 from perennial.model.training.triggers import Length
 
 NETWORK = {"model.name": "fast_cnn", "model.channels": [8, 8, 8], "preprocessing.image_size": 16}
-GROWING = {**NETWORK, "train.augmentation.image_sizes": [10, 12, 16], "train.max_steps": 8}
 
 
 def network(side: int) -> keras.Model:
@@ -57,9 +51,6 @@ def test_a_network_of_another_size_gives_the_same_outputs(training):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-SIZES = {**NETWORK, "train.augmentation.image_sizes": [10, 16], "checkpoints.interval_steps": 1}
-
-
 def pooled(image, classes, options):
     """A small network for images of any size."""
     inputs = keras.Input(image, name="image")
@@ -81,19 +72,6 @@ def test_a_training_goes_from_size_to_size(here, monkeypatch):
     assert record["step"] == 2
 
 
-@pytest.mark.slow
-def test_a_training_resumes_across_a_change_of_size(here):
-    values = {**SIZES, "train.max_steps": 4}
-    whole = run(values)
-    for path in whole.folder.glob("step-*"):
-        if int(path.name[5:14]) > 2:
-            shutil.rmtree(path)
-    shutil.rmtree("models")
-    again = run(values)
-    assert again.steps == whole.steps
-    assert again.record == whole.record
-
-
 def test_a_network_for_one_size_is_refused(here):
     with pytest.raises(ConfigError, match=r"must be \[\] for mnist_cnn here, got \[4, 8\]: .* 8 x 8 pixels"):
         run({"train.augmentation.image_sizes": [4, 8]})
@@ -108,24 +86,3 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path, monkeypatch, sizes, rule):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=rf"train\.augmentation\.image_sizes.* {rule}"):
         parameters({**NETWORK, "train.augmentation.image_sizes": sizes})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"train.devices": "cpu:2"},
-        {"train.xla": True, "train.deterministic": False, "preprocessing.name": "standard"},
-        {"train.augmentation.mixup": 0.2},
-        {"train.precision": "bfloat16"},
-    ],
-    ids=["two devices", "xla", "mixup", "bfloat16"],
-)
-def test_it_goes_with_other_options(tmp_path, digits, values):
-    shutil.copytree(digits, tmp_path, dirs_exist_ok=True)
-    program = "import sys, json; from support.training import run; run(json.loads(sys.argv[1]))"
-    paths = os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests")))
-    command = [sys.executable, "-c", program, json.dumps({**GROWING, **values})]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, check=True)
-    record = json.loads((tmp_path / "metrics" / "training.json").read_text())
-    assert record["step"] == GROWING["train.max_steps"]

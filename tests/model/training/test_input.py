@@ -1,30 +1,24 @@
 """What a training is fed."""
 
-import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.raw import encoded
 from support.records import datum, write_folder
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
-from perennial.base.config.training import AugmentationConfig, TrainConfig
+from perennial.base.config.training import TrainConfig
 from perennial.base.errors import DataError
-from perennial.data.images import Image
 from perennial.data.preprocessing import ImageSpec, randomness
 from perennial.data.records import manifest
 from perennial.data.records.label_map import LabelMap
-from perennial.data.tfrecord import example
 from perennial.model.training import input as training_input
 from perennial.model.training.cache import Table
-from perennial.model.training.input import Batch, Input, model_input
+from perennial.model.training.input import Batch, Input
 from perennial.model.training.shuffle import Shuffle
 
 EXAMPLES, BATCH, STEPS = 23, 5, 5  # steps an epoch; the last batch has 3
@@ -107,54 +101,6 @@ def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> 
 
 def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "fast"), [("inception", True), ("inception", False), ("vgg", True)])
-def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_workers(
-    load, tmp_path: Path, name: str, fast: bool
-) -> None:
-    folder = tmp_path / "photographs"
-    random, data = np.random.default_rng(0), []
-    # The last batch has one, as all batches of another size: colors are compiled for each size.
-    examples = (STEPS - 1) * BATCH + 1
-    for number in range(examples):
-        shape = (20 + number % 5, 30 - number % 7, *((3,) if number % 3 else ()))
-        pixels = random.integers(0, 256, shape, np.uint8)
-        kind, name_of = ("JPEG", "jpg") if number % 2 else ("PNG", "png")
-        data.append(example.serialize(Image(encoded(pixels, kind), name_of, *shape[:2]), 1))
-    write_folder(folder, {"train": [data[:8], data[8:16], data[16:]]}, CLASSES)
-    way = ImageSpec(
-        preprocessing=name,
-        height=None,
-        width=None,
-        channels=3,
-        image_size=16,
-        grayscale=False,
-        fast=fast,
-        resize="legacy",
-    )
-
-    def opened(batch_size: int) -> Input:
-        train, work = configured(load, batch_size=batch_size), tmp_path / "work"
-        return Input(folder, manifest.load(folder), way, train, work=work, label_map=LabelMap())
-
-    @tf.function(autograph=False)
-    def finished(batch: Batch) -> tf.Tensor:  # with colors
-        return model_input(batch, way, AugmentationConfig())
-
-    def found(batches: list[Batch]) -> list[bytes]:
-        ready = [finished(Batch(*map(tf.constant, batch))).numpy() for batch in batches]
-        return [image.tobytes() for images in ready for image in images]
-
-    epoch = found(taken(opened(BATCH), STEPS))
-    assert len(set(epoch)) == examples
-    assert found(taken(opened(BATCH), STEPS)) == epoch
-    assert found(taken(opened(1), examples)) == epoch
-    assert found(taken(opened(BATCH), STEPS - 2, skip=2)) == epoch[2 * BATCH :]
-    # Halves of two batches have the size of one.
-    halves = [taken(opened(2 * BATCH), 2, replicas=range(number, number + 1), of=2) for number in (0, 1)]
-    assert found([half for both in zip(*halves, strict=True) for half in both]) == epoch[: 4 * BATCH]
 
 
 @pytest.mark.fast_rows("none")
@@ -289,42 +235,6 @@ def chunks(order: Shuffle) -> Iterator[training_input._Chunk]:
             yield training_input._Chunk(epoch, group, rows, np.zeros(len(rows), np.int32))
             if epoch == 2:
                 return
-
-
-DISTRIBUTED = """
-import json, sys
-from pathlib import Path
-import tensorflow as tf
-from perennial.base import config
-from perennial.data.preprocessing import ImageSpec
-from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
-from perennial.model.training.input import Input
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
-folder = Path(sys.argv[1])
-pixels = ImageSpec.model_validate_json(sys.argv[2])
-train = config.load(Path("params.yaml")).train
-source = Input(folder, manifest.load(folder), pixels, train, work=Path("work"), label_map=LabelMap())
-found = {}
-mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2"])
-for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored):
-    batches = source.iterator(strategy, 0, 1)
-    slices = tf.function(lambda: strategy.run(lambda batch: batch.images[:, 0, 0, 0], args=(next(batches),)))
-    steps = [strategy.experimental_local_results(slices()) for _ in range(6)]
-    found[strategy.num_replicas_in_sync] = [[part.numpy().tolist() for part in step] for step in steps]
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
-def test_devices_together_get_the_batches_of_one(load, records: Path) -> None:
-    configured(load)
-    command = [sys.executable, "-c", DISTRIBUTED, str(records), pixels().model_dump_json()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert [list(chain(*step)) for step in found["3"]] == [step for (step,) in found["1"]]
 
 
 def test_no_thread_tunes_the_buffers_of_devices(opened) -> None:

@@ -284,10 +284,3 @@ class TestATrainingOfAnotherKind:
         with caplog.at_level("INFO"):
             run()
         assert "resumed from step 2" in caplog.text
-
-    @pytest.mark.slow
-    def test_takes_the_place_of_one_that_had_finished(self, here):
-        first = run()
-        second = run({"train.seed": 1})
-        assert not first.folder.exists()
-        assert checkpoints.steps(second.folder) == [3]

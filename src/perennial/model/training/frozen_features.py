@@ -122,21 +122,17 @@ def choose(
     cut, before, whole = _boundary(model)
     megabytes = examples * sum(math.prod(each.shape[1:]) * tf.as_dtype(each.dtype).size for each in cut) / 1e6
     share = sum(layer.count_params() for layer in before) / sum(layer.count_params() for layer in frozen)
-    against = None
-    if pixels.distorts:
-        against = f"preprocessing {pixels.preprocessing} distorts images differently in each epoch"
-    elif augmented:
-        against = "train.augmentation changes images differently in each epoch"
-    elif any(isinstance(layer, Mirrored) for layer in model.layers):
-        against = "the network also takes mirror images, but not in training"
-    elif workers > 1:
-        against = "several workers train"
-    elif not whole:
-        against = "one of the network's outputs does not change"
-    elif share < LEAST:
-        against = "most of them come after a layer that trains or has dropout"
-    elif megabytes > memory_mb:
-        against = f"these would take {megabytes:,.0f} MB, more than train.memory_mb {memory_mb:,}"
+    mirrors = any(isinstance(layer, Mirrored) for layer in model.layers)
+    reasons = {
+        f"preprocessing {pixels.preprocessing} distorts images differently in each epoch": pixels.distorts,
+        "train.augmentation changes images differently in each epoch": augmented,
+        "the network also takes mirror images, but not in training": mirrors,
+        "several workers train": workers > 1,
+        "one of the network's outputs does not change": not whole,
+        "most of them come after a layer that trains or has dropout": share < LEAST,
+        f"these would take {megabytes:,.0f} MB, more than train.memory_mb {memory_mb:,}": megabytes > memory_mb,
+    }
+    against = next((reason for reason, holds in reasons.items() if holds), None)
     names = ", ".join(layer.name for layer in trained)
     if against:
         log.info("training %s with the frozen layers in each step, no features are kept: %s", names, against)

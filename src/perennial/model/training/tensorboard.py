@@ -39,12 +39,7 @@ class EventWriter:
     """Writes events of a training to a folder. TensorFlow's own writers take half a millisecond per value."""
 
     def __init__(self, folder: Path, *, purge_step: int) -> None:
-        """Start a new event file.
-
-        Its first event makes TensorBoard drop the points it has read from `purge_step` on.
-
-        A training that starts from step 0 removes older files.
-        """
+        """Start a new event file; TensorBoard drops the points of older ones from `purge_step` on, if not 0."""
         files.make_folder(folder)
         older = list(folder.glob(f"{PREFIX}*"))
         number = 1 + max((int(file.suffix[1:]) for file in older), default=0)  # not by time: clocks can go back

@@ -79,7 +79,10 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
             pretrained = _origin(config, file)
         if folder := found.get(WARM_START):
             original = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
-            weights, averages, source = _original(folder) if original else _weights(folder, config)
+            if original:
+                weights, averages = original_checkpoint.read(folder / SLIM_CHECKPOINT)
+            else:
+                weights, averages, source = _weights(folder, config)
             if config.train.warm_start.averages != "weights":
                 weights = {**weights, **averages}
             for path, values in sorted(weights.items()):
@@ -90,10 +93,6 @@ def read(config: Config, *, pinned: bool = True) -> StartWeights:
         imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, original=original,
         averages=averages.keys(), source=source,
     )  # fmt: skip
-
-
-def _original(folder: Path) -> Source:
-    return Source(*original_checkpoint.read(folder / SLIM_CHECKPOINT), model=None)
 
 
 def _origin(config: Config, file: Path) -> Pretrained:
