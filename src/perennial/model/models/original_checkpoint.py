@@ -22,6 +22,7 @@ OTHERS = ("global_step", "beta1_power", "beta2_power")  # state of the training,
 AVERAGE = "/ExponentialMovingAverage"  # after the name of the averaged variable
 OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # only in checkpoints of TensorFlow 2
 SHOWN = 5
+JOINED = "{}/{}".format
 VARIABLES = {
     "kernel": "weights",
     "bias": "biases",
@@ -179,8 +180,10 @@ def read(prefix: Path) -> Checkpoint:
         names = {*reader.get_variable_to_shape_map()} - {*OTHERS}
         averaged = {name.removesuffix(AVERAGE) for name in names if name.endswith(AVERAGE)}
         # The slots of a variable, such as /Momentum, have its name before their own.
-        owners = {name: next(filter(names.__contains__, _before(name)), None) for name in names}
-        network = {name.removesuffix(AVERAGE) for name, owner in owners.items() if owner is None}
+        owned = {
+            name for name in names if any(each in names for each in accumulate(name.split("/")[:-1], JOINED))
+        }
+        network = {name.removesuffix(AVERAGE) for name in names - owned}
         found = Checkpoint(
             weights={name: reader.get_tensor(name) for name in sorted(network & names)},
             averages={name: reader.get_tensor(name + AVERAGE) for name in sorted(network & averaged)},
@@ -193,15 +196,7 @@ def read(prefix: Path) -> Checkpoint:
             f"{OPTION}: a checkpoint of TensorFlow 2 (tf.train.Checkpoint), expected one of TensorFlow 1 "
             "(tf.train.Saver)"
         )
-    slots = {name.removeprefix(f"{owner}/") for name, owner in owners.items() if owner} - {AVERAGE.strip("/")}
-    if slots:
-        log.info("left out what the checkpoint has beside its weights: %s", listed(sorted(slots), SHOWN))
     return found
-
-
-def _before(name: str) -> Iterator[str]:
-    """The scopes of a name: a and a/b of a/b/c."""
-    yield from accumulate(name.split("/")[:-1], "{}/{}".format)
 
 
 def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
