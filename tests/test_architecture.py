@@ -45,7 +45,7 @@ LINES = {
     "stages": 1_450,
     "live": 4_700,
     "reports": 1_500,
-    "orchestration": 5_900,
+    "orchestration": 5_950,
     "project": 3_850,
     "reproduce": 2_750,
     "cli": 3_500,

@@ -172,7 +172,11 @@ def _answer(client: socket.socket) -> None:
     sys.argv = [module, *arguments]
     sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     _own_code()
-    if module.startswith(("flows.", "perennial.orchestration.", "prefect.", "tasks.")):
+    program = arguments[0] if module == "-c" else f"{module}."
+    if (
+        program.startswith(("flows.", "perennial.orchestration.", "prefect.", "tasks."))
+        or "\nfrom prefect" in program
+    ):
         sys.modules["prefect.context"].refresh_global_settings_context()
         sys.modules["prefect.logging.configuration"].setup_logging()
     else:  # another program has no log of Prefect's

@@ -21,6 +21,7 @@ from urllib.parse import quote
 from perennial.base import logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.processes.process import children
+from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerAway
 from perennial.orchestration.remote_runs.status import KIND, existing
@@ -113,6 +114,8 @@ def _server(pools: Sequence[str]) -> str:
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
             _require_usable(server, pools)
+            for each in fitness.problems(server, len(pools)):
+                log.warning("%s", each)
     except PerennialError as error:
         sys.stderr.write(f"perennial worker: {error}\n")
         raise SystemExit(error.exit_code) from None
