@@ -40,9 +40,9 @@ LAYERS = (
 LINES = {
     "base": 9_500,
     "data": 12_750,
-    "model": 11_850,
+    "model": 11_650,
     "release": 5_000,
-    "stages": 1_450,
+    "stages": 1_350,
     "live": 4_700,
     "reports": 1_500,
     "orchestration": 5_950,

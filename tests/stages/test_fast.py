@@ -45,6 +45,7 @@ def done(trained, tmp_path, monkeypatch, forked):
     return outcome
 
 
+@pytest.mark.slow
 def test_the_first_layer_is_computed_from_training_images_and_stays(done):
     kernels = [done.checkpoint(step)["whitening/kernel"] for step in (1, 4)]
     np.testing.assert_array_equal(*kernels)

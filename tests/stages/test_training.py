@@ -159,11 +159,12 @@ def test_xla_changes_no_more_than_rounding(here, exact):
             lambda logits, labels: (cross_entropy(logits, labels) * (labels + 1)).mean(),
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             {"train.class_weights": "balanced"},  # each class counts the same
             lambda logits, labels: np.mean(
                 [cross_entropy(logits[labels == each], labels[labels == each]).mean() for each in range(10)]
             ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["plain", "smoothed", "weighted", "balanced"],

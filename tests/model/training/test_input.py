@@ -133,7 +133,7 @@ def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers
     ]
 
 
-@pytest.mark.fast_rows("disk")
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["disk", "none", "auto"])
 def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
     one, two = (taken(opened(cache=cache), STEPS + 2) for cache in ("memory", other))
