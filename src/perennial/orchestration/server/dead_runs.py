@@ -2,7 +2,7 @@
 
 The automations react to events. The server holds an event back for 15 minutes if the previous one was lost or
 could not be processed, as happens while its database is busy. A server that was restored from a backup does not
-know which runs it was waiting for. A run with a temporary server may be killed before any server waits for it.
+know which runs it was waiting for.
 """
 
 import logging
