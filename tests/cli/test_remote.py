@@ -88,6 +88,7 @@ def test_a_bucket_of_another_provider_is_refused_with_what_to_do(repository):
     assert "remote" not in dvc("config", "--list")
 
 
+@pytest.mark.slow
 def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):
     store = tmp_path / "store"
     assert add("store", str(store)).returncode == 0

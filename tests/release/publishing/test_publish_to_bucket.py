@@ -210,6 +210,7 @@ def test_a_store_that_ignores_conditions_is_reported(url, add, proxy, monkeypatc
     assert "ignores conditional writes: two publishers" in caplog.text
 
 
+@pytest.mark.slow
 def test_publish_and_fetch_get_through_many_failures(url, add, proxy, tmp_path):
     proxy.rate, proxy.faults = 0.3, FAST_FAULTS
     for number, model in enumerate("ab", 1):

@@ -218,6 +218,7 @@ def test_an_answer_without_a_name_is_refused(options: list[str], project: Projec
     assert "--by NAME says who decides" in refused.stderr
 
 
+@pytest.mark.slow
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:
     refused = project.run("perennial", "promote")
     assert refused.returncode == 2

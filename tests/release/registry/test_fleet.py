@@ -101,6 +101,7 @@ def test_a_file_of_another_pipeline_may_be_edited(fleet):
     assert changed == ["M", "params.yaml", "M", "pipelines/ants/data.txt"]
 
 
+@pytest.mark.slow
 def test_a_commit_to_shared_code_keeps_a_run_off_the_branch(fleet):
     top = fleet[""].clone("clone")
     birds = Project(top.folder / "pipelines" / "birds", top.home)

@@ -89,7 +89,7 @@ def test_settings_of_a_user_do_not_change_what_is_recorded(name: str, world: Wor
     recorded(world)
 
 
-@pytest.mark.fast_rows("sparse")
+@pytest.mark.slow
 @pytest.mark.parametrize("arrange", ARRANGED)
 def test_a_run_is_recorded_in_any_checkout(arrange: Callable[[World], None], world: World) -> None:
     arrange(world)
@@ -120,7 +120,7 @@ def oddly_named(world: World) -> Path:
     return folder
 
 
-@pytest.mark.fast_rows("linked_worktree")
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [linked_worktree, submodule, oddly_named])
 def test_a_run_is_recorded_in_any_place(place: Callable[[World], Path], world: World) -> None:
     folder = place(world)

@@ -70,6 +70,7 @@ def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
     assert again["commit"] == done["commit"]
 
 
+@pytest.mark.slow
 def test_the_reason_of_a_run_stands_in_its_commit(project: Project) -> None:
     request = json.dumps({"reason": "new images\nof May", "push": True})
     project.must("perennial", "runs", "start", "night-1", f"--request={request}")
