@@ -57,7 +57,7 @@ def retrain(
         push: Commit and push what the run makes; a model that passes the gate becomes champion.
         publish_to: Where a model that passed the gate is published instead of publish.url: a folder or s3 URL.
         reason: Why this run was started. Kept in its record and in the message of its commit.
-        when_busy: What to do while another run of the same pipeline is active: end, or wait for it.
+        when_busy: What to do while another run of the same pipeline is active: end, or (with a server) wait.
         tune: Search settings first, such as {"trials": 30}; the best are committed with the results.
     """
     with one_at_a_time(pipeline, when_busy):

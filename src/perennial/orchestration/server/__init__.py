@@ -1,1 +1,1 @@
-"""The Prefect server of a run: its settings, a temporary one, and the runs that it knows."""
+"""The Prefect server of a run: its settings, artifacts, and the runs that it knows."""
