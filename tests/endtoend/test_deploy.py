@@ -490,7 +490,7 @@ def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(
     assert len(_by_id(place)) == len(before) - 1
 
 
-def test_what_a_person_changed_on_the_server_is_kept_or_set_back(make: Callable[..., Place]) -> None:
+def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[..., Place]) -> None:
     place = make("A", every=True)
     place.declare(lambda listed: listed[0].update(schedules=[{"cron": "0 3 * * *", "slug": "often"}]))
     place.deploy()
@@ -518,6 +518,8 @@ def test_what_a_person_changed_on_the_server_is_kept_or_set_back(make: Callable[
     assert (again["paused"], again["parameters"], again["tags"]) == (True, found["parameters"], found["tags"])
     assert "TOKEN" not in again["job_variables"]["env"]
     assert [each["schedule"]["cron"] for each in again["schedules"]] == ["0 3 * * *"]
+    assert "retrain/on-demand: set tags, parameters, job_variables, " in told
+    assert "retrain/nightly: set schedules as prefect.yaml has it" in told
     assert "work pool cpu: concurrency_limit is now 1, was 3" in told
     assert "hidden" not in told
     assert len(place.of("retrain/nightly")["schedules"]) == 1  # not a second one at the same times

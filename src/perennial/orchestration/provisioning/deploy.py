@@ -1,7 +1,7 @@
 """Set up or update a Prefect server for perennial: work pools, automations, deployments and their schedules.
 
 A second run changes nothing. What a person resumed or paused stays as it is, and so does all that belongs to
-another project; what a person changed otherwise is changed back.
+another project; what a person changed otherwise is named and changed back.
 """
 
 import io
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -238,6 +239,16 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
             sys.exit(code)
     for planned, before in known:
         prefect_schedules.bring(client, planned.name, before.id, planned.schedules)
+        if changed := _changed(before, client.read_deployment(before.id)):
+            sys.stdout.write(f"{planned.name}: set {', '.join(changed)} as {FILE} has it\n")
+
+
+def _changed(before: DeploymentResponse, after: DeploymentResponse) -> list[str]:
+    """What differs of what a person can set on the server; by name, since values may be secrets."""
+    fields = ("description", "tags", "parameters", "job_variables", "global_concurrency_limit", "schedules")
+    ignored: Any = {"schedules": {"__all__": {"id", "created", "updated"}}, "global_concurrency_limit": {"id"}}
+    had, has = (each.model_dump(include=set(fields), exclude=ignored) for each in (before, after))
+    return [field for field in fields if had[field] != has[field]]
 
 
 def _prefect(*command: str) -> tuple[int | str | None, str]:

@@ -6,6 +6,8 @@ more, and objects needed by now are put back. In S3, objects are removed at once
 """
 
 import logging
+import math
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,10 +42,7 @@ def fetch(repository: Repository) -> None:
 
 
 def needed_commits(repository: Repository, cutoff: float) -> list[str]:
-    """List each revision whose data are kept; commits since `cutoff` (seconds since 1970) are recent.
-
-    Dates of commits need not be ordered: a rebase may keep old ones, and clocks differ. So every one is read.
-    """
+    """List each revision whose data are kept; commits since `cutoff` (seconds since 1970) are recent."""
     found = [
         *repository.ends(),
         *_recent(repository, cutoff),
@@ -54,13 +53,22 @@ def needed_commits(repository: Repository, cutoff: float) -> list[str]:
 
 
 def _recent(repository: Repository, cutoff: float) -> Iterator[str]:
-    """The commits of all references and reflogs with a recent date, or one that git cannot read."""
-    form = ("--all", "--reflog", "--format=%H|%at|%ct")
-    for row in repository.run("rev-list", *form, **WHOLE).splitlines():
-        if not row.startswith("commit "):
-            name, *dates = row.split("|")
-            if any(not date or int(date) >= cutoff for date in dates):
-                yield name
+    """The commits of all references and reflogs that have, or follow a commit that has, a recent date.
+
+    Dates need not be ordered: a rebase may keep old ones, and clocks differ.
+    """
+    walk = ("rev-list", "--all", "--reflog", "--topo-order", "--reverse", "--format=%H|%P|%at|%ct")
+    now, earliest = time.time(), dict[str, float]()  # when each commit was made at the earliest
+    for row in repository.run(*walk, **WHOLE).splitlines():
+        if row.startswith("commit "):
+            continue
+        name, parents, *dates = row.split("|")
+        own = max(float(date) if date else math.inf for date in dates)  # none where it is malformed
+        # The date of a clock that is ahead says nothing about later commits.
+        before = [earliest.get(parent, 0.0) for parent in parents.split()]
+        earliest[name] = max([own if own <= now else 0.0, *before])
+        if max(own, earliest[name]) >= cutoff:
+            yield name
 
 
 def _mentioned(repository: Repository, cutoff: float) -> Iterator[str]:
