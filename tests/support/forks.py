@@ -62,6 +62,7 @@ exec {python} "$@"
 SHORT = '#!/bin/sh\nexec {python} -IS {client} {name} "${{0##*/}}" "$@"\n'
 # They import what a stage may need, TensorFlow first.
 STAGES = ("perennial.stages.evaluate", "perennial.stages.export", "perennial.stages.train")
+FLOWS = ("flows.", "perennial.orchestration.", "prefect.", "tasks.")  # modules that run them
 PROCESS = "perennial.base.processes.process"
 PYTHON = sys.executable  # which tests replace
 
@@ -172,12 +173,11 @@ def _answer(client: socket.socket) -> None:
     sys.argv = [module, *arguments]
     sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     _own_code()
-    program = arguments[0] if module == "-c" else f"{module}."
-    if (
-        program.startswith(("flows.", "perennial.orchestration.", "prefect.", "tasks."))
-        or "\nfrom prefect" in program
-    ):
+    code = module if module != "-c" else arguments[0]
+    runs = code.startswith(FLOWS) or "from prefect" in code
+    if runs or any(name.startswith("PREFECT_") for name in environment):
         sys.modules["prefect.context"].refresh_global_settings_context()
+    if runs:
         sys.modules["prefect.logging.configuration"].setup_logging()
     else:  # another program has no log of Prefect's
         logging.root.handlers.clear()
