@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom wheel release generate docs bench gpu-check lock deploy clean
+.PHONY: install install-dev run test test-all retest mutants fuzz faults lint infra audit sbom wheel release generate docs bench gpu-check lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -67,6 +67,10 @@ test-all: install-dev
 # The tests that failed last time, one after the other, if all of them are marked `timing`.
 retest: install-dev
 	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none --timing-only
+
+# Changes of a module that its tests do not notice. MODULE=src/perennial/stages/gate.py TESTS="tests/a.py tests/b"
+mutants: install-dev
+	@$(RUN) .venv/bin/python tests/support/mutants.py $(MODULE) $(TESTS)
 
 lint: install-dev docs infra audit
 	@$(RUN) ruff check .

@@ -66,6 +66,9 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
     change waits for a later check, because that run may cover it. Returns the run's id and name, and which case
     applied as `how`. Without `deployment`, it is the pipeline's `on-demand`.
     """
+    if not this_run.has_server():
+        message = f"{seen['reason']}; a run needs a server: set PREFECT_API_URL, or run `perennial run`"
+        raise StageFailed("monitor", ExitCode.USAGE, message)
     deployment = deployment or f"retrain/{Project.find().deployment('on-demand')}"
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name(deployment)
