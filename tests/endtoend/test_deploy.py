@@ -320,6 +320,7 @@ def own_pool(server: Server) -> Iterator[None]:
         server.request("DELETE", "/work_pools/own")
 
 
+@pytest.mark.slow
 def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[..., Place]) -> None:
     place = make("A")
     server, queue = place.server, "/work_pools/own/queues/default"
@@ -378,6 +379,7 @@ def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Calla
         client.delete_automation(client.read_automations_by_name(again.name)[0].id)
 
 
+@pytest.mark.slow
 def test_a_run_may_wait_for_a_node_as_long_as_the_server_lets_it(make: Callable[..., Place]) -> None:
     place = make("A")
     server, kinds = place.server, {"here": "process", "cluster": "kubernetes"}

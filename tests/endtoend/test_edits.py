@@ -113,6 +113,7 @@ def test_what_a_stage_read_changed_while_it_ran(project: Checkout, source: Sourc
     project.must("git", "checkout", "-q", ".")
 
 
+@pytest.mark.slow
 def test_set_back_the_kept_result_is_recorded_without_the_work(project: Checkout, source: Source) -> None:
     source.edit = lambda: project.set("dataset", digests="record")
     assert "exited with 75" in download(project).stdout
@@ -209,6 +210,7 @@ def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, s
     project.must(*command, **run | {"PERENNIAL_RUN": "night-2"})
 
 
+@pytest.mark.slow
 def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project: Checkout) -> None:
     pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
     edit = "sed -i s/pinned/record/ params.yaml"

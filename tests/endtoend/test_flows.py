@@ -110,6 +110,7 @@ def test_an_artifact_that_the_server_does_not_take_is_no_failure_of_the_run(prox
     assert "Finished in state Completed()" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_one_event_of_a_server_that_does_not_answer(proxy: Proxy) -> None:
     proxy.only, proxy.faults, proxy.rate = "POST /api/events", ["silent"], 1.0
     done = run(f"{proxy.url}/api", PERENNIAL_TIMEOUT_FACTOR="0.1")

@@ -272,6 +272,7 @@ def failed(server: Server, deployment: str, message: str) -> dict[str, str]:
     return run
 
 
+@pytest.mark.slow
 def test_a_test_alert_says_what_the_webhook_answers(deployed: Deployed) -> None:
     url = {"PREFECT_API_URL": deployed.server.url}
     assert json.loads(deployed.project.must("perennial", "alert", "Ünï 猫", "--json", **url)) == {"status": 200}

@@ -78,7 +78,7 @@ def left(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.fast_rows("S3", "Prefect", "DVC over HTTP")
+@pytest.mark.fast_rows("S3", "Prefect")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_command_ends_within_its_limit(case: Case, server: Silent, tmp_path: Path) -> None:
     (tmp_path / ".dvc").mkdir()

@@ -109,6 +109,7 @@ def test_a_training_without_steps_says_so_evaluates_once_and_repeats_itself(run,
     assert run().record == plain.record
 
 
+@pytest.mark.slow
 def test_a_training_without_steps_replaces_no_checkpoints(run) -> None:
     trained = run(**{"train.max_steps": 1})
     run()

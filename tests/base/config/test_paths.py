@@ -122,7 +122,7 @@ def test_a_link_from_an_output_to_a_folder_of_the_project_is_refused(load, works
         load(**{"paths.records": "outputs"})
 
 
-@pytest.mark.fast_rows("inside/out", "../out")
+@pytest.mark.fast_rows("../out")
 @pytest.mark.usefixtures("links")
 @pytest.mark.parametrize("path", ["inside/out", "outside/perennial-test-out", "../out"])
 def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, path):

@@ -90,6 +90,7 @@ def written(load, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_records_and_report_are_the_same_bytes_as_here(written):
     assert written("ray") == written("processes")
 

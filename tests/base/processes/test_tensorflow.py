@@ -35,6 +35,7 @@ def said(program: str, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_leaves_out_packages_that_nothing_uses_and_they_can_be_imported_later(tmp_path: Path) -> None:
     assert said(WITH_TENSORFLOW, tmp_path) == "True\n"
 

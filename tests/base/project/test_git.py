@@ -131,6 +131,7 @@ def champion(folder: Path) -> str | None:
     return found and found.name
 
 
+@pytest.mark.slow
 def test_revocations_by_gto_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git, start = repository(folder), after(None) - 1000
     for key in ("user.name", "user.email"):

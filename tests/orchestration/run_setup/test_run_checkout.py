@@ -325,6 +325,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.fast_rows("an empty object", "no HEAD", "a damaged config", "damaged packed references")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ def test_older_revisions_have_a_lock_of_their_own_for_s3(checkout: Path, tmp_pat
     assert version(python_for(tmp_path, checkout, print, variables)) == "2.0"
 
 
+@pytest.mark.slow
 def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom perennial.orchestration.run_setup.run_environment import python_for\n"

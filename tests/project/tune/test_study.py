@@ -59,6 +59,7 @@ def run(study, present, trials):
     return study.trials()
 
 
+@pytest.mark.slow
 def test_equal_searches_have_equal_trials(early, make):
     one, other = (run(*make(name), 5) for name in "ab")
     assert one == other

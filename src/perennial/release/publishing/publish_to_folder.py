@@ -3,6 +3,7 @@
 The folder is laid out as TensorFlow Serving expects a model: it serves the version with the highest number.
 """
 
+import errno
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -29,8 +30,9 @@ from perennial.release.publishing.version_layout import (
 
 ROLLED_BACK = "rolled_back.json"
 LOCK = ".publish.lock"
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # on file systems without symbolic links
 NUMBER = re.compile(r"[0-9]+")
-LEFTOVER = re.compile(r"\.([0-9]+|current|rolled_back\.json)(\.[0-9a-f]{16})?\.tmp")
+LEFTOVER = re.compile(r"\.([0-9]+|current|links|rolled_back\.json)(\.[0-9a-f]{16})?\.tmp")
 
 
 class RolledBack(JsonFile):
@@ -92,7 +94,7 @@ def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, and remove leftovers of killed processes."""
+    """Hold the folder's lock, remove leftovers of killed processes, and require symbolic links."""
     with (
         files.naming(folder),
         locks.held(folder / LOCK, "publish", busy=f"another process publishes to {folder}"),
@@ -100,14 +102,25 @@ def _locked(folder: Path) -> Iterator[None]:
         for path in (each for each in folder.iterdir() if LEFTOVER.fullmatch(each.name)):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         # Check this before copying: servers may load a version as soon as it exists.
-        _require_own_link(folder)
+        _require_links(folder)
         yield
 
 
-def _require_own_link(folder: Path) -> None:
+def _require_links(folder: Path) -> None:
     link = folder / CURRENT
     if link.exists() and not link.is_symlink():
         raise ConfigError(f"{link} is not a symbolic link, so publish did not make it; move it away")
+    probe = folder / ".links.tmp"
+    try:
+        probe.symlink_to("nowhere")
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        raise ConfigError(
+            f"{folder} does not support symbolic links, which {CURRENT} has to be: {error.strerror}; "
+            "nothing was published; choose a folder on another file system"
+        ) from error
+    probe.unlink()
 
 
 def _numbers(folder: Path) -> set[int]:
