@@ -17,6 +17,7 @@ from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.this_run import LocalRun, Stopped
 
 T = TypeVar("T")
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by place, and by name
 LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 FLOW = {"task_name": "retrain"}  # of lines outside a task
 log = logging.getLogger("perennial.run")
@@ -46,7 +47,7 @@ def show_log() -> None:
 
 def run_flow(
     function: Callable[..., T],
-    arguments: tuple[Sequence[Any], Mapping[str, Any]],
+    arguments: Arguments,
     run_name: Callable[[], str],
     at_failure: Callable[[str, str, str], None] | None,
 ) -> T:
@@ -71,9 +72,7 @@ def run_flow(
     return done
 
 
-def run_task(
-    function: Callable[..., T], arguments: tuple[Sequence[Any], Mapping[str, Any]], policy: Policy
-) -> T:
+def run_task(function: Callable[..., T], arguments: Arguments, policy: Policy) -> T:
     """Call a task, again after errors that may pass."""
     name = (policy.name or function.__name__).format(**_given(function, arguments))
     with _at_work(name) as run:
@@ -123,9 +122,7 @@ def _time_limit(limit_s: int | None, name: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _given(
-    function: Callable[..., Any], arguments: tuple[Sequence[Any], Mapping[str, Any]]
-) -> Mapping[str, Any]:
+def _given(function: Callable[..., Any], arguments: Arguments) -> Mapping[str, Any]:
     bound = inspect.signature(function).bind(*arguments[0], **arguments[1])
     bound.apply_defaults()
     return bound.arguments

@@ -1,7 +1,4 @@
-"""What a run shows on its server: artifacts and alerts; nothing without a server.
-
-A server that does not take one is no failure of the run, which is recorded in git.
-"""
+"""Artifacts and alerts of a run on its server. One that it does not take is no failure of the run."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -53,10 +53,7 @@ def needed_commits(repository: Repository, cutoff: float) -> list[str]:
 
 
 def _recent(repository: Repository, cutoff: float) -> Iterator[str]:
-    """The commits of all references and reflogs that have, or follow a commit that has, a recent date.
-
-    Dates need not be ordered: a rebase may keep old ones, and clocks differ.
-    """
+    """The commits that have, or follow a commit that has, a recent date; dates need not be ordered."""
     walk = ("rev-list", "--all", "--reflog", "--topo-order", "--reverse", "--format=%H|%P|%at|%ct")
     now, earliest = time.time(), dict[str, float]()  # when each commit was made at the earliest
     for row in repository.run(*walk, **WHOLE).splitlines():
