@@ -272,6 +272,7 @@ def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(
     runs["here"] = mine.server.request("POST", "/flow_runs/", by_hand)["id"]  # type: ignore[index]
     mine.server.request("POST", "/flow_runs/", {**by_hand, "tags": elsewhere})
     monkeypatch.chdir(mine.folder)
+    monkeypatch.setattr(this_run, "has_server", lambda: True)
     with temporary_settings({PREFECT_API_URL: mine.server.url}), get_client(sync_client=True) as client:
         found = [str(each.id) for each in Ours(client).among(client.read_flow_runs())]
         tagged = {str(each.id) for each in dead_runs._ours(client, ["cpu"], StateType.RUNNING)}

@@ -175,7 +175,7 @@ def _answer(client: socket.socket) -> None:
     _own_code()
     code = module if module != "-c" else arguments[0]
     runs = code.startswith(FLOWS) or "from prefect" in code
-    if runs or any(name.startswith("PREFECT_") for name in environment):
+    if runs or "PREFECT_API_URL" in environment:
         sys.modules["prefect.context"].refresh_global_settings_context()
     if runs:
         sys.modules["prefect.logging.configuration"].setup_logging()
