@@ -1,5 +1,6 @@
 """Tasks: how often each step of a run is tried, and for how long; `deploy` and `worker` are programs."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from perennial.base import files
 from perennial.orchestration.client import settings
 from perennial.orchestration.server import settings_check
 
+sys.dont_write_bytecode = False  # as in `perennial.__main__`, and for DVC, which starts the stages
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 files.prepare_environment()
 settings.set_defaults()
 settings_check.require_valid_settings()

@@ -6,6 +6,9 @@ import signal
 import sys
 from contextlib import suppress
 
+# Each stage is a process that imports the same modules. Without bytecode, a run takes twice the time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # images of containers often set it
 _codes: list[object] = []  # exit code of the command that ran
 
 
