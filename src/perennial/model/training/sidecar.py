@@ -58,7 +58,7 @@ class Results:
     """Results in a JSON Lines file and as TensorBoard scalars; `add` returns once a result is on disk."""
 
     def __init__(self, file: Path, logs: Path) -> None:
-        """Read the file if it exists, and write TensorBoard's in `logs` anew."""
+        """Read earlier results, if there are any, and write their curves for TensorBoard into `logs` again."""
         self._file = file
         try:
             lines = file.read_bytes().splitlines() if file.exists() else []
