@@ -73,9 +73,7 @@ def read(folder: Path) -> Champion | None:
     if absent:
         raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")
     with predictions.arrays(folder / PREDICTIONS, "champion") as found:
-        columns = {name: found[name] for name in ("predicted", "p", "p_true")}
-        if "parts" in found:
-            columns["parts"] = found["parts"]
+        columns = {name: found[name] for name in ("predicted", "p", "p_true", "parts")}
     return Champion(**{**known, "classes": tuple(facts.classes or ())}, **columns)
 
 
@@ -189,10 +187,8 @@ def fresh_score(candidate: TopPredictions, champion: Champion) -> dict[str, Any]
 
 
 def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
-    """Compare two models example by example."""
+    """Compare two models example by example; at least one must count."""
     rows, ours, theirs = correct(candidate, champion)
-    if not len(rows):
-        raise DataError(f"the champion {champion.version} was trained on every test example")
     labels = candidate.labels[rows]
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     low, high = intervals.gain(won, lost, len(ours))
@@ -254,7 +250,7 @@ def mcnemar(won: int, lost: int) -> float:
 
     If the models are equally good, each is as likely won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
     """
-    return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
+    return float(bdtrc(won - 1, won + lost, 0.5))
 
 
 def recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:
