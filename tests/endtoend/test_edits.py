@@ -125,17 +125,6 @@ def test_set_back_the_kept_result_is_recorded_without_the_work(project: Checkout
     assert not (project.folder / ".work" / "kept").exists()
 
 
-@pytest.mark.slow
-def test_run_again_the_stage_runs_with_the_new_value(project: Checkout, source: Source) -> None:
-    source.edit = lambda: project.set("dataset", digests="record")
-    assert "exited with 75" in download(project).stdout
-    source.edit = lambda: None
-    assert download(project).returncode == 0
-    assert source.requests == 2
-    assert recorded(project)["params.yaml", "dataset.digests"] == "record"
-    assert not (project.folder / ".work" / "kept").exists()
-
-
 def test_what_it_does_not_read_disturbs_nothing(project: Checkout, source: Source) -> None:
     source.edit = lambda: project.set("train", epochs=9)
     assert download(project).returncode == 0
@@ -220,29 +209,6 @@ def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project
     assert 'dataset.digests is "record" in dvc.lock, and download used "pinned"' in done.stdout
     project.must("git", "checkout", "-q", "dvc.yaml")
     assert "download was recorded" not in project.run("dvc", "repro", "convert").stdout
-
-
-@pytest.mark.slow  # tests/base/stage_state/test_recorded.py has each of its claims
-def test_what_changed_just_after_the_last_stage_is_named_by_the_next_command(project: Checkout) -> None:
-    pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
-    edit = "sed -i s/pinned/record/ params.yaml"
-    pipeline.write_text(pipeline.read_text().replace(command, f"{command} && {edit}"))
-    assert download(project).returncode == 0
-    words = 'download was recorded with other inputs than it read: dataset.digests is "record" in dvc.lock'
-    by_hand = project.run("perennial", "convert")
-    assert by_hand.returncode == 0, by_hand.stdout
-    assert words in by_hand.stdout, by_hand.stdout
-    by_dvc = project.run("dvc", "repro", "convert")
-    assert "exited with 75" in by_dvc.stdout, by_dvc.stdout
-    assert words in by_dvc.stdout, by_dvc.stdout
-    started = ("perennial", "runs", "start", "night-1")
-    run = project.run(*started)
-    assert run.returncode == 75, run.stdout
-    assert words in run.stdout, run.stdout
-    project.must("git", "checkout", "-q", "dvc.yaml")
-    project.must("dvc", "repro", "--force", "--single-item", "download")
-    project.must(*started)
-    assert recorded(project)["params.yaml", "dataset.digests"] == "record"
 
 
 TRAINED = "training mnist_cnn"

@@ -372,53 +372,6 @@ def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_skips_what_is_up_to_date(reproduced: Checkout) -> None:
-    output = reproduced.must(sys.executable, "-m", "flows.retrain", COLUMNS="200")
-    assert "up to date" in output
-    assert "Running stage" not in output
-
-
-@pytest.mark.slow
-def test_the_command_ends_with_the_exit_code_of_the_stage(reproduced: Checkout, server: Server) -> None:
-    reproduced.set("dataset", name="mnist", base_url="file:///nowhere/")
-    done = reproduced.run(sys.executable, "-m", "flows.retrain", PREFECT_API_URL=server.url)
-    reproduced.restore()
-    assert done.returncode == 3
-    assert "Traceback" not in done.stdout
-
-
-@pytest.mark.slow
-def test_the_command_refuses_a_typo_before_anything_starts(reproduced: Checkout) -> None:
-    reproduced.set("train", stop_treshold=0.9)
-    done = reproduced.run(sys.executable, "-m", "flows.retrain")
-    reproduced.restore()
-    assert done.returncode == 2
-    assert "did you mean train.stop_threshold?" in done.stdout
-    assert "begins: " not in done.stdout
-
-
-@pytest.mark.slow
-def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
-    reproduced: Checkout, server: Server
-) -> None:
-    reproduced.set("train", stop_treshold=0.9, epochs=-1)
-    started = "from flows.retrain import retrain; retrain()"  # as a worker calls it
-    done = reproduced.run(sys.executable, "-c", started, PREFECT_API_URL=server.url)
-    reproduced.restore()
-    # Not those of deployments: the start of a scheduled run lies in the future.
-    of_no_deployment = {"deployment_id": {"is_null_": True}}
-    (run,) = server.post(
-        "/flow_runs/filter", {"flow_runs": of_no_deployment, "sort": "START_TIME_DESC", "limit": 1}
-    )
-    assert "config ended with exit code 2: perennial config: params.yaml: " in str(run["state"])
-    assert [text in done.stdout for text in ("train.epochs", "train.stop_threshold?", "up to date")] == [
-        True,
-        True,
-        False,
-    ]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "own_server"),
     [

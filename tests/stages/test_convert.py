@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from support.raw import TEST_FROM, encoded, picture, write_idx
+from support.raw import TEST_FROM, encoded, picture
 from support.records import data_in, datum, record
 
 from perennial.base import documents, files
@@ -93,12 +93,6 @@ def test_another_seed_holds_others_out(load, small, converted):
     assert images(converted, "validation") != before
 
 
-def test_the_same_files_give_the_same_bytes(small, converted):
-    before = content(converted)
-    convert(small)
-    assert content(converted) == before
-
-
 @pytest.mark.parametrize(
     ("shards", "sizes"),
     [
@@ -117,20 +111,6 @@ def test_the_examples_are_the_same_in_any_number_of_shards(load, small, converte
     assert names == [f"mnist_train_{n:05}-of-{len(names):05}.tfrecord" for n in range(len(names))]
     assert {split: images(converted, split) for split in SPLITS} == before
     assert integrity.check(converted).problems == []
-
-
-def test_a_missing_raw_file_is_reported_with_what_fetches_it(small):
-    (small.paths.raw / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.*`dvc repro download`"):
-        convert(small)
-
-
-def test_a_class_of_one_example_is_a_data_error(small):
-    numbers = np.arange(11, dtype=np.uint8)  # class 0 comes twice, every other once
-    write_idx(small.paths.raw / "train-images-idx3-ubyte.gz", numbers[:, None, None])
-    write_idx(small.paths.raw / "train-labels-idx1-ubyte.gz", numbers % 10)
-    with pytest.raises(DataError, match="class 'one' has 1 example, too few to hold one out"):
-        convert(small)
 
 
 def test_a_full_disk_in_the_middle_leaves_the_old_records(small, converted):
@@ -320,48 +300,6 @@ def test_larger_images_are_reduced_where_that_is_chosen(load, pictures):
     assert integrity.check(pictures.paths.records).problems == []
 
 
-def test_a_picture_is_kept_byte_for_byte(pictures):
-    download(pictures)
-    convert(pictures)
-    kept = {
-        fields.filename: image
-        for shard in pictures.paths.records.glob("*.tfrecord")
-        for fields, image in map(example.parse, data_in(shard.read_bytes()))
-    }
-    own = pictures.dataset.path
-    assert kept == {str(path.relative_to(own)): path.read_bytes() for path in own.rglob("*.*")}
-
-
-def test_the_test_split_stays_the_same_whatever_seed_cuts_validation(load, pictures):
-    download(pictures)
-    found = set()
-    for seed in range(3):
-        config = load(**{"dataset.seed": seed})
-        convert(config)
-        found.add(files.sha256(config.paths.records / "image_folder_test_00000-of-00001.tfrecord"))
-    assert len(found) == 1
-
-
-def test_slims_layout_has_slims_names_and_holds_nothing_out(load, small):
-    config = load(**{"dataset.layout": "slim"})
-    convert(config)
-    names = sorted(path.name for path in config.paths.records.glob("*.tfrecord"))
-    assert names == ["mnist_test.tfrecord", "mnist_train.tfrecord"]
-    assert [number for number, _ in images(config.paths.records, "train")] == list(range(40))
-
-
-def test_your_own_images_can_have_slims_layout(load, pictures):
-    download(pictures)
-    config = load(**{"dataset.layout": "slim"})
-    convert(config)
-    names = sorted(path.name for path in config.paths.records.glob("*.tfrecord"))
-    assert names == [
-        f"image_folder_{split}_{number:05}-of-00005.tfrecord"
-        for split in ("train", "validation")
-        for number in range(5)
-    ]
-
-
 def refusal_or_none(config):
     """What escapes from the stage besides the errors that a person sees."""
     try:
@@ -446,13 +384,6 @@ def test_hostile_raw_files_are_converted_or_refused_with_a_message(load, name, o
         files.write_bytes(config.paths.raw / file, body)
     escaped = refusal_or_none(config)
     assert escaped is None
-
-
-def test_a_folder_in_place_of_a_raw_file_is_refused_with_a_message(small):
-    (small.paths.raw / TRAIN_IMAGES).unlink()
-    (small.paths.raw / TRAIN_IMAGES).mkdir()
-    with pytest.raises(DataError):
-        convert(small)
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))

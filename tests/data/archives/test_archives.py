@@ -449,12 +449,6 @@ def test_names_that_only_linux_tells_apart_are_packed_and_read_from_a_folder(tmp
     assert {name: found[name] for name in names} == {name: name.encode() for name in names}
 
 
-def test_a_folder_with_portable_names_is_packed_without_a_mark(tmp_path, photos):
-    with tarfile.open(packed(photos, tmp_path / "x.tar")) as tar:
-        tar.getmembers()
-        assert tar.pax_headers == {}
-
-
 @pytest.mark.parametrize("name", ["/x.jpg", "../x.jpg", "a//x.jpg", "a/../../x.jpg"])
 def test_the_mark_of_a_local_folder_lets_no_name_point_outside(tmp_path, photos, name):
     (photos / "a" / "1.JPG").write_bytes(b"")

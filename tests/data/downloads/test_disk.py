@@ -98,13 +98,6 @@ def test_an_old_wrong_file_stays_if_the_download_fails_and_else_is_kept_as_rejec
     assert (fetching().read_bytes(), fetching.rejected.read_bytes()) == (CONTENT, b"placed by hand")
 
 
-def test_a_folder_is_a_mirror(fetching, tmp_path):
-    (tmp_path / "mirror of files").mkdir()
-    (tmp_path / "mirror of files" / "file.bin").write_bytes(CONTENT)
-    fetching.mirrors = [f"{(tmp_path / 'mirror of files').as_uri()}/"]
-    assert fetching().read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()])
 def test_a_folder_without_the_file_fails_permanently(fetching, tmp_path, make):
     make(tmp_path / "file.bin")

@@ -29,10 +29,6 @@ def refusal(fetched, **changes):
     return refused.value
 
 
-def test_all_files_come_in_their_order(fetched):
-    assert fetched() == ["a.bin", "b.bin"]
-
-
 def test_on_file_is_called_after_each_file(fetched, server):
     arrived = []
     del server.content["b.bin"]

@@ -1,11 +1,7 @@
 """Which redirects are followed."""
 
-import httpx
 import pytest
 from data.downloads.fault_server import CONTENT, honest, redirect, status
-
-from perennial.data.downloads.connection import redirect_target
-from perennial.data.downloads.spec import PermanentFailure
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
@@ -47,11 +43,6 @@ def test_an_unsafe_redirect_is_refused_and_its_host_named(fetching, server, targ
     assert named in str(error)
     assert "refused" in str(error)
     assert (error.temporary, len(server.asked)) == (False, 1)
-
-
-def test_a_redirect_from_https_to_http_is_refused_and_its_host_named():
-    with pytest.raises(PermanentFailure, match=r"plain\.example"):
-        redirect_target(httpx.URL("https://safe.example/file"), "http://plain.example/file")
 
 
 @pytest.mark.parametrize("location", ["data:text/plain,x", "http://a:port/", "http://[1::2::3]/", None])
