@@ -1,5 +1,6 @@
 """Files and folders are written whole or not at all."""
 
+import errno
 import hashlib
 import os
 import pickle
@@ -7,6 +8,7 @@ import resource
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +115,37 @@ def test_a_file_that_the_disk_does_not_take_leaves_the_old_one_and_nothing_else(
     assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"old")
 
 
+@pytest.mark.parametrize("digest", [files.sha256, files.md5])
+def test_a_file_that_cannot_be_read_is_named(digest):
+    with pytest.raises(OSError, match="/proc/self/mem"):
+        digest(Path("/proc/self/mem"))
+
+
+def test_a_file_system_without_locks_takes_files_and_folders(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    files.write_bytes(tmp_path / "a", b"new")
+    with files.locked(tmp_path), files.new_folder(tmp_path / "folder") as new:
+        fill(new, "new")
+    assert names(tmp_path) == ["a", "folder"]
+
+
+def test_a_file_is_as_readable_as_the_umask_lets_it_be(tmp_path):
+    before = os.umask(0o026)
+    try:
+        files.write_bytes(tmp_path / "a", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_no_file_is_made_in_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError), files.new_file(tmp_path / "nowhere" / "a"):
+        pass
+
+
 def test_an_error_of_a_library_stays_as_it_is(tmp_path):
     with pytest.raises(OSError, match=r"^image file is truncated$"), files.naming(tmp_path):
         raise OSError("image file is truncated")
@@ -144,6 +177,7 @@ def test_a_new_folder_is_there_once_it_is_filled(tmp_path):
 def test_the_old_folder_is_whole_until_the_new_one_replaces_it(tmp_path):
     fill(tmp_path / "folder", "old")
     fill(tmp_path / f".folder.{HEX}.tmp", "left by a killed process")
+    (tmp_path / f".file.{HEX}.tmp").touch()
     with files.new_folder(tmp_path / "folder") as new:
         (new / "other").touch()
         fill(new / "inner", "new")
@@ -231,6 +265,7 @@ def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path):
 
 def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
     with files.new_file(tmp_path / "a") as one, files.new_file(tmp_path / "a") as other:
+        assert files.TEMPORARY.fullmatch(Path(one.name).name)
         one.write(b"first")
         other.write(b"second")
     assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"first")
@@ -260,6 +295,8 @@ def test_a_user_without_a_home_folder_is_asked_to_name_one(monkeypatch, tmp_path
     monkeypatch.setitem(sys.modules, "pwd", None)  # no entry either, as in some containers
     with pytest.raises(ConfigError, match="set PERENNIAL_HOME to a folder"):
         files.home()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert files.home() == tmp_path / ".perennial"
     monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
     assert files.home() == tmp_path
     monkeypatch.setenv("PERENNIAL_HOME", "here")
@@ -267,20 +304,26 @@ def test_a_user_without_a_home_folder_is_asked_to_name_one(monkeypatch, tmp_path
         files.home()
 
 
-@pytest.mark.parametrize(("named", "after"), [({}, "uid-"), ({"LOGNAME": "me"}, None)])
-def test_a_user_without_a_name_gets_one_and_git_no_variables_of_a_hook(monkeypatch, named, after):
+@pytest.mark.parametrize("named", [None, "LOGNAME", "USER", "LNAME", "USERNAME"])
+def test_a_user_without_a_name_gets_one_and_git_no_variables_of_a_hook(monkeypatch, named):
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {**named, **dict.fromkeys(files.GIT_VARIABLES, "other")}.items():
-        monkeypatch.setenv(name, value)
-
-    def unknown(_number):
-        raise KeyError
-
-    monkeypatch.setattr(files.pwd, "getpwuid", unknown)
+    for name in (*files.GIT_VARIABLES[1:], *([named] if named else [])):
+        monkeypatch.setenv(name, "other")
+    known = {os.getuid() + 1}
+    monkeypatch.setattr(files.pwd, "getpwuid", lambda number: dict.fromkeys(known, "")[number])
     files.prepare_environment()
     assert os.environ.keys().isdisjoint(files.GIT_VARIABLES)
-    assert os.environ.get("USER") == (after and f"{after}{os.getuid()}")
+    expected = {None: f"uid-{os.getuid()}", "USER": "other"}
+    assert os.environ.get("USER") == expected.get(named)
+
+
+def test_a_user_with_an_entry_gets_no_other_name(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(files.pwd, "getpwuid", {os.getuid(): "entry"}.__getitem__)
+    files.prepare_environment()
+    assert "USER" not in os.environ
 
 
 def test_json_is_written_only_where_it_differs(tmp_path):
@@ -320,8 +363,8 @@ def test_messages_of_native_code_go_to_a_file_only_in_the_block(tmp_path, capfd)
 
 def test_a_name_that_is_not_utf8_is_refused(tmp_path):
     files.require_utf8(tmp_path / "\N{SNOWMAN}")
-    with pytest.raises(DataError):
-        files.require_utf8(tmp_path / os.fsdecode(b"\xff"))
+    with pytest.raises(DataError, match=r"/\\xfe: the file name b'\\xff' is not UTF-8"):
+        files.require_utf8(tmp_path / os.fsdecode(b"\xfe") / os.fsdecode(b"\xff"))
 
 
 def test_a_folder_with_the_signs_of_a_pattern_has_a_plain_name(tmp_path):

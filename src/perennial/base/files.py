@@ -251,7 +251,7 @@ def _new_file(path: Path) -> int:
 
 def _new_folder(path: Path) -> int:
     path.mkdir()
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    return os.open(path, os.O_RDONLY)
 
 
 def _remove_leftovers(folder: Path) -> None:
