@@ -223,18 +223,6 @@ def test_a_stage_reads_the_file_that_params_names(workspace):
     assert Path("elsewhere/digits.csv.gz").is_file()
 
 
-@pytest.mark.parametrize("params", ["params.yaml", "other/params.yaml"])
-def test_the_code_of_another_checkout_is_refused(workspace, params):
-    checkout = Path(params).parent
-    (checkout / "src" / "perennial").mkdir(parents=True)
-    (checkout / "src" / "perennial" / "__init__.py").touch()
-    Path(params).write_bytes(Path("params.yaml").read_bytes())
-    shown = perennial("download", "--params", params)
-    assert shown.returncode == 2
-    assert "PYTHONPATH=" in shown.stderr
-    assert not Path(".work").exists()
-
-
 def test_config_shows_the_file_as_it_is(workspace):
     assert perennial("config").stdout == Path("params.yaml").read_text()
 

@@ -160,28 +160,3 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_very_same_weigh
     assert trainings.code() == 0, trainings.log()[-2000:]
     assert trainings.outcome() == expected, f"FAULT_SEED={SEED}, after {kills} kills"
     assert "resumed from step" in trainings.log()
-
-
-def interrupted(folder):
-    """The exit code of a new training that gets SIGTERM; 0 where it was faster than the signal."""
-    shutil.rmtree(folder / ".work" / "train")
-    with (folder / "train.log").open("ab") as log:
-        command = [sys.executable, "-m", "perennial", "train"]
-        process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
-    written = (folder / ".work" / "train").glob
-    while process.poll() is None and not any(file.stat().st_size > 500 for file in written("*/steps.csv")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    code = process.wait()
-    assert code in (0, 75, -signal.SIGTERM), (folder / "train.log").read_text()[-2000:]
-    return code
-
-
-@pytest.mark.slow
-def test_a_training_that_a_signal_ends_saves_and_says_so(trainings, expected):
-    while interrupted(trainings.folder) != 75:
-        pass
-    assert "ended the training; saved at step" in trainings.log()
-    trainings.start()
-    assert trainings.code() == 0
-    assert trainings.outcome() == expected

@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from support import forks
@@ -14,7 +13,7 @@ from support.parameters import change_params
 
 from perennial.base import config, documents, files
 from perennial.base.config import Config
-from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.base.errors import DataError, QualityError
 from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.export import saved_model
@@ -60,11 +59,6 @@ def changed(**values: object) -> Config:
     return config.load(Path("params.yaml"))
 
 
-def test_training_is_evaluated_at_the_interval_and_at_the_end(run: Config) -> None:
-    evaluations = documents.read_json(run.paths.training)["evaluations"]
-    assert [each["epoch"] for each in evaluations] == [2, 3]
-
-
 def test_equal_trainings_give_equal_files(run: Config) -> None:
     before = {path.name: path.read_bytes() for path in run.paths.model.iterdir()}
     record = run.paths.training.read_bytes()
@@ -94,38 +88,9 @@ def test_training_refuses_records_that_were_not_validated(run: Config) -> None:
         train(run)
 
 
-def test_a_batch_that_does_not_split_names_the_nearest_that_do(run: Config) -> None:
-    with pytest.raises(ConfigError, match="nearest: 63 or 66"):
-        train(changed(train__devices="cpu:3"))
-
-
-def test_metrics_count_every_test_example_once(run: Config) -> None:
-    metrics = documents.read_json(run.paths.metrics)
-    assert metrics["examples"] == sum(each["examples"] for each in metrics["per_class"].values()) == 359
-
-
-def test_metrics_do_not_depend_on_the_batch_size(run: Config) -> None:
-    before = documents.read_json(run.paths.metrics)
-    evaluate(changed(evaluate__batch_size=7))
-    after = documents.read_json(run.paths.metrics)
-    assert after["per_class"] == before["per_class"]
-    assert after["loss"] == pytest.approx(before["loss"], abs=1e-6)
-
-
 def test_the_export_has_the_signatures_that_servers_rely_on(run: Config) -> None:
     signatures = tf.saved_model.load(str(run.paths.export)).signatures
     assert set(signatures) == {"serving_default", "classify", "classify_bytes"}
-
-
-def test_pixels_and_encoded_images_get_the_same_answer(run: Config) -> None:
-    signatures = tf.saved_model.load(str(run.paths.export)).signatures
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), np.uint8)
-    encoded = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
-    plain = signatures["serving_default"](image=tf.constant(pixels))
-    decoded = signatures["classify_bytes"](image=encoded)
-    assert np.array_equal(plain["probabilities"], decoded["probabilities"])
-    assert plain["classes"].dtype == tf.int64
-    assert plain["probabilities"].shape == (5, 10)
 
 
 def test_the_export_carries_labels_and_model_card(run: Config) -> None:

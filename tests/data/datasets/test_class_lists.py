@@ -128,8 +128,3 @@ def test_a_list_without_ids_for_labels_from_1_may_be_shifted_and_is_refused(clas
 
 def test_new_records_that_happen_to_lack_label_0_leave_a_list_as_it_was(classes):
     assert classes({"labels.txt": NAMES}, used=[1, 2], whole=False) == ("cat", "dog", "owl")
-
-
-@pytest.mark.parametrize("name", ["train/labels.txt", "a/b/pets_label_map.pbtxt", "train--classes.txt"])
-def test_a_list_is_one_in_any_folder(name):
-    assert class_lists.is_class_list(name)

@@ -101,12 +101,6 @@ def test_every_label_that_is_no_class_is_refused(read):
     assert [value for value in range(256) if outcome(read, named=labels(1, value)) is None] == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["absent", "."])
-def test_a_missing_file_or_a_folder_is_a_data_error(tmp_path, name):
-    with pytest.raises(DataError, match=r"cannot be read"):
-        fixed_size.idx_header(tmp_path / name, dimensions=1)
-
-
 def test_as_many_labels_as_images_are_needed(read):
     with pytest.raises(DataError, match=r"images holds 2 images and .*labels 1 labels"):
         read(named=labels(1))

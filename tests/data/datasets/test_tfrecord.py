@@ -1,7 +1,6 @@
 """TFRecords of one's own: which files are which split, and what their records must hold."""
 
 import gzip
-import pickle
 import shutil
 import zlib
 from pathlib import Path
@@ -122,12 +121,6 @@ def test_a_damaged_jpeg_is_reported_as_a_damaged_png_is(source, quality):
     records = [record(image=[content], label=[0]) for content in (whole, cut, cut + b"\xff\xd9", whole)]
     kinds = [type(image) for image in images(source({"train.tfrecord": b"".join(records)}))]
     assert kinds == [Image, BadImage, BadImage, Image]
-
-
-def test_another_process_can_read_the_images(source):
-    part = source({"train.tfrecord": SOUND}).splits["train"]
-    again = pickle.loads(pickle.dumps(part))
-    assert list(again.images([1])) == list(part.images([1]))
 
 
 def test_without_a_train_split_there_is_nothing_to_train_on(source):

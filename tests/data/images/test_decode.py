@@ -36,14 +36,6 @@ def test_a_colour_png_gives_its_pixels(encoded):
     assert np.array_equal(pixels(encoded), PIXELS)
 
 
-def test_a_grey_png_has_one_channel():
-    assert np.array_equal(pixels(png.encode(PIXELS[..., 0])), PIXELS[..., :1])
-
-
-def test_a_png_of_several_blocks_gives_its_pixels():
-    assert pixels(LARGE).shape == (300, 300, 3)
-
-
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("CMYK", 3)])
 def test_a_jpeg_is_grey_or_rgb(mode, channels):
     assert pixels(saved(PIL.Image.new(mode, (5, 6)), "JPEG")).shape == (6, 5, channels)

@@ -9,7 +9,7 @@ import pytest
 from support import forks
 from support.exports import content, decide, list_files, write_export
 
-from perennial.base import documents, files
+from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.base.processes import locks
 from perennial.model import export_layout
@@ -29,12 +29,6 @@ def test_the_export_becomes_the_current_version(config, workspace):
     assert published.version == 1
     assert str(published.path) == "served/1"
     assert content(workspace / "served" / "current") == content(config.paths.export)
-
-
-def test_the_record_holds_the_whole_decision(config, workspace):
-    publish(config)
-    record = documents.read_json(workspace / "served" / "1" / "assets.extra" / "published.json")
-    assert record["decision"] == documents.read_json(config.paths.decision)
 
 
 def test_the_command_line_names_another_folder(config, workspace):
