@@ -9,6 +9,8 @@ from contextlib import suppress
 # Each stage is a process that imports the same modules. Without bytecode, a run takes twice the time.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # images of containers often set it
+# Pydantic would search all installed packages for plugins, of which none does anything here.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 _codes: list[object] = []  # exit code of the command that ran
 
 

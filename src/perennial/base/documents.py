@@ -2,7 +2,9 @@
 
 import json
 import math
+import pickle
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +18,8 @@ from perennial.base.errors import DataError
 class JsonFile(BaseModel):
     """Base of the schemas of JSON files that a stage reads; unknown keys are kept as they are."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False)
+    # Built late: most processes read few of these files.
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
 Schema = TypeVar("Schema", bound=JsonFile)
@@ -72,9 +75,15 @@ def valid_fields(values: Mapping[str, Any], schema: type[JsonFile]) -> tuple[dic
 def parse_yaml(text: str | bytes) -> Any:
     """Parse YAML 1.2, the dialect that DVC reads."""
     try:
-        return YAML(typ="safe").load(text)
+        return pickle.loads(_pickled_yaml(text))  # noqa: S301 - a copy of what was parsed here
     except (RecursionError, LookupError, YAMLError) as error:  # LookupError: such as `!!bool x`
         raise ValueError(str(error)) from error
+
+
+@lru_cache(maxsize=32)
+def _pickled_yaml(text: str | bytes) -> bytes:
+    """What a text holds: a stage reads some files several times, and parsing takes most of that."""
+    return pickle.dumps(YAML(typ="safe").load(text))
 
 
 def yaml_object(text: str | bytes) -> dict[str, Any]:

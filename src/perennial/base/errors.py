@@ -101,13 +101,7 @@ class InputsChanged(Interrupted):
     kind = Failure.CHANGED
 
 
-ERRORS: tuple[type[PerennialError], ...] = (
-    PerennialError,
-    ConfigError,
-    DataError,
-    QualityError,
-    Interrupted,
-)
+ERRORS: tuple[type[PerennialError], ...] = (PerennialError, ConfigError, DataError, QualityError, Interrupted)
 
 
 def exit_code(error: Exception) -> int:

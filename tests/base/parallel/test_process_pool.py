@@ -166,9 +166,9 @@ def test_code_that_changed_while_processes_loaded_it_is_refused(monkeypatch: pyt
     monkeypatch.setattr(source_code, "AT_START", {})
     source_code.note_start()
     assert list(process_pool.map_in_processes(tasks.product, 2, range(3), count=2)) == [0, 2, 4]
-    source_code.AT_START[Path(manifest.__file__)] = (0, 0, 0)
+    source_code.AT_START[str(manifest.__file__)] = (0, 0, 0)
     with pytest.raises(InputsChanged, match=r"records/manifest.py changed while this process loaded its code"):
         list(process_pool.map_in_processes(tasks.product, 2, range(3), count=2))
-    source_code.AT_START[Path(manifest.__file__)] = source_code.signature(manifest.__file__)
-    source_code.AT_START[Path(documents.__file__)] = (0, 0, 0)  # which decides nothing
+    source_code.AT_START[str(manifest.__file__)] = source_code.signature(manifest.__file__)
+    source_code.AT_START[str(documents.__file__)] = (0, 0, 0)  # which decides nothing
     assert list(process_pool.map_in_processes(tasks.product, 2, range(3), count=2)) == [0, 2, 4]

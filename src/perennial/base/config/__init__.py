@@ -34,19 +34,19 @@ IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data
 class Config(Section):
     """All parameters of a run."""
 
-    dataset: DatasetConfig = DatasetConfig()
-    validation: ValidateConfig = Field(ValidateConfig(), alias="validate")
-    compute: ComputeConfig = ComputeConfig()
-    preprocessing: PreprocessingConfig = PreprocessingConfig()
-    model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig()
-    checkpoints: CheckpointsConfig = CheckpointsConfig()
-    logging: LoggingConfig = LoggingConfig()
-    evaluate: EvaluateConfig = EvaluateConfig()
-    export: ExportConfig = ExportConfig()
-    gate: GateConfig = GateConfig()
-    record: RecordConfig = RecordConfig()
-    publish: PublishConfig = PublishConfig()
+    dataset: DatasetConfig = Field(default_factory=DatasetConfig)
+    validation: ValidateConfig = Field(default_factory=ValidateConfig, alias="validate")
+    compute: ComputeConfig = Field(default_factory=ComputeConfig)
+    preprocessing: PreprocessingConfig = Field(default_factory=PreprocessingConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    checkpoints: CheckpointsConfig = Field(default_factory=CheckpointsConfig)
+    logging: LoggingConfig = Field(default_factory=LoggingConfig)
+    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
+    export: ExportConfig = Field(default_factory=ExportConfig)
+    gate: GateConfig = Field(default_factory=GateConfig)
+    record: RecordConfig = Field(default_factory=RecordConfig)
+    publish: PublishConfig = Field(default_factory=PublishConfig)
     monitor: MonitorConfig = MonitorConfig()
     paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
 

@@ -214,7 +214,7 @@ class ValidateConfig(Section):
     max_brightness_drift: float = option(
         0.1, "maximum change of the brightness distribution since the previous version", gt=0, le=1
     )
-    severity: SeverityConfig = SeverityConfig()
+    severity: SeverityConfig = Field(default_factory=SeverityConfig)
 
 
 class ComputeConfig(Section):

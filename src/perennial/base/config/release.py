@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from perennial.base import choices
 from perennial.base.config.fields import Count, Devices, Section, option, or_component
@@ -53,7 +53,7 @@ class ExportConfig(Section):
     reference_examples: int = option(
         2000, "validation examples against which the monitor compares traffic, at most; 0: none", ge=0
     )
-    card: CardConfig = CardConfig()
+    card: CardConfig = Field(default_factory=CardConfig)
 
 
 class GateConfig(Section):

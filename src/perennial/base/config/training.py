@@ -237,8 +237,8 @@ class TrainConfig(Section):
         "adam", "optimizer; or components.MODULE:NAME"
     )
     learning_rate: Positive = option(0.001, "learning rate before any decay")
-    optimizers: OptimizersConfig = OptimizersConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
+    optimizers: OptimizersConfig = Field(default_factory=OptimizersConfig)
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     weight_decay: float | None = option(
         None, "factor of the L2 penalty (half the sum of squared weights); null: the network's own", ge=0
     )
@@ -248,12 +248,12 @@ class TrainConfig(Section):
     )
     aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
     clip_norm: Positive | None = option(None, "clip gradients to this global norm; null: no clipping")
-    averages: AveragesConfig = AveragesConfig()
-    lookahead: LookaheadConfig = LookaheadConfig()
-    augmentation: AugmentationConfig = AugmentationConfig()
+    averages: AveragesConfig = Field(default_factory=AveragesConfig)
+    lookahead: LookaheadConfig = Field(default_factory=LookaheadConfig)
+    augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
     trainable: list[str] = option([], "patterns of layers to train, such as logits*; empty: all")
-    head: HeadConfig = HeadConfig()
-    warm_start: WarmStartConfig = WarmStartConfig()
+    head: HeadConfig = Field(default_factory=HeadConfig)
+    warm_start: WarmStartConfig = Field(default_factory=WarmStartConfig)
     batch_norm: Literal["per_replica", "synced"] = option(
         "per_replica", "batch normalization over a device's part of the batch, or over all of it"
     )

@@ -57,10 +57,7 @@ def leased(
         taken = _take(stack, candidates, wanted, _signature(name))
         chosen = tuple(name for name in candidates if name in taken)
         stack.enter_context(_visible(chosen))
-        yield Lease(
-            devices=devices if devices == "auto" else f"gpu:{wanted}",
-            gpus=chosen,
-        )
+        yield Lease(devices=devices if devices == "auto" else f"gpu:{wanted}", gpus=chosen)
 
 
 def _wanted(devices: str, count: int | Literal["all"], *, key: str, one: bool) -> tuple[list[str], int]:

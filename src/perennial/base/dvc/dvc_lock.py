@@ -91,7 +91,7 @@ def ordered(stages: Mapping[str, LockedStage]) -> list[str]:
     def add(name: str, above: tuple[str, ...] = ()) -> None:
         if name in found or name in above:
             return
-        for dep in (*stages[name].deps, *(file for file, _ in stages[name].params)):
+        for dep in (*stages[name].deps, *dict.fromkeys(file for file, _ in stages[name].params)):
             if (maker := maker_of(dep, makers)) is not None:
                 add(maker, (*above, name))
         found.append(name)
@@ -110,7 +110,7 @@ def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list
         if name is None or name in found:
             continue
         found.add(name)
-        read = [*stages[name].deps, *(file for file, _ in stages[name].params if values)]
+        read = [*stages[name].deps, *{file for file, _ in stages[name].params if values}]
         queue += [maker_of(each, makers) for each in read]
     return [name for name in ordered(stages) if name in found]
 
@@ -151,8 +151,9 @@ def maker(stages: Mapping[str, LockedStage], path: PurePath | str) -> str | None
 
 def maker_of(path: str, makers: Mapping[str, str]) -> str | None:
     """The stage that writes a path or one of its parent folders."""
-    parts = (path, *(parent.as_posix() for parent in PurePosixPath(path).parents))
-    return next((makers[each] for each in parts if each in makers), None)
+    while path not in makers and "/" in path:
+        path = path.rpartition("/")[0]
+    return makers.get(path)
 
 
 def value_at(values: object, key: str) -> Any:

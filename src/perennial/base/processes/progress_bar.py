@@ -4,9 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
 
 @contextmanager
 def progress_bar(name: str, done_bytes: int, total_bytes: int | None) -> Iterator[Callable[[int], object]]:
@@ -14,6 +11,9 @@ def progress_bar(name: str, done_bytes: int, total_bytes: int | None) -> Iterato
     if not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn  # noqa: PLC0415
+
     columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     # Transient: the log line that follows holds the same numbers.
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -23,7 +23,7 @@ DISTRIBUTION = "perennial-ml"  # its name on the package index, where `perennial
 COMPONENTS = "components"  # folder in a project whose code its stages may load
 OURS = (PACKAGE.name, "__main__", COMPONENTS)  # first parts of modules' names
 SHOWN = 5  # files in a message
-AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
+AT_START: dict[str, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/dvc", "base/errors", "base/files",
@@ -84,10 +84,18 @@ def signature(file: Path | str) -> tuple[int, ...] | None:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
+def signatures(path: Path | str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+    """The files at or below a path and their signatures, without bytecode."""
+    yield str(path), signature(path)
+    for folder, below, names in os.walk(path):
+        below[:] = [name for name in below if name != "__pycache__"]
+        yield from ((file, signature(file)) for file in (f"{folder}/{name}" for name in names))
+
+
 def note_start() -> None:
     """Note the state of the code before the rest of it is loaded."""
-    for folder, _, names in (*os.walk(PACKAGE), *os.walk(Project.find().root.resolve() / COMPONENTS)):
-        AT_START.update({Path(folder, name): signature(Path(folder, name)) for name in names})
+    for folder in (PACKAGE, Project.find().root.resolve() / COMPONENTS):
+        AT_START.update(signatures(folder))
 
 
 def require_unchanged(program: str | None = None) -> None:
@@ -100,8 +108,8 @@ def require_unchanged(program: str | None = None) -> None:
         return
     # Only ours: to resolve the paths of all takes a tenth of a second.
     ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in OURS]
-    loaded = (getattr(module, "__file__", None) for module in ours)
-    files = {Path(file).resolve() for file in loaded if file}
+    loaded = filter(None, (getattr(module, "__file__", None) for module in ours))
+    files = {_real_folder(os.path.dirname(file)) / os.path.basename(file) for file in loaded}  # noqa: PTH119, PTH120
     if program and (file := _file(program, PACKAGE)):
         files |= closure(file)
     root = Project.find().root.resolve()
@@ -110,13 +118,18 @@ def require_unchanged(program: str | None = None) -> None:
     changed = sorted(
         file.relative_to(PACKAGE.parent if file.is_relative_to(PACKAGE) else root)
         for file in own
-        if signature(file) != AT_START.get(file)
+        if signature(file) != AT_START.get(str(file))
     )
     if changed:
         raise InputsChanged(
             f"{listed(changed, SHOWN)} changed while this process loaded its code, which may be the old or the "
             "new one; nothing was recorded; run it again"
         )
+
+
+@cache
+def _real_folder(folder: str) -> Path:
+    return Path(folder).resolve()  # once for the many files of a folder: it asks for each part of the path
 
 
 def of_stage(stage: str, package: Path = PACKAGE, known: Callable[[bytes], Facts] = facts) -> set[Path]:
@@ -132,11 +145,7 @@ def decides(file: Path, package: Path = PACKAGE) -> bool:
 
 
 def closure(
-    file: Path,
-    *,
-    package: Path = PACKAGE,
-    known: Callable[[bytes], Facts] = facts,
-    programs: bool = False,
+    file: Path, *, package: Path = PACKAGE, known: Callable[[bytes], Facts] = facts, programs: bool = False
 ) -> set[Path]:
     """Every file of the package that importing a file runs; with `programs` also those that it starts."""
     found, queue, seen = {file}, [file], set[str]()
@@ -234,8 +243,6 @@ def _constant(value: object) -> str:
     return hex(value) if type(value) is int else ascii(value)
 
 
-if (
-    __name__ == "__main__"
-):  # what dvc.yaml lists under `deps`: python -m perennial.base.project.source_code STAGE
+if __name__ == "__main__":  # what dvc.yaml lists under `deps` of the stage that the argument names
     listed_files = sorted(file.relative_to(PACKAGE.parents[1]) for file in of_stage(sys.argv[1]))
     sys.stdout.writelines(f"{file}\n" for file in listed_files)

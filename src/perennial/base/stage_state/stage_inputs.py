@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,7 @@ PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", ("src/", own_component
 BY_RUN = "inputs"  # folder in paths.work: what the stages of the last run read
 SHOWN = 5  # changes in a message
 REFERENCE = re.compile(r"\$\{\s*([^}]+?)\s*\}")  # to a parameter, in dvc.yaml
-SMALL_BYTES = (
-    16 << 20
-)  # a file that is a dependency by itself, such as a pin, is compared by content up to here
+SMALL_BYTES = 16 << 20  # up to here, a file that is a dependency by itself is compared by content
 Signature = list[int | str]  # of a file: differs once the file was written or replaced
 Params = dict[str, dict[str, Any]]  # values by file and key
 
@@ -192,6 +191,11 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _digests(path: str) -> dict[str, str]:
+    return _digests_of(path, tuple(source_code.signatures(path)))
+
+
+@cache
+def _digests_of(path: str, _signatures: tuple[object, ...]) -> dict[str, str]:
     return {name: files.md5(file) for name, file in dvc_digests.files_of(Path(path)).items() if file.is_file()}
 
 

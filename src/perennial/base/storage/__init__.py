@@ -70,12 +70,7 @@ class Store(Protocol):
         """Return the content of a small object; raises as `get` does."""
 
     def put(
-        self,
-        key: str,
-        content: bytes | Path,
-        *,
-        if_match: str | None = None,
-        if_none_match: bool = False,
+        self, key: str, content: bytes | Path, *, if_match: str | None = None, if_none_match: bool = False
     ) -> Entry:
         """Write an object from bytes or a file; readers see either the old or the new content.
 

@@ -97,12 +97,7 @@ class LocalStore:
         return entry
 
     def put(
-        self,
-        key: str,
-        content: bytes | Path,
-        *,
-        if_match: str | None = None,
-        if_none_match: bool = False,
+        self, key: str, content: bytes | Path, *, if_match: str | None = None, if_none_match: bool = False
     ) -> Entry:
         """See `Store.put`."""
         file = file_below(self.folder, key)

@@ -131,12 +131,7 @@ class S3Store:
         return self._retried(key, attempt, stream.tell)
 
     def put(
-        self,
-        key: str,
-        content: bytes | Path,
-        *,
-        if_match: str | None = None,
-        if_none_match: bool = False,
+        self, key: str, content: bytes | Path, *, if_match: str | None = None, if_none_match: bool = False
     ) -> Entry:
         """See `Store.put`."""
         conditions = {"IfNoneMatch": "*"} if if_none_match else {}

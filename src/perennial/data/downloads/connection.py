@@ -16,13 +16,14 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
-
-import httpx
 
 from perennial.base.errors import ConfigError, redacted
 from perennial.data.downloads.spec import Failure, PermanentFailure, TemporaryFailure, TransferLimits
+
+if TYPE_CHECKING:
+    import httpx  # a quarter of a second: only where a request is made
 
 USER, PASSWORD = "PERENNIAL_BASE_URL_USER", "PERENNIAL_BASE_URL_PASSWORD"
 CREDENTIALS_HINT = (
@@ -67,7 +68,7 @@ class Response(NamedTuple):
     """Status, headers and the body without decoding; the body can be read once."""
 
     status: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
     body: Iterator[bytes]
 
 
@@ -90,6 +91,8 @@ class Client:
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str], method: str = "GET") -> Iterator[Response]:
         """Send a request and follow safe redirects; only the first server receives the credentials."""
+        import httpx  # noqa: PLC0415
+
         try:
             first = target = httpx.URL(url).copy_with(username=None, password=None)
         except httpx.InvalidURL:
@@ -108,8 +111,10 @@ class Client:
         )
 
 
-def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
+def redirect_target(current: "httpx.URL", location: str) -> "httpx.URL":
     """Resolve the Location of a redirect."""
+    import httpx  # noqa: PLC0415
+
     try:
         target = current.join(location)
     except (httpx.InvalidURL, ValueError):
@@ -122,7 +127,7 @@ def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
     return target.copy_with(username=None, password=None)
 
 
-def _refuse_metadata_services(target: httpx.URL) -> None:
+def _refuse_metadata_services(target: "httpx.URL") -> None:
     """Refuse link-local addresses, where clouds keep secrets, and unspecified ones; not private ones."""
     try:
         # Resolving also finds 0xA9FEA9FE and names for 169.254.169.254.
@@ -138,12 +143,12 @@ def _refuse_metadata_services(target: httpx.URL) -> None:
             )
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int]:
+def _origin(url: "httpx.URL") -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
 
 
 # Status and headers, then the body in pieces; None: it is complete.
-Message = tuple[int, httpx.Headers] | bytes | Exception | None
+Message = tuple[int, Mapping[str, str]] | bytes | Exception | None
 
 
 class _Exchange:
@@ -160,7 +165,7 @@ class _Exchange:
 
     @contextmanager
     def response(
-        self, url: httpx.URL, headers: Mapping[str, str], auth: tuple[str, str] | None, *, redirected: bool
+        self, url: "httpx.URL", headers: Mapping[str, str], auth: tuple[str, str] | None, *, redirected: bool
     ) -> Iterator[Response]:
         """Start the request; leaving the block closes the connection."""
         threading.Thread(target=self._run, args=(url, headers, auth, redirected), daemon=True).start()
@@ -197,7 +202,7 @@ class _Exchange:
         return message
 
     def _run(
-        self, url: httpx.URL, headers: Mapping[str, str], auth: tuple[str, str] | None, redirected: bool
+        self, url: "httpx.URL", headers: Mapping[str, str], auth: tuple[str, str] | None, redirected: bool
     ) -> None:
         try:
             if redirected:
@@ -224,8 +229,10 @@ class _Exchange:
         return False
 
 
-def _http_client(limits: TransferLimits) -> httpx.Client:
+def _http_client(limits: TransferLimits) -> "httpx.Client":
     """Client with the proxies and certificates of the environment."""
+    import httpx  # noqa: PLC0415
+
     certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     try:
         return httpx.Client(
@@ -238,10 +245,12 @@ def _http_client(limits: TransferLimits) -> httpx.Client:
 @cache
 def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     """Trusted certificates; reading them takes longer than a request."""
+    import httpx  # noqa: PLC0415
+
     return httpx.create_ssl_context()
 
 
-def status_failure(status: int, headers: httpx.Headers) -> Failure:
+def status_failure(status: int, headers: Mapping[str, str]) -> Failure:
     """Return the failure that a response without the file means."""
     if status == 401:
         return PermanentFailure(f"HTTP 401: the server requires a user and password; {CREDENTIALS_HINT}")
@@ -262,6 +271,8 @@ def _retry_after_s(value: str) -> float:
 
 def _failure(error: Exception) -> Failure | None:
     """The failure that an error of the HTTP client means; None for a bug."""
+    import httpx  # noqa: PLC0415
+
     reason = redacted(str(error)) or type(error).__name__
     unknown = _cause(error, socket.gaierror)
     if unknown is not None and unknown.errno in UNKNOWN_HOST:

@@ -5,12 +5,11 @@ Bytes are appended only to the same version of the same file. Source: RFC 9110, 
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
-
-import httpx
 
 from perennial.base import files
 from perennial.base.processes.progress_bar import progress_bar
@@ -121,7 +120,7 @@ class Download:
         of_expected = "" if expected is None else f" of {expected:,}"
         return TemporaryFailure(f"got {self.partial.size:,}{of_expected} bytes, {reason}")
 
-    def _require_version(self, headers: httpx.Headers) -> None:
+    def _require_version(self, headers: Mapping[str, str]) -> None:
         found = headers.get("ETag") or headers.get("Last-Modified")
         if self.spec.version not in {None, found}:
             raise ChangedFile(f"the file changed: expected version {self.spec.version}, got {found}")
@@ -138,13 +137,13 @@ def _has_end(response: Response) -> bool:
     return content_length(response.headers) is not None or "Transfer-Encoding" in response.headers
 
 
-def content_length(headers: httpx.Headers) -> int | None:
+def content_length(headers: Mapping[str, str]) -> int | None:
     """The size that the server announces, in bytes; None where it announces none."""
     value = headers.get("Content-Length", "")
     return int(value) if re.fullmatch("[0-9]{1,18}", value) else None
 
 
-def _continued_total(version: FileVersion, offset: int, headers: httpx.Headers) -> int | None:
+def _continued_total(version: FileVersion, offset: int, headers: Mapping[str, str]) -> int | None:
     """Size of the whole file where a 206 continues this version exactly from the offset; else None."""
     matched = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", headers.get("Content-Range", "").strip())
     if matched is None:

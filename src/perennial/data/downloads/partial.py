@@ -50,7 +50,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 class FileVersion(BaseModel):
     """Version of a file on a server."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     url: str  # without secrets
     etag: str | None = None

@@ -77,7 +77,7 @@ class ImageSpec(BaseModel):
     All its methods return float32 [N, height, width, channels] of `model_shape`, without N for one image.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     preprocessing: str  # in PREPROCESSING
     height: int | None  # of the data set's images; None if they differ

@@ -11,9 +11,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 import tensorflow as tf
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from perennial.data.preprocessing.randomness import Draws
 from perennial.data.preprocessing.transforms import spatial_size
@@ -118,5 +118,5 @@ def partners(positions: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
 def weights(alpha: float) -> NDArray[np.float32]:
     """Equally likely values that approximate Beta(alpha, alpha): the quantiles at the middle of equal parts."""
     middles = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    values: NDArray[np.float64] = betaincinv(alpha, alpha, middles)
+    values: NDArray[np.float64] = scipy.special.betaincinv(alpha, alpha, middles)
     return values.astype(np.float32)

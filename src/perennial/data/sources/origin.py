@@ -3,11 +3,10 @@
 import re
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
-
-import httpx
 
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.storage import Entry, Store, open_store
@@ -85,7 +84,7 @@ class WebFile:
         client = Client(limits=self._limits, deadline_s=deadline_s, credentials=credentials_for(self._url))
         try:
             with client.get(self._url, HEADERS, method="HEAD") as response:
-                if response.status != httpx.codes.OK:
+                if response.status != HTTPStatus.OK:
                     raise status_failure(response.status, response.headers)
                 headers = response.headers
         except Failure as failure:

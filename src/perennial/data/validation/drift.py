@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
 
 class DataStatistics(_Part):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtrc
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
@@ -250,7 +250,7 @@ def mcnemar(won: int, lost: int) -> float:
 
     If the models are equally good, each is as likely won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
     """
-    return float(bdtrc(won - 1, won + lost, 0.5))
+    return float(scipy.special.bdtrc(won - 1, won + lost, 0.5))
 
 
 def recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:

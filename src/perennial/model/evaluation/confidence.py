@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import expit, softmax
 
 from perennial.base.errors import DataError
 from perennial.model.evaluation import intervals
@@ -23,7 +22,7 @@ DIGITS = 4  # significant ones of a temperature: the order of sums on several de
 BLOCK = 1 << 20  # logits in double precision at once
 RISK = 0.05  # of a threshold under which more of the answers are wrong than was stated
 # Fixed before any example is seen, as the proof needs; closer together where a network is sure.
-GRID = (*(float(f"{each:.6g}") for each in expit(np.arange(14, -7, -0.25))), 0.0)
+GRID = (*(float(f"{each:.6g}") for each in 1 / (1 + np.exp(-np.arange(14, -7, -0.25)))), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ def fit_temperature(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> f
     elif _slope(logits, labels, high) <= 0:
         inverse = high
     else:
-        inverse = brentq(lambda each: _slope(logits, labels, each), low, high, xtol=1e-7)
+        inverse = scipy.optimize.brentq(lambda each: _slope(logits, labels, each), low, high, xtol=1e-7)
     temperature = float(f"{1 / inverse:.{DIGITS}g}")
     at_limit = ", the limit" if temperature in {LOWEST, HIGHEST} else ""
     log.info(
@@ -81,7 +80,7 @@ def _slope(logits: NDArray[np.float32], labels: NDArray[np.int64], inverse: floa
     for start in range(0, len(labels), rows):
         block = logits[start : start + rows].astype(np.float64)
         block -= block.max(axis=1, keepdims=True)
-        expected = (softmax(inverse * block, axis=1) * block).sum(axis=1)
+        expected = (scipy.special.softmax(inverse * block, axis=1) * block).sum(axis=1)
         total += float((expected - block[np.arange(len(block)), labels[start : start + rows]]).sum())
     return total
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
 
 MAX_ROWS = 30  # of a readable confusion matrix
 
@@ -57,16 +57,18 @@ def reliability(confidence: NDArray[np.float32], correct: NDArray[np.bool_], *, 
     return Reliability(examples=examples, confidence=means[0], accuracy=means[1])
 
 
-def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> coo_array:
+def confusion(
+    labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int
+) -> "scipy.sparse.coo_array":
     """Examples by label and prediction, [classes, classes]; sparse, its entries in row-major order."""
     ones = np.ones(len(labels), np.int64)
     # A dense matrix of 21,000 classes would take 3.5 GB.
-    counts = coo_array((ones, (labels, predicted)), shape=(classes, classes)).tocsr()
+    counts = scipy.sparse.coo_array((ones, (labels, predicted)), shape=(classes, classes)).tocsr()
     counts.sort_indices()
     return counts.tocoo()
 
 
-def matrix(counts: coo_array, names: Sequence[str]) -> Matrix:
+def matrix(counts: "scipy.sparse.coo_array", names: Sequence[str]) -> Matrix:
     """The confusion matrix of the classes with the most errors; all others share a row."""
     row_of, shown = np.arange(len(names)), list(names)
     if len(names) > MAX_ROWS:

@@ -5,8 +5,8 @@ simulations with 24 to 2,000 (24 to 359) examples, intervals of 95 % contain it 
 """
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaincinv, gammaincinv, ndtri  # scipy.stats takes a third of a second
 
 LEVEL = 0.95
 
@@ -18,8 +18,8 @@ def share(hits: int, examples: int, level: float = LEVEL) -> tuple[float, float]
     the Binomial, 1934.
     """
     tail, misses = (1 - level) / 2, examples - hits
-    low = float(betaincinv(hits, misses + 1, tail)) if hits else 0.0
-    return low, float(betaincinv(hits + 1, misses, 1 - tail)) if misses else 1.0
+    low = float(scipy.special.betaincinv(hits, misses + 1, tail)) if hits else 0.0
+    return low, float(scipy.special.betaincinv(hits + 1, misses, 1 - tail)) if misses else 1.0
 
 
 def wilson(hits: int, examples: int, level: float = LEVEL) -> tuple[float, float]:
@@ -32,7 +32,7 @@ def wilson(hits: int, examples: int, level: float = LEVEL) -> tuple[float, float
     """
     if not examples:
         return 0.0, 1.0
-    z2, rate = float(ndtri((1 + level) / 2)) ** 2, hits / examples
+    z2, rate = float(scipy.special.ndtri((1 + level) / 2)) ** 2, hits / examples
     center = (rate + z2 / (2 * examples)) / (1 + z2 / examples)
     half = np.sqrt(z2 * (rate * (1 - rate) + z2 / (4 * examples)) / examples) / (1 + z2 / examples)
     return max(0.0, float(center - half)), min(1.0, float(center + half))
@@ -46,7 +46,9 @@ def gain(won: int, lost: int, examples: int, level: float = LEVEL) -> tuple[floa
     """
     one, other = (won + 1) / (examples + 2), (lost + 1) / (examples + 2)
     difference = one - other
-    half = -float(ndtri((1 - level) / 2)) * np.sqrt((one + other - difference**2) / (examples + 2))
+    half = -float(scipy.special.ndtri((1 - level) / 2)) * np.sqrt(
+        (one + other - difference**2) / (examples + 2)
+    )
     return max(-1.0, float(difference - half)), min(1.0, float(difference + half))
 
 
@@ -70,4 +72,4 @@ def _gamma_quantile(mean: float, variance: float, probability: float) -> float:
     """The quantile of the gamma distribution with this mean and variance."""
     if not mean or not variance:
         return mean
-    return float(gammaincinv(mean**2 / variance, probability)) * variance / mean
+    return float(scipy.special.gammaincinv(mean**2 / variance, probability)) * variance / mean

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import keras
 import numpy as np
+import scipy
 import tensorflow as tf
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from perennial.base.choices import UNKNOWN, Split
 from perennial.base.config import Config
@@ -195,7 +195,7 @@ def _fitted(
         return fitted, None
     if fitted.factor is not None:
         every *= fitted.factor
-    sure, correct = softmax(every, axis=1).max(axis=1), scores.predicted == scores.labels
+    sure, correct = scipy.special.softmax(every, axis=1).max(axis=1), scores.predicted == scores.labels
     threshold = confidence.fit_threshold(sure, correct, most)
     chosen = Abstention(max_error=most, threshold=threshold)
     return fitted.model_copy(update={"abstention": chosen}), confidence.answered(sure, correct, threshold)
@@ -224,8 +224,10 @@ def _fill(
     for logits, labels in batches:
         scaled, rows = logits if factor is None else logits * factor, slice(row, row := row + len(labels))
         yield scaled, labels
-        probabilities[rows] = softmax(scaled, axis=1)
-        before[rows] = (probabilities[rows] if factor is None else softmax(logits, axis=1)).max(axis=1)
+        probabilities[rows] = scipy.special.softmax(scaled, axis=1)
+        before[rows] = (probabilities[rows] if factor is None else scipy.special.softmax(logits, axis=1)).max(
+            axis=1
+        )
 
 
 @contextmanager

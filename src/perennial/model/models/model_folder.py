@@ -25,7 +25,7 @@ WEIGHTS = "weights"
 class Pretrained(BaseModel):
     """The origin of the weights that a training started from."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     source: str  # URL of Keras Applications' file; its name if not verified; or "a file"
     sha256: str
@@ -36,7 +36,7 @@ class Pretrained(BaseModel):
 class Abstention(BaseModel):
     """To which images a model says unknown."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     max_error: float  # share of the answers that may be wrong, 0..1
     threshold: float | None  # confidence from which it answers; None: from none
@@ -45,7 +45,7 @@ class Abstention(BaseModel):
 class Confidence(BaseModel):
     """What makes the confidence of a model mean what it says, from its validation split."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     # By which the logits are divided. None: as the network says.
     temperature: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
@@ -61,7 +61,7 @@ class Confidence(BaseModel):
 class Description(BaseModel):
     """Everything about a model except its weights."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     name: str  # in MODELS, or a component
     options: ModelConfig  # that it was built with

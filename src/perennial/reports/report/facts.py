@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from scipy.sparse import coo_array
+import scipy
 
 from perennial.base import documents
 from perennial.base.config import Config
@@ -40,7 +40,7 @@ class TestPredictions(NamedTuple):
     """Predictions on the test split and their statistics."""
 
     predictions: TopPredictions
-    confusion: coo_array  # examples by label and prediction, [classes, classes]
+    confusion: "scipy.sparse.coo_array"  # examples by label and prediction, [classes, classes]
     matrix: Matrix
     reliability: Reliability
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
+import scipy
 
 from perennial.base import files
 from perennial.base.config import Config
@@ -204,7 +204,7 @@ def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
     }
 
 
-def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[ClassPair]:
+def most_confused(counts: "scipy.sparse.coo_array", names: Sequence[str], most: int) -> list[ClassPair]:
     """The pairs of classes with the most mistakes, most frequent first."""
     wrong, per_class = np.flatnonzero(counts.row != counts.col), counts.sum(axis=1)
     largest = wrong[np.argsort(-counts.data[wrong], kind="stable")][:most]
