@@ -250,7 +250,7 @@ def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | Non
     moved = {f"refs/heads/{branch}": commit} if branch else {}
     if opened.remote:
         pushed = push_references(git, opened.remote, {**references, **moved})
-        if moved and pushed.refused and not pushed.lost:  # the branch may be protected, or checked out there
+        if moved.keys() & pushed.refused.keys() and not pushed.lost:  # protected, or checked out there
             moved = {}
             pushed = push_references(git, opened.remote, references)
         if pushed.lost:
