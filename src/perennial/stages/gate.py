@@ -266,7 +266,7 @@ def _drop(name: str, what: str, limit: float, groups: Sequence[Group], judged: i
     beyond = [each for each in groups if each.judged and each.drop > limit and each.p_value <= level]
     worst = max(beyond or groups, key=lambda group: (group.drop, group.examples))
     check = Check(name=name, value=worst.drop if beyond else 0.0, limit=limit, passed=not beyond)
-    drop = f"largest drop of a {what} {printable(worst.name)}, {worst.drop:.4g}"
+    drop = f"largest drop in {what} {printable(worst.name)}, {worst.drop:.4g}"
     counts = f"{worst.won} won and {worst.lost} lost of {worst.examples}"
     if beyond:
         chance = f"p-value {worst.p_value:.2g}, at most {level:.2g}: {DROP_LEVEL:g} over {judged} groups"

@@ -49,14 +49,6 @@ def zipped():
     return stream.getvalue()
 
 
-def outcome(unpacked, packed):
-    """What a gzip file becomes; None where it is refused."""
-    try:
-        return unpacked(a_gz=packed)["a"]
-    except DataError:
-        return None
-
-
 @pytest.mark.parametrize(
     ("name", "packed", "becomes"),
     [

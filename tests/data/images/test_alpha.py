@@ -19,7 +19,6 @@ INSIDE = np.zeros((SIDE, SIDE), bool)
 INSIDE[4:12, 4:12] = True
 ALPHA = PIL.Image.fromarray(np.where(INSIDE, 255, 0).astype(np.uint8))
 ON_WHITE = np.where(INSIDE, 0, 255)
-TURNED = {6: np.rot90(ON_WHITE, -1)}
 
 
 def black(mode):

@@ -28,7 +28,6 @@ def refused(encoded):
 OWN = png.encode(PIXELS)
 COMPRESSED = saved(PIL.Image.fromarray(PIXELS), "PNG")
 JPEG = saved(PIL.Image.fromarray(PIXELS), "JPEG")
-LARGE = png.encode(np.zeros((300, 300, 3), np.uint8))
 
 
 @pytest.mark.parametrize("encoded", [OWN, COMPRESSED], ids=["stored", "compressed"])

@@ -1,7 +1,6 @@
 """Exports: what they answer, and what they are made of."""
 
 import errno
-import re
 import resource
 import shutil
 from pathlib import Path
@@ -10,10 +9,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from perennial.base.errors import DataError
-from perennial.model import export_layout
 from perennial.model.evaluation import inference
 from perennial.model.export import loading, saved_model
 from perennial.model.models import model_folder
@@ -27,15 +24,6 @@ def exported(folder: Path, model: keras.Model, description: object, bandwidth: f
     labels.write_text("0:zero\n")
     saved_model.save(folder, model, description, (labels,), bandwidth)
     return folder
-
-
-def contents(folder: Path) -> tuple[list[str], dict[Path, bytes]]:
-    """The lines of the graph without the numbers that TensorFlow counts up in a process; the other files."""
-    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    text = str(saved_model_pb2.SavedModel.FromString(files.pop(Path(export_layout.GRAPH))))
-    del files[Path(saved_model.FINGERPRINT)]  # of the graph
-    numbered = r'_\d{3,}|(?<=s: ")\d+(?=")'
-    return sorted(re.sub(numbered, "", text).splitlines()), files
 
 
 @pytest.fixture(scope="module")

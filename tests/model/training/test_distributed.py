@@ -18,9 +18,6 @@ from perennial.base.distributed import cluster
 from perennial.base.errors import ConfigError
 from perennial.model.training import checkpoints, distributed
 
-# Of four, three get none of a last batch with one example; FAULTS=all tries two as well.
-DEVICES = (2, 4) if os.environ.get("FAULTS") == "all" else (2,)
-
 
 @pytest.fixture
 def strategy(load, monkeypatch):

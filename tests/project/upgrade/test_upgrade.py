@@ -14,8 +14,6 @@ from perennial.project.new.template import BASE, write_base
 from perennial.project.upgrade import upgrade as module
 from perennial.project.upgrade.upgrade import Upgraded, upgrade
 
-NAMES = ("flows/retrain.py", "tasks/policy.py", "prefect.yaml", "dvc.yaml", "params.yaml", "infra/compose.yaml")
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, project_files: dict[str, bytes]) -> Path:

@@ -11,8 +11,6 @@ from perennial.reproduce.why import chain
 from perennial.reproduce.why.chain import Bisection, Untestable
 from perennial.reproduce.why.effect import Outcome, RecordedScores
 
-STATE: Any = None  # what a state is does not matter to the search
-
 
 def outcome(accuracy: float) -> Outcome:
     scores = RecordedScores(accuracy=accuracy, examples=1000)
