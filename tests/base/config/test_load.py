@@ -1,6 +1,7 @@
 """Reading params.yaml: what is accepted, and what each error names."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -191,7 +192,7 @@ def test_a_licence_may_be_a_url_with_a_query(load):
     assert load(**{"export.card.licence": licence}).export.card.licence == licence
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=300 if os.environ.get("SLOW") else 25, deadline=None)
 @given(key=st.sampled_from(KEYS), value=st.sampled_from(EXTREME) | st.integers() | st.floats() | st.text())
 def test_an_extreme_value_is_accepted_or_a_configuration_error(key, value):
     values = options.values(())

@@ -16,7 +16,7 @@ SOURCES = {
     "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
     ".pre-commit-config.yaml", ".mailmap", "params.yaml", "pins", "dvc.yaml", "dvc.lock", "prefect.yaml",
     "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE",
-    "code.yaml", "components", "pipelines", ".perennial",
+    "LICENSES", "REUSE.toml", "code.yaml", "components", "pipelines", ".perennial",
 }  # fmt: skip
 BASELINE = Path("pins/baseline.json")
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
