@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from docs import measurements
 from perennial.base import choices, config
 from perennial.base.config import networks
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.errors import ERRORS
 from perennial.base.params import edit_params
 from perennial.base.project.stages import STAGES
@@ -74,7 +74,7 @@ def test_every_stage_is_listed_in_order() -> None:
 
 def test_every_output_of_a_stage_is_listed() -> None:
     listed = {name.rstrip("/") for row in table(FILES, "## Versioned by DVC") for name in quoted(row[0])}
-    assert listed == {str(getattr(PathsConfig(), name)) for stage in STAGES.values() for name in stage.outputs}
+    assert listed == {str(getattr(Paths(), name)) for stage in STAGES.values() for name in stage.outputs}
 
 
 def test_every_data_set_is_listed() -> None:

@@ -218,9 +218,9 @@ def test_one_of_several_workers_notes_how_long_a_stage_took(workspace, monkeypat
 
 def test_a_stage_reads_the_file_that_params_names(workspace):
     other = Path("params.yaml").rename("other.yaml")
-    other.write_text(other.read_text().replace("raw: data/raw", "raw: elsewhere"))
+    other.write_text(other.read_text().replace("work: .work", "work: elsewhere"))
     perennial("download", "--params", "other.yaml")
-    assert Path("elsewhere/digits.csv.gz").is_file()
+    assert Path("elsewhere/downloads").is_dir()
 
 
 def test_config_shows_the_file_as_it_is(workspace):
@@ -230,7 +230,7 @@ def test_config_shows_the_file_as_it_is(workspace):
 def test_config_gives_the_checked_parameters_as_json(workspace):
     shown = json.loads(perennial("config", "--json").stdout)
     assert shown["train"]["learning_rate"] == 0.001
-    assert shown["paths"]["raw"] == "data/raw"
+    assert shown["paths"] == {"work": ".work"}
 
 
 def test_config_refuses_wrong_parameters(load):
@@ -278,14 +278,14 @@ def test_the_version_is_that_of_the_package(workspace):
 
 def test_another_value_for_one_command_leaves_the_parameters_as_they_are(workspace):
     before = Path("params.yaml").read_bytes()
-    shown = perennial("download", "--set", "paths.raw=elsewhere")
+    shown = perennial("download", "--set", "paths.work=elsewhere")
     assert shown.returncode == 0
     assert Path("elsewhere").is_dir()
-    assert not Path("data").exists()
+    assert not Path(".work/downloads").exists()
     assert Path("params.yaml").read_bytes() == before
-    refused = perennial("download", "--set", "paths.rwa=elsewhere")
+    refused = perennial("download", "--set", "paths.wrk=elsewhere")
     assert refused.returncode == 2
-    assert "--set: paths.rwa is not a key" in refused.stderr
+    assert "--set: paths.wrk is not a key" in refused.stderr
 
 
 def test_a_command_works_in_a_subfolder_of_the_project(workspace, monkeypatch):

@@ -74,15 +74,6 @@ def test_replaced_initial_weights_make_train_stale_and_equal_ones_at_another_pat
     assert found == [{"train"}, set(), {"train"}]
 
 
-@pytest.mark.parametrize("folder", ["tests", "own"])  # ignored by DVC, and a dependency
-def test_dvc_replaces_no_folder_of_the_project(reproduced: Checkout, folder: str) -> None:
-    reproduced.set("paths", export=folder)
-    done = reproduced.run("dvc", "repro", "--dry")
-    reproduced.must("git", "checkout", "-q", "params.yaml")
-    assert done.returncode != 0
-    assert "Running stage" not in done.stdout
-
-
 def test_the_mark_of_an_output_folder_is_not_a_source_file(reproduced: Checkout) -> None:
     data = reproduced.folder / "data"
     manifest = json.loads((data / "records" / "manifest.json").read_text(encoding="utf-8"))

@@ -216,8 +216,21 @@ def test_a_champion_that_takes_other_images_has_no_predictions(here: Config) -> 
 
 
 def test_the_paths_are_those_of_the_version(here: Config, repository: Repository) -> None:
-    change_params(Path("params.yaml"), {"paths.predictions": "metrics/p.npz", "paths.export": "models/e"})
-    found = written(config.load(Path("params.yaml")))
+    """An earlier version of perennial let params.yaml choose them."""
+    moved = {"metrics/predictions.npz": "old/p.npz", "models/export": "old/e"}
+    Path("old").mkdir()
+    for file in ("dvc.yaml", "dvc.lock"):
+        text = Path(file).read_text()
+        for path, to in moved.items():
+            text = text.replace(path, to)
+        Path(file).write_text(text)
+    before = Path("params.yaml").read_text()
+    change_params(Path("params.yaml"), {"paths.predictions": "old/p.npz", "paths.export": "old/e"})
+    run("git", "add", "params.yaml", "dvc.yaml", "dvc.lock")
+    run("git", "commit", "-qm", "version of an earlier perennial")
+    pin(run("git", "rev-parse", "HEAD"))
+    Path("params.yaml").write_text(before)
+    found = written(here)
     assert found.model == repository.world.description.weights_sha256
 
 

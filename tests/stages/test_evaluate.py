@@ -20,7 +20,7 @@ from perennial.base import documents, files
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.distributed import cluster
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.cli.evaluate_command import score
@@ -33,7 +33,7 @@ from perennial.model.models.model_folder import Confidence, Description
 from perennial.stages.evaluate import evaluate
 
 SIZES = {"train": 40, "validation": 7, "test": 103}
-PATHS = PathsConfig()
+PATHS = Paths()
 
 
 @pytest.fixture(scope="module")

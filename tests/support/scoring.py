@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def configured(records: Path, batch_size: int) -> Config:
     """The project's parameters for these records."""
     usual = config.load(ROOT / "params.yaml")
     changed = {
-        "paths": usual.paths.model_copy(update={"records": records}),
+        "paths": replace(usual.paths, records=records),
         "evaluate": usual.evaluate.model_copy(update={"batch_size": batch_size}),
     }
     return usual.model_copy(update=changed)

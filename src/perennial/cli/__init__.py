@@ -114,7 +114,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         SplitName | None, typer.Option(help="Print the scores on this split; the pipeline's files stay.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="With --split: model folder or export. [default: paths.model]")
+        Path | None, typer.Option(help="With --split: model folder or export. [default: models/weights]")
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="With --split: NumPy archive to write each prediction to.")

@@ -86,7 +86,7 @@ def _config(  # noqa: PLR0913 - each option is one
 
 def _show_change(params: Path, change: "Change", *, as_json: bool) -> None:
     problems = change.problems()
-    parts = {"added": change.added, "set": change.set}
+    parts = {"removed": change.removed, "added": change.added, "set": change.set}
     lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
     document = {"file": str(params), **parts, "problems": problems}
     output(document, (f"{params}: {line}" for line in lines), as_json=as_json)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
 
 
 def _require_free(config: Config, file: Path) -> None:
-    for path in (getattr(config.paths, name) for name in type(config.paths).model_fields):
+    for path in asdict(config.paths).values():
         if file.resolve().is_relative_to(path.resolve()):
             raise ConfigError(f"--predictions {file} would overwrite files of the pipeline in {path}")
     if file.suffix != ".npz":
@@ -65,11 +66,11 @@ def _loader(folder: Path) -> tuple[Callable[[], tuple[keras.Model, Description]]
         return lambda: model_folder.load(folder), False
     if not folder.exists():
         raise ConfigError(
-            f"{folder} does not exist; name a model folder (paths.model), an export or a publish folder"
+            f"{folder} does not exist; name a model folder (models/weights), an export or a publish folder"
         )
     raise ConfigError(
-        f"{folder} is neither a model folder (paths.model) nor an export (paths.export) nor a publish folder; "
-        "for checkpoints use `perennial evaluate --watch FOLDER --once`"
+        f"{folder} is neither a model folder (models/weights) nor an export (models/export) nor a publish "
+        "folder; for checkpoints use `perennial evaluate --watch FOLDER --once`"
     )
 
 

@@ -52,8 +52,6 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
     if "test" not in data.splits:
         raise DataError(f"{config.paths.records} has no test split; nothing was written")
     paths, digest = revision.paths(commit), data.split_digest("test")
-    if absent := {"predictions", "export"} - paths.keys():
-        raise DataError(f"params.yaml of commit {commit} has no paths.{min(absent)}; pin another champion")
     size = dvc_lock.size(revision.recorded(commit), paths["export"])
     config.paths.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="champion-") as temporary:
@@ -93,7 +91,7 @@ def _parts(
         now = image_index.read(config.paths.index / image_index.FILE)
         if folder is None:
             return unbiased.parts(now, now, audit)
-        if dvc_lock.digest(revision.recorded(commit), paths.get("index", "")) is not None:
+        if dvc_lock.digest(revision.recorded(commit), paths["index"]) is not None:
             revision.fetch_output(commit, paths["index"], folder / "index")
         return unbiased.parts(now, image_index.read(folder / "index" / image_index.FILE), audit)
     except DataError as error:  # only validate.decode: all writes it

@@ -53,7 +53,7 @@ WRONG_VALUES = {
     "export.representative_examples": [0],
     "export.reference_examples": [-1, 2.5],
     "gate.min_accuracy": [97, -0.1],
-    "paths.raw": [5, None, "", "/", "..", ".", "x\0y"],
+    "paths.work": [5, None, "", "/", "..", ".", "x\0y"],
 }  # fmt: skip
 NEAREST = [
     ("dataset.name", "digit", "digits"),

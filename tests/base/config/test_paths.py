@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,21 +18,18 @@ from perennial.base.errors import ConfigError
 ROOT = Path(__file__).parents[3]
 OUTSIDE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
 REFUSED = [
-    ({"paths.raw": "src"}, "paths.raw"),
-    ({"paths.records": "data/../src"}, "paths.records"),
-    ({"paths.records": "src/../params.yaml"}, "paths.records"),
-    ({"paths.records": "own"}, "paths.records"),
-    ({"paths.records": "/etc"}, "paths.records"),
+    ({"paths.work": "src"}, "paths.work"),
+    ({"paths.work": "data/../src"}, "paths.work"),
+    ({"paths.work": "src/../params.yaml"}, "paths.work"),
+    ({"paths.work": "own"}, "paths.work"),
+    ({"paths.work": "pins"}, "paths.work"),
     ({"paths.work": "/etc/perennial"}, "paths.work"),
-    ({"paths.runs": str(Path.home())}, "paths.runs"),
-    ({"paths.export": ".venv"}, "paths.export"),
-    ({"paths.raw": ".dvc/raw"}, "paths.raw"),
-    ({"paths.raw": "../raw"}, "paths.raw"),
-    ({"paths.metrics": f"{OUTSIDE}/metrics.json"}, "paths.metrics"),
-    ({"paths.records": "outside/records"}, "paths.records"),
-    ({"paths.export": "models"}, "paths.model"),
-    ({"paths.index": "data/raw"}, "paths."),
-    ({"paths.baseline": "src/baseline.json"}, "paths.baseline"),
+    ({"paths.work": str(Path.home())}, "paths.work"),
+    ({"paths.work": ".venv"}, "paths.work"),
+    ({"paths.work": ".dvc/work"}, "paths.work"),
+    ({"paths.work": "data"}, "data/raw must not lie in paths.work"),
+    ({"paths.work": "data/raw"}, "data/raw"),
+    ({"paths.raw": "photos"}, "paths.raw cannot be chosen"),
     ({"dataset.path": "data/raw/own"}, "dataset.path"),
     ({"dataset.path": "data"}, "dataset.path"),
     ({"publish.url": "photos", "dataset.path": "photos"}, "publish.url"),
@@ -45,10 +43,9 @@ REFUSED = [
     ({"checkpoints.remote": "http://host/work"}, "checkpoints.remote"),
 ]
 ACCEPTED = [
-    {"paths.records": "inside/records"},
+    {"paths.work": "inside/work"},
     {"paths.work": f"{OUTSIDE}/work"},
-    {"paths.runs": "../runs"},
-    {"paths.metrics": "cached.json"},
+    {"paths.work": "../work"},
     {"publish.url": "served"},
     {"checkpoints.remote": "s3://bucket/work"},
     {"dataset.path": "/srv/photos", "publish.url": "/srv/models"},
@@ -60,18 +57,16 @@ def test_no_output_may_replace_a_file_or_folder_of_the_project():
     if done.returncode:
         pytest.skip("not a git repository")
     tracked = {name.partition(b"/")[0].decode() for name in done.stdout.split(b"\0") if name}
-    outputs = {str(default).partition("/")[0] for default in paths.PathsConfig().model_dump().values()}
+    outputs = {str(default).partition("/")[0] for default in asdict(paths.Paths()).values()}
     assert tracked >= {"src", "README.md"}
     assert tracked - outputs - paths.SOURCES == set()
 
 
 @pytest.fixture
 def links(workspace):
-    """Symbolic links to another disk, to a folder of the project, and into a DVC cache outside."""
+    """A symbolic link to a folder of the project."""
     (workspace / "real").mkdir()
     (workspace / "inside").symlink_to("real")
-    (workspace / "outside").symlink_to(OUTSIDE)
-    (workspace / "cached.json").symlink_to(f"{OUTSIDE}/cache/ab/cdef")
 
 
 @pytest.mark.usefixtures("links")
@@ -79,6 +74,12 @@ def links(workspace):
 def test_a_path_that_is_not_ours_to_replace_is_refused(load, change, key):
     with pytest.raises(ConfigError, match=f": {key}"):
         load(**change)
+
+
+def test_a_place_that_a_person_chose_in_an_earlier_version_is_found_in_its_revision():
+    found = paths.in_revision({"paths": {"raw": "photos", "work": "/scratch"}})
+    assert (found["raw"], found["work"], found["records"]) == ("photos", "/scratch", "data/records")
+    assert paths.in_revision({})["metrics"] == "metrics/metrics.json"
 
 
 def test_the_absolute_path_of_an_output_is_the_same_as_the_relative_one(load, workspace):
@@ -104,12 +105,13 @@ def test_a_project_in_a_system_folder_is_accepted(load, workspace, monkeypatch):
 def test_outputs_that_are_links_into_the_cache_of_dvc_are_accepted(load, workspace, cache, whole):
     folder = workspace / cache / "files" / "md5" / "ab"
     folder.mkdir(parents=True)
+    (workspace / "metrics").mkdir()
     for name in ("metrics.json", "scores.json"):  # of equal content, so of one object
-        (workspace / name).symlink_to(folder / ("c" * 30))
+        (workspace / "metrics" / name).symlink_to(folder / ("c" * 30))
     if whole:
         (folder / ("c" * 30)).write_text("{}")
     try:
-        assert load(**{"paths.metrics": "metrics.json", "paths.scores": "scores.json"})
+        assert load()
     finally:
         shutil.rmtree(workspace / cache)
 
@@ -117,17 +119,20 @@ def test_outputs_that_are_links_into_the_cache_of_dvc_are_accepted(load, workspa
 @pytest.mark.parametrize("target", ["src", "src/new"])
 def test_a_link_from_an_output_to_a_folder_of_the_project_is_refused(load, workspace, target):
     (workspace / "src").mkdir()
-    (workspace / "outputs").symlink_to(target)
-    with pytest.raises(ConfigError, match=r"paths\.records must not lie in src"):
-        load(**{"paths.records": "outputs"})
+    (workspace / "data").mkdir()
+    (workspace / "data" / "records").symlink_to(f"../{target}")
+    with pytest.raises(ConfigError, match="data/records must not lie in src"):
+        load()
 
 
-@pytest.mark.fast_rows("../out")
-@pytest.mark.usefixtures("links")
-@pytest.mark.parametrize("path", ["inside/out", "outside/perennial-test-out", "../out"])
-def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, path):
+@pytest.mark.fast_rows("outside")
+@pytest.mark.parametrize("target", ["inside", "outside"])
+def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, tmp_path_factory, target):
+    (workspace / "real").mkdir()
+    (workspace / "data").symlink_to(tmp_path_factory.mktemp("outside") if target == "outside" else "real")
+    path = "data/raw"
     try:
-        load(**{"paths.raw": path})
+        load()
         accepted = True
     except ConfigError:
         accepted = False
@@ -136,10 +141,7 @@ def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, 
     dvc, environment = [forks.python(), "-m", "dvc"], {**os.environ, "DVC_NO_ANALYTICS": "1"}
     for command in (["git", "init", "-q"], [*dvc, "init", "-q"]):
         subprocess.run(command, check=True, env=environment)
-    try:
-        done = subprocess.run([*dvc, "repro", "-q"], check=False, env=environment)
-    finally:
-        Path(OUTSIDE, "perennial-test-out").unlink(missing_ok=True)
+    done = subprocess.run([*dvc, "repro", "-q"], check=False, env=environment)
     assert accepted == (done.returncode == 0)
 
 

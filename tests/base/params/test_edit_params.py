@@ -56,8 +56,8 @@ def test_missing_keys_come_back_at_their_places(workspace, group):
     ("change", "added"),
     [
         (lambda text: text, ()),
-        (lambda text: text.rstrip("\n").replace("report: report.html", "report: r.html"), ()),
-        (lambda text: text[: text.index("  baseline:")].rstrip("\n"), ("paths.baseline",)),
+        (lambda text: text.rstrip("\n").replace("work: .work", "work: w"), ()),
+        (lambda text: without(text, "traffic_window").rstrip("\n"), ("monitor.traffic_window",)),
         (lambda text: text[: text.index("\npaths:")], ("paths",)),
         (lambda text: without(text, "licence").replace("use: null", "use: |\n      a\n      b"),
          ("export.card.licence",)),
@@ -103,6 +103,37 @@ def test_a_file_that_cannot_be_upgraded_stays(run, text):
     code, _ = run("--upgrade")
     assert code == 2
     assert text in Path("params.yaml").read_text()
+
+
+OF_EARLIER = """\
+paths: # Files and folders, relative to the project. DVC versions all but the last five
+  # mine
+  raw: data/raw # downloaded files
+  records: ./data/records/
+  work: /scratch # mine, too
+  digests: digests.json
+"""
+
+
+def test_paths_that_an_earlier_version_let_choose_are_removed(workspace):
+    now = options.defaults()
+    before = now[: now.index("paths:")] + OF_EARLIER
+    done = edit_params.upgrade(before)
+    assert done.removed == ("paths.raw", "paths.records", "paths.digests")
+    head, *lines = done.text[done.text.index("paths:") :].splitlines()
+    assert (head in now.splitlines(), lines) == (True, ["  # mine", "  work: /scratch # mine, too"])
+    assert done.text.startswith(now[: now.index("paths:")])
+    assert done.problems() == []
+
+
+def test_a_path_that_a_person_chose_is_refused_with_its_place_now(run):
+    text = options.defaults() + "  raw: photos\n  records: data/records\n"
+    Path("params.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"paths\.raw, paths\.records cannot be chosen: .*config --upgrade"):
+        config.load(Path("params.yaml"))
+    with pytest.raises(ConfigError, match=r"paths\.raw is photos, and the place .* is data/raw now"):
+        edit_params.change_file(Path("params.yaml"), add_missing=True)
+    assert Path("params.yaml").read_text() == text
 
 
 def test_the_file_behind_a_link_is_upgraded(run):

@@ -16,9 +16,9 @@ PIPELINE = """\
 stages:
   convert:
     cmd: python -m perennial convert
-    deps: ["${paths.raw}", source.json, src/perennial/base/project/pins.py]
+    deps: [data/raw, source.json, src/perennial/base/project/pins.py]
     params: [dataset.seed]
-    outs: ["${paths.records}"]
+    outs: [data/records]
 """
 FILES = {
     "dvc.yaml": PIPELINE,

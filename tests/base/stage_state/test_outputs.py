@@ -15,6 +15,7 @@ from support import forks
 
 from perennial.base import files
 from perennial.base.config import Config
+from perennial.base.config.paths import Paths
 from perennial.base.errors import ConfigError
 from perennial.base.project.stages import STAGES
 from perennial.base.stage_state import outputs
@@ -51,17 +52,17 @@ def test_the_outputs_are_those_of_dvc_yaml() -> None:
         name: [out if isinstance(out, str) else next(iter(out)) for out in outs]
         for name, outs in listed.items()
     }
-    assert {name: tuple(key[len("${paths.") : -1] for key in outs) for name, outs in keys.items()} == {
-        name: stage.outputs for name, stage in STAGES.items()
+    assert keys == {
+        name: [str(getattr(Paths, output)) for output in stage.outputs] for name, stage in STAGES.items()
     }
     apart = [out for outs in listed.values() for out in outs if not isinstance(out, str)]
-    assert apart == [{f"${{paths.{name}}}": {"cache": False}} for name in outputs.IN_GIT]
+    assert apart == [{str(getattr(Paths, name)): {"cache": False}} for name in outputs.IN_GIT]
 
 
 def test_the_curves_are_those_that_dvc_plots() -> None:
     plots = YAML(typ="safe").load(ROOT / "dvc.yaml")["plots"]
     files = [file for plot in plots for shown in plot.values() for file in shown["y"]]
-    assert {file.partition("/")[2] for file in files if "paths.curves" in file} == outputs.CURVES
+    assert {file.rpartition("/")[2] for file in files if file.startswith(str(Paths.curves))} == outputs.CURVES
 
 
 def test_a_marked_folder_is_replaced(tmp_path: Path) -> None:
@@ -109,18 +110,17 @@ def test_an_output_without_a_mark_is_known_by_dvc_lock(workspace: Path, size: in
 
 
 @pytest.mark.parametrize(
-    ("path", "taken"),
+    ("stage", "taken"),
     [
-        ("raw", "photos/cat.jpg"),
-        ("records", "data/records/cat.jpg"),
-        ("curves", "plots/mine.csv"),
-        ("training", "notes/mine.json"),  # a folder where a stage writes a file
+        ("download", "data/raw/cat.jpg"),
+        ("convert", "data/records/cat.jpg"),
+        ("train", "metrics/curves/mine.csv"),
+        ("train", "metrics/training.json/mine.json"),  # a folder where a stage writes a file
     ],
 )
-def test_flow_and_stage_refuse_paths_that_hold_other_files(load: Load, path: str, taken: str) -> None:
+@pytest.mark.usefixtures("workspace")
+def test_flow_and_stage_refuse_paths_that_hold_other_files(stage: str, taken: str) -> None:
     write(taken)
-    load(**{f"paths.{path}": taken.rpartition("/")[0]})
-    (stage,) = (name for name, stage in STAGES.items() if path in stage.outputs)
     for command in ("config", stage):
         done = perennial(command)
         assert (done.returncode, taken.rpartition("/")[0] in done.stderr) == (2, True), done.stderr
@@ -128,17 +128,18 @@ def test_flow_and_stage_refuse_paths_that_hold_other_files(load: Load, path: str
 
 
 def test_a_file_that_git_tracks_is_not_replaced(load: Load, tmp_path_factory: pytest.TempPathFactory) -> None:
-    write("notes.json", "mine.json")
+    write("metrics/training.json", "metrics/metrics.json")
     # git answers for no path at all where one is outside the repository
     (outside := tmp_path_factory.mktemp("outside") / "report.html").touch()
-    paths = {"training": "notes.json", "metrics": "mine.json", "report": str(outside)}
-    config = load(**{f"paths.{name}": path for name, path in paths.items()})
-    for command in ("init -q", "add notes.json"):
+    Path("report.html").symlink_to(outside)
+    config = load()
+    for command in ("init -q", "add metrics/training.json"):
         subprocess.run(["git", *command.split()], check=True)
     done = perennial("config")
-    assert (done.returncode, "notes.json is a file that git tracks" in done.stderr) == (2, True), done.stderr
-    assert "mine.json" not in done.stderr
-    assert outputs.clean_outputs(config.paths) == [Path("notes.json")]
+    said = "metrics/training.json is a file that git tracks" in done.stderr
+    assert (done.returncode, said) == (2, True), done.stderr
+    assert "metrics.json" not in done.stderr
+    assert outputs.clean_outputs(config.paths) == [Path("metrics/training.json")]
 
 
 def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:
@@ -164,10 +165,10 @@ def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:
 
 
 def test_clean_keeps_output_folders_that_no_stage_made(load: Load) -> None:
-    config = load(**{"paths.raw": "data/photos", "paths.decision": "data/mine"})
-    write("data/photos/1.jpg", "data/mine/notes.txt")
-    assert set(outputs.clean_outputs(config.paths)) == {Path("data/photos"), Path("data/mine")}
-    assert (Path("data/photos/1.jpg").read_text(), Path("data/mine/notes.txt").read_text()) == ("mine", "mine")
+    mine = ("data/raw/1.jpg", "metrics/decision.json/notes.txt")
+    write(*mine)
+    assert set(outputs.clean_outputs(load().paths)) == {Path(file).parent for file in mine}
+    assert [Path(file).read_text() for file in mine] == ["mine", "mine"]
 
 
 def test_clean_removes_no_output_while_params_yaml_is_wrong(workspace: Path) -> None:

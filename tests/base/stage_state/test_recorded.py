@@ -20,9 +20,9 @@ PIPELINE = """\
 stages:
   convert:
     cmd: python -m perennial convert
-    deps: ["${paths.raw}", src/perennial/data, pins/source.json]
+    deps: [data/raw, src/perennial/data, pins/source.json]
     params: [dataset.seed, gate]
-    outs: ["${paths.records}"]
+    outs: [data/records]
 """
 FILES = {
     "dvc.yaml": PIPELINE,

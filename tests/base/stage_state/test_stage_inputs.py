@@ -15,14 +15,14 @@ PIPELINE = """\
 stages:
   convert:
     cmd: python -m perennial convert
-    deps: ["${paths.raw}", src/perennial/data/images, src/perennial/base/project/pins.py, source.json]
+    deps: [data/raw, src/perennial/data/images, src/perennial/base/project/pins.py, source.json]
     params:
       - dataset.seed
       - gate
       - environment/data.yaml:
       - exclusions.json:
           - digests
-    outs: ["${paths.records}"]
+    outs: [data/records]
 """
 FILES = {
     "dvc.yaml": PIPELINE,

@@ -32,10 +32,6 @@ PHOTOGRAPHS: Mapping[str, object] = {
     "dataset.name": "image_folder",
     "dataset.path": "originals",
     "dataset.digests": "record",
-    **{
-        f"paths.{name}": f"photographs/{name}"
-        for name in ("raw", "records", "validation", "validation_page", "index", "digests", "baseline")
-    },
     "preprocessing.name": "inception",
     "preprocessing.image_size": 24,
     "preprocessing.fast": False,
@@ -126,20 +122,21 @@ Train = Callable[[Mapping[str, object], Sequence[int], bool], list[Trained]]
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     """Trains on so many devices, one training for each number."""
-    records = training.prepare(tmp_path_factory.mktemp("records"), COMMON)
-    write_photographs(records / "originals")
-    training.prepare(records, {**COMMON, **PHOTOGRAPHS})
-    for folder, examples in (("data", EXAMPLES), ("photographs", 37)):
-        manifest = documents.read_json(records / folder / "records" / "manifest.json")
+    digits, photographs = tmp_path_factory.mktemp("digits"), tmp_path_factory.mktemp("photographs")
+    write_photographs(photographs / "originals")
+    for folder, more, examples in ((digits, {}, EXAMPLES), (photographs, PHOTOGRAPHS, 37)):
+        training.prepare(folder, {**COMMON, **more})
+        manifest = documents.read_json(folder / "data" / "records" / "manifest.json")
         assert manifest["splits"]["train"]["examples"] == examples
-    groups: dict[int, Devices] = {}
+    groups: dict[tuple[Path, int], Devices] = {}
 
     def train(values: Mapping[str, object], counts: Sequence[int], resume: bool) -> list[Trained]:
+        records = photographs if "dataset.path" in values else digits
         for count in counts:
-            if count not in groups:
-                groups[count] = Devices(records, tmp_path_factory.mktemp(f"cpu{count}"), count)
-            groups[count].ask({**COMMON, **values}, resume=resume)
-        answers = [groups[count].answer() for count in counts]
+            if (records, count) not in groups:
+                groups[records, count] = Devices(records, tmp_path_factory.mktemp(f"cpu{count}"), count)
+            groups[records, count].ask({**COMMON, **values}, resume=resume)
+        answers = [groups[records, count].answer() for count in counts]
         assert not (errors := [each for each in answers if isinstance(each, str)]), errors[0]
         return [each for each in answers if isinstance(each, Trained)]
 

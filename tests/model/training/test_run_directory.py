@@ -53,7 +53,7 @@ def test_a_parameter_that_changes_the_weights_changes_the_fingerprint(digest, ke
         ("train.devices", "cpu:2"), ("train.all_reduce", "nccl"), ("train.intra_op_threads", 1),
         ("train.cache", "none"), ("checkpoints.interval_s", 1.0), ("logging.every_steps", 1),
         ("checkpoints.remote", "s3://bucket/work"),
-        ("paths.model", "elsewhere"), ("gate.min_accuracy", 0.5), ("evaluate.batch_size", 1),
+        ("paths.work", "elsewhere"), ("gate.min_accuracy", 0.5), ("evaluate.batch_size", 1),
     ],
 )  # fmt: skip
 def test_another_parameter_does_not(digest, key, value):

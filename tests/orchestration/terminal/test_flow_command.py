@@ -43,13 +43,12 @@ def test_all_invalid_parameters_are_reported(workspace: Path) -> None:
 
 
 def test_output_paths_with_other_files_are_refused(workspace: Path) -> None:
-    (workspace / "photos").mkdir()
-    (workspace / "photos" / "cat.jpg").touch()
-    change_params(workspace / "params.yaml", {"paths.raw": "photos"})
+    (workspace / "data" / "raw").mkdir(parents=True)
+    (workspace / "data" / "raw" / "cat.jpg").touch()
     with pytest.raises(StageFailed) as failed:
         check_parameters()
     assert failed.value.exit_code == 2
-    assert "photos" in failed.value.message
+    assert "data/raw" in failed.value.message
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_any_other_folder_can_be_published_to(load, to):
 
 def test_folders_elsewhere_do_not_reserve_their_parents(load, tmp_path_factory):
     above = tmp_path_factory.mktemp("elsewhere")
-    changed = {"publish.url": str(above / "served"), "paths.runs": str(above / "runs")}
+    changed = {"publish.url": str(above / "served"), "paths.work": str(above / "work")}
     assert load(**changed).publish.url == changed["publish.url"]
 
 

@@ -44,7 +44,7 @@ def registry(*champions: Version) -> Registry:
 
 @pytest.fixture
 def checked(load) -> Config:
-    return load(**{"paths.model": "models/weights", "paths.export": "models/export"})
+    return load()
 
 
 def opened(checkout: str, *champions: Version, pinned: Version | None = None) -> OpenRegistry:

@@ -11,15 +11,15 @@ from reports.report.test_mistakes import predicted
 from support.inference import world
 from support.raw import encoded, picture
 
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.errors import DataError
 from perennial.reports.report import heatmaps
 
 __all__ = ["world"]
 
 
-def paths_of(**paths: Path) -> PathsConfig:
-    return PathsConfig().model_copy(update=paths)
+def paths_of(**paths: Path) -> Paths:
+    return replace(Paths(), **paths)
 
 
 def test_each_image_gets_a_picture_and_a_refused_one_none(world) -> None:

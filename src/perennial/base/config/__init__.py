@@ -1,5 +1,6 @@
 """params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from perennial.base.config.data import (
 )
 from perennial.base.config.fields import Section, is_component, refused_texts, shown, without_secrets
 from perennial.base.config.networks import BY_NAME, NETWORK_SIZE, NETWORKS, network_facts, network_name
-from perennial.base.config.paths import PathsConfig, publish_target, require_own_data_apart
+from perennial.base.config.paths import Paths, PathsConfig, fixed_keys, publish_target, require_own_data_apart
 from perennial.base.config.release import (
     EvaluateConfig,
     ExportConfig,
@@ -26,9 +27,12 @@ from perennial.base.config.release import (
     RecordConfig,
 )
 from perennial.base.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, listed
 
 IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data sets whose images have one size
+
+
+SHOWN = 3  # keys in a message
 
 
 class Config(Section):
@@ -48,7 +52,12 @@ class Config(Section):
     record: RecordConfig = Field(default_factory=RecordConfig)
     publish: PublishConfig = Field(default_factory=PublishConfig)
     monitor: MonitorConfig = MonitorConfig()
-    paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
+    chosen_paths: PathsConfig = Field(default_factory=PathsConfig, alias="paths")
+
+    @cached_property
+    def paths(self) -> Paths:
+        """Where the files of the pipeline stand."""
+        return Paths(work=self.chosen_paths.work)
 
     @model_validator(mode="before")
     @classmethod
@@ -70,6 +79,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _folders_apart(self) -> Self:
+        self.paths.require_safe()
         require_own_data_apart("dataset.path", self.dataset.path, self.paths)
         if self.dataset.url is not None and "://" not in self.dataset.url:
             require_own_data_apart("dataset.url", Path(self.dataset.url), self.paths)
@@ -163,6 +173,11 @@ def check(values: dict[str, Any]) -> Config:
     """Check the sections of a params.yaml and return the parameters."""
     if refused := list(refused_texts(values)):
         raise ConfigError("\n".join(f"{path} {rule}" for path, rule in refused))
+    if old := fixed_keys(values):
+        raise ConfigError(
+            f"{listed(list(old), SHOWN)} cannot be chosen: these files have fixed places "
+            "(docs/reference/files.md); `perennial config --upgrade` removes the keys of earlier versions"
+        )
     found = error_messages.missing(Config, values)
     try:
         config = Config.model_validate(values)

@@ -1,11 +1,11 @@
-"""The section `paths` of params.yaml, and where data, outputs and publications must not lie."""
+"""Where the files of a pipeline stand, and where data, outputs and publications must not lie."""
 
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
-
-from pydantic import model_validator
+from typing import Any
 
 from perennial.base.choices import is_bucket
 from perennial.base.config.fields import AnyPath, Section, option
@@ -26,72 +26,89 @@ CACHED_OBJECT = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{30}")
 EXAMPLE = "name a folder used for nothing else, such as /srv/models/digits"
 
 
-class PathsConfig(Section):
-    """Files and folders, relative to the project. DVC versions all but the last five."""
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """Where the files of a pipeline stand, relative to its folder; params.yaml chooses only `work`."""
 
-    raw: AnyPath = option(Path("data/raw"), "downloaded files")
-    records: AnyPath = option(Path("data/records"), "TFRecord files and their manifest")
-    validation: AnyPath = option(Path("data/validation.json"), "result of validate")
-    validation_page: AnyPath = option(Path("data/validation.html"), "the result of validate as an HTML page")
-    index: AnyPath = option(Path("data/index"), "offset and length of each record")
-    initial_weights: AnyPath = option(
-        Path("data/initial_weights"), "copy of the weights from which training starts"
-    )
-    model: AnyPath = option(Path("models/weights"), "weights of the run")
-    training: AnyPath = option(Path("metrics/training.json"), "summary of the training run")
-    curves: AnyPath = option(Path("metrics/curves"), "training and validation curves")
-    scores: AnyPath = option(Path("metrics/scores.json"), "the scores that DVC compares; kept in git")
-    metrics: AnyPath = option(Path("metrics/metrics.json"), "all scores on the test split")
-    confusion: AnyPath = option(Path("metrics/confusion.csv"), "labels and predictions")
-    confusion_plot: AnyPath = option(Path("metrics/confusion.png"), "confusion matrix")
-    reliability: AnyPath = option(Path("metrics/reliability.csv"), "accuracy by confidence")
-    reliability_plot: AnyPath = option(Path("metrics/reliability.png"), "reliability diagram")
-    predictions: AnyPath = option(
-        Path("metrics/predictions.npz"), "labels and predicted probabilities of each test example"
-    )
-    label_errors: AnyPath = option(Path("metrics/label_errors.json"), "likely label errors of the test split")
-    export: AnyPath = option(Path("models/export"), "the SavedModel")
-    champion: AnyPath = option(Path("metrics/champion"), "the model in use, and its predictions")
-    decision: AnyPath = option(Path("metrics/decision.json"), "decision of the gate")
-    report: AnyPath = option(Path("report.html"), "page about the last run; not versioned")
-    runs: AnyPath = option(Path("runs"), "records of runs; not versioned")
-    work: AnyPath = option(Path(".work"), "checkpoints, partial downloads and locks; not versioned")
-    digests: AnyPath = option(Path("digests.json"), "recorded digests of downloads; kept in git")
-    baseline: AnyPath = option(BASELINE, "statistics of the previous version of the data; kept in git")
+    raw: Path = Path("data/raw")  # downloaded files
+    records: Path = Path("data/records")  # TFRecord files and their manifest
+    validation: Path = Path("data/validation.json")
+    validation_page: Path = Path("data/validation.html")
+    index: Path = Path("data/index")  # offset and length of each record
+    initial_weights: Path = Path("data/initial_weights")
+    model: Path = Path("models/weights")  # weights of the run
+    training: Path = Path("metrics/training.json")  # summary of the training run
+    curves: Path = Path("metrics/curves")
+    scores: Path = Path("metrics/scores.json")  # the scores that DVC compares
+    metrics: Path = Path("metrics/metrics.json")  # all scores on the test split
+    confusion: Path = Path("metrics/confusion.csv")
+    confusion_plot: Path = Path("metrics/confusion.png")
+    reliability: Path = Path("metrics/reliability.csv")
+    reliability_plot: Path = Path("metrics/reliability.png")
+    predictions: Path = Path("metrics/predictions.npz")
+    label_errors: Path = Path("metrics/label_errors.json")
+    export: Path = Path("models/export")  # the SavedModel
+    champion: Path = Path("metrics/champion")  # the model in use, and its predictions
+    decision: Path = Path("metrics/decision.json")  # of the gate
+    report: Path = Path("report.html")
+    runs: Path = Path("runs")
+    work: Path = Path(".work")
+    digests: Path = Path("digests.json")  # recorded digests of downloads
+    baseline: Path = BASELINE  # statistics of the previous version of the data
 
-    @model_validator(mode="after")
-    def _safe_to_replace(self) -> Self:
-        paths, here = self.by_name(), Path.cwd()
+    def require_safe(self) -> None:
+        """Check that no stage would replace files of the project or of others, also through links."""
+        paths, here = asdict(self), Path.cwd()
         home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() fails for a user without one
         resolved = {name: _written(path) for name, path in paths.items()}
         for name, path in paths.items():
-            real = resolved[name]
+            real, where = resolved[name], _key(name, path)
             if here.is_relative_to(real):
-                raise ValueError(f"paths.{name} must not hold the project, got {path}")
+                raise ValueError(f"{where} must not hold the project, got {real}")
             system = not real.is_relative_to(here) and any(real.is_relative_to(folder) for folder in SYSTEM)
             if system or home.is_relative_to(real):
-                raise ValueError(f"paths.{name} must not be a system folder or your home, got {path}")
+                raise ValueError(f"{where} must not be a system folder or your home, got {real}")
             own = name == "baseline" and real == here / BASELINE
             if not own and real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
-                raise ValueError(f"paths.{name} must not lie in {top}, got {path}")
+                raise ValueError(f"{where} must not lie in {top}, got {real}")
             above = {real, *real.parents}
             for other, folder in resolved.items():
                 if other != name and folder in above:
-                    raise ValueError(
-                        f"paths.{name} must not lie in paths.{other}, got {path} and {paths[other]}"
-                    )
+                    raise ValueError(f"{where} must not lie in {_key(other, paths[other])}, got {real}")
             # An output may itself be a link into DVC's cache; a link above it must not leave the project.
             place = path.parent.resolve() / path.name
             if name not in WITHOUT_DVC and not place.is_relative_to(here):
                 raise ValueError(
-                    f"paths.{name} must lie in the project: DVC versions nothing outside it; got {path}, "
-                    f"which is {place}; to use another disk, move DVC's cache there (dvc cache dir)"
+                    f"{where} must lie in the project: DVC versions nothing outside it; got {place}; to use "
+                    "another disk, move DVC's cache there (dvc cache dir)"
                 )
-        return self
 
-    def by_name(self) -> dict[str, Path]:
-        """Each path by its key."""
-        return {name: getattr(self, name) for name in type(self).model_fields}
+
+class PathsConfig(Section):
+    """The only place that can be chosen; docs/reference/files.md lists the others."""
+
+    work: AnyPath = option(Paths.work, "checkpoints, partial downloads and locks; may lie on another disk")
+
+
+def fixed_keys(values: Mapping[Any, Any]) -> dict[str, tuple[object, str]]:
+    """The keys of an earlier version that choose a place which is fixed now: their values, and that place."""
+    chosen, fixed = values.get("paths"), in_revision({})
+    return {
+        f"paths.{name}": (value, fixed[name])
+        for name, value in (chosen.items() if isinstance(chosen, Mapping) else ())
+        if name in fixed and name not in PathsConfig.model_fields
+    }
+
+
+def in_revision(values: Mapping[str, Any]) -> dict[str, str]:
+    """The paths of a revision with these parameters, by name; earlier versions let params.yaml choose all."""
+    fixed = {name: path.as_posix() for name, path in asdict(Paths()).items()}
+    return fixed | {str(name): str(path) for name, path in (values.get("paths") or {}).items()}
+
+
+def _key(name: str, path: Path) -> str:
+    """A path as a message names it: by its key in params.yaml if it has one."""
+    return f"paths.{name}" if name in PathsConfig.model_fields else str(path)
 
 
 def _written(path: Path) -> Path:
@@ -102,15 +119,15 @@ def _written(path: Path) -> Path:
     return real
 
 
-def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
+def require_own_data_apart(key: str, own: Path, paths: Paths) -> None:
     """Refuse a dataset.path or dataset.url that a stage could replace."""
     real = own.resolve()
-    for name, path in paths.by_name().items():
+    for name, path in asdict(paths).items():
         if real.is_relative_to(_written(path)) or _written(path).is_relative_to(real):
-            raise ValueError(f"{key} must not lie in paths.{name} or hold it, got {own} and {path}")
+            raise ValueError(f"{key} must not lie in {_key(name, path)} or hold it, got {own}")
 
 
-def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
+def publish_target(url: str, paths: Paths, own: Path) -> str:
     """The folder or URL of a bucket that `publish.url`, `checkpoints.remote` or the command line names."""
     if is_bucket(url) and re.fullmatch(r"s3://[^/@?#:\s]+(/[^?#]*)?", url):
         return url
@@ -124,15 +141,15 @@ def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
     return url
 
 
-def _require_outside(real: Path, paths: PathsConfig, own: Path) -> None:
+def _require_outside(real: Path, paths: Paths, own: Path) -> None:
     """Refuse a folder of the project, or one that a run may replace."""
     here = Path.cwd()
     if here.is_relative_to(real):
         raise ValueError(f"must not hold the project; {EXAMPLE}")
-    replaced = {name: _written(path) for name, path in paths.by_name().items()}
+    replaced = {_key(name, path): _written(path) for name, path in asdict(paths).items()}
     for name, path in replaced.items():
         if real.is_relative_to(path):
-            raise ValueError(f"must not lie in paths.{name}, which a run may replace; {EXAMPLE}")
+            raise ValueError(f"must not lie in {name}, which a run may replace; {EXAMPLE}")
     if real.is_relative_to(here):
         top = real.relative_to(here).parts[0]
         # `make clean` removes the folders above outputs, such as data; hidden folders are the tools'.

@@ -11,26 +11,14 @@ from perennial.base.config.fields import Count, Devices, Section, option, or_com
 class EvaluateConfig(Section):
     """The evaluation on the test split."""
 
-    batch_size: int = option(
-        256, "examples per batch, over all devices; does not change scores", ge=1, le=2**20
-    )
+    batch_size: int = option(256, "examples per batch; does not change scores", ge=1, le=2**20)
     devices: Devices = option("auto", "auto, cpu:N, gpu:N or gpu:0,2; does not change scores")
     calibration_bins: int = option(15, "confidence bins of the reliability diagram and of ECE", ge=1, le=100)
-    confidence_level: float = option(
-        0.95, "share of confidence intervals that contain the true value", gt=0, lt=1
-    )
-    audit_fraction: float = option(
-        0.0, "share of the test split that no decision reads, for an unbiased score; 0: none", ge=0, le=0.9
-    )
-    calibrate: bool = option(
-        False, "fit a temperature on the validation split, so that a confidence of 0.9 is right 9 times in 10"
-    )
+    confidence_level: float = option(0.95, "confidence of all intervals", gt=0, lt=1)
+    audit_fraction: float = option(0.0, "share of the test split that no decision reads; 0: none", ge=0, le=0.9)
+    calibrate: bool = option(False, "fit a temperature on validation, so that 0.9 is right 9 times in 10")
     max_error: float | None = option(
-        None,
-        "maximum share of wrong answers: predict and serve say unknown to images below a confidence that the "
-        "validation split gives; null: all are answered",
-        ge=0.0001,
-        le=0.5,
+        None, "share of wrong answers, kept by the answer unknown; null: no limit", ge=0.0001, le=0.5
     )
 
 
@@ -45,14 +33,10 @@ class ExportConfig(Section):
     """What is exported besides the SavedModel."""
 
     formats: list[Annotated[choices.Format | str, or_component(choices.Format)]] = option(
-        [], "further formats, in assets.extra of the export; also components.MODULE:NAME"
+        [], "further formats, in assets.extra; or components.MODULE:NAME"
     )
-    representative_examples: Count = option(
-        500, "tflite_int8: training examples that calibrate the quantization"
-    )
-    reference_examples: int = option(
-        2000, "validation examples against which the monitor compares traffic, at most; 0: none", ge=0
-    )
+    representative_examples: Count = option(500, "tflite_int8: training examples that calibrate it")
+    reference_examples: int = option(2000, "validation examples to compare traffic with; 0: none", ge=0)
     card: CardConfig = Field(default_factory=CardConfig)
 
 
@@ -60,47 +44,29 @@ class GateConfig(Section):
     """The limits that a model must keep to be promoted."""
 
     min_accuracy: float | None = option(
-        0.97,
-        "minimum test accuracy, a fraction; null: only better than always predicting the largest class",
-        ge=0,
-        le=1,
+        0.97, "minimum test accuracy; null: better than always the largest class", ge=0, le=1
     )
-    min_class_recall: float | None = option(
-        None, "minimum recall of each class on the test split, a fraction; null: no limit", ge=0, le=1
-    )
+    min_class_recall: float | None = option(None, "minimum recall of each class; null: no limit", ge=0, le=1)
     max_calibration_error: float | None = option(
-        None,
-        "maximum expected calibration error (ECE) on the test split, a fraction; null: no limit",
-        ge=0,
-        le=1,
+        None, "maximum expected calibration error (ECE); null: no limit", ge=0, le=1
     )
-    max_model_mb: float | None = option(
-        None, "maximum size of the export, in MB (1e6 bytes); null: no limit", gt=0
-    )
+    max_model_mb: float | None = option(None, "maximum size of the export, in MB; null: no limit", gt=0)
     max_latency_ms: float | None = option(
-        None, "maximum median time for one image on the CPU, in ms; null: not measured", gt=0
+        None, "maximum median ms for one image on the CPU; null: not measured", gt=0
     )
-    min_gain: float = option(0.005, "minimum gain in test accuracy over the champion, a fraction", ge=0, le=1)
+    min_gain: float = option(0.005, "minimum gain in test accuracy over the champion", ge=0, le=1)
     significance: float | None = option(
-        0.002, "maximum p-value of the gain over the champion (exact McNemar test); null: no test", gt=0, lt=1
+        0.002, "maximum p-value of that gain (exact McNemar test); null: no test", gt=0, lt=1
     )
     max_class_drop: float | None = option(
-        0.1,
-        "maximum drop of a class's recall below the champion's, beyond chance, a fraction; null: no limit",
-        ge=0,
-        le=1,
+        0.1, "maximum drop of a class's recall, beyond chance; null: no limit", ge=0, le=1
     )
     max_slice_drop: float | None = option(
-        0.05,
-        "the same for the accuracy on a slice: the examples with equal values in a column of a label table",
-        ge=0,
-        le=1,
+        0.05, "the same for the examples that are alike in a column of a label table", ge=0, le=1
     )
-    approval: bool = option(
-        False, "a person must approve a model that passes the gate; does not change the decision"
-    )
+    approval: bool = option(False, "a person must approve a model that passes the gate")
     approval_hours: float = option(
-        72.0, "hours to wait for approval; after that the model is not promoted", gt=0, le=8760
+        72.0, "hours to wait for approval; then the model is not promoted", gt=0, le=8760
     )
 
 
@@ -108,9 +74,7 @@ class PublishConfig(Section):
     """Where models that passed the gate are published."""
 
     url: str | None = option(None, "folder of versions, or s3:// URL; null: none")
-    dvc_remote: str | None = option(
-        None, "DVC remote whose options, such as sse, acl and endpointurl, are used for url, too; null: none"
-    )
+    dvc_remote: str | None = option(None, "DVC remote whose options, such as sse, url uses, too; null: none")
 
 
 class RecordConfig(Section):
@@ -118,20 +82,17 @@ class RecordConfig(Section):
 
     artifact: str = option(
         "classifier",
-        "name of the model in the registry; the same as under artifacts in dvc.yaml",
+        "name of the model in the registry, and under artifacts in dvc.yaml",
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])$",
     )
     remote: str | None = option(
         "origin", "git remote that records are pushed to; null: none", pattern=r"^[A-Za-z0-9][\w./-]*$"
     )
     branch: Literal["fast-forward", "run"] = option(
-        "fast-forward",
-        "fast-forward: a promoted run moves the checked-out branch; run: each run gets its own branch run/ID",
+        "fast-forward", "fast-forward: a promoted run moves the branch; run: each run gets a branch run/ID"
     )
     git_name: str | None = option(None, "author of commits and tags; null: git's own, else perennial")
-    git_email: str | None = option(
-        None, "e-mail address of the author; null: git's own, else perennial@localhost"
-    )
+    git_email: str | None = option(None, "e-mail address of the author; null: git's own")
 
 
 class MonitorConfig(Section):
@@ -139,20 +100,18 @@ class MonitorConfig(Section):
 
     source: bool = option(True, "retrain when dataset.url differs from what the champion was trained on")
     min_accuracy: float | None = option(
-        None, "minimum accuracy of the champion on new examples, a fraction; null: no rule", ge=0, le=1
+        None, "minimum accuracy of the champion on new examples; null: no rule", ge=0, le=1
     )
     max_label_drift: float | None = option(
-        None, "maximum difference of a class's share in new examples; null: no rule", gt=0, le=1
+        None, "maximum change of a class's share in new examples; null: no rule", gt=0, le=1
     )
     max_brightness_drift: float | None = option(
-        None, "maximum difference of the brightness distribution of new examples; null: no rule", gt=0, le=1
+        None, "maximum change of brightness in new examples; null: no rule", gt=0, le=1
     )
     max_age_days: float | None = option(None, "maximum age of the champion, in days; null: no rule", gt=0)
     min_examples: Count = option(100, "min_accuracy and the drift rules need at least this many new examples")
     max_examples: Count = option(2000, "maximum number of new examples to score")
-    traffic: str | None = option(
-        None, "place of `perennial serve --keep` whose images are compared with the champion's; null: none"
-    )
+    traffic: str | None = option(None, "place of `serve --keep` to compare with the test images; null: none")
     traffic_window: int = option(200, "kept images that are compared together", ge=50, le=2000)
 
     @model_validator(mode="after")

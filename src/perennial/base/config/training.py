@@ -299,29 +299,22 @@ class CheckpointsConfig(Section):
     interval_s: float | None = option(60.0, "seconds between two checkpoints; null: not by time", gt=0, le=1e9)
     interval_steps: Count | None = option(None, "steps between two checkpoints; null: not by steps")
     max_to_keep: Count = option(5, "checkpoints to keep; the last two always stay")
-    remote: str | None = option(
-        None,
-        "folder or s3:// URL for copies, from which another machine resumes; null: none",
-    )
+    remote: str | None = option(None, "folder or s3:// URL for copies, from which others resume; null: none")
     remote_interval_s: float = option(60.0, "minimum seconds between two copies to remote", ge=0, le=1e9)
-    dvc_remote: str | None = option(
-        None, "DVC remote whose options, such as sse and endpointurl, are used for remote, too; null: none"
-    )
+    dvc_remote: str | None = option(None, "DVC remote whose options, such as sse, remote uses, too; null: none")
 
 
 class LoggingConfig(Section):
     """What a training run logs; does not change results."""
 
-    every_steps: Count = option(
-        10, "steps between two points in TensorBoard and between two log lines (at most one per 10 s)"
-    )
+    every_steps: Count = option(10, "steps between two points in TensorBoard, and between two log lines")
     histograms_every_steps: Count | None = option(
-        None, "steps between histograms of weights, gradients and activations; null: none"
+        None, "steps between histograms of weights and gradients; null: none"
     )
     images_every_steps: Count | None = option(None, "steps between pictures of the input; null: none")
     profile_from_step: Count | None = option(None, "first step of a profile; null: no profile")
     profile_steps: Count = option(10, "steps in the profile")
     device_placement: bool = option(False, "print the device of every operation, as TensorFlow logs it")
     sinks: list[choices.Sink] = option(
-        [], "other programs that also get parameters, scores and files of a training, such as [mlflow]"
+        [], "other programs that get scores and files of a training, such as [mlflow]"
     )

@@ -14,6 +14,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 from perennial.base import files
 from perennial.base.config import Config, check, read
 from perennial.base.config.error_messages import by_key, inner_section, missing
+from perennial.base.config.paths import fixed_keys
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
 
@@ -21,6 +22,8 @@ PRESETS = Path("params")  # folder in the project
 # For projects without such a folder: those of the wheel, or of the repository that this file belongs to.
 OF_PACKAGE = (Path(__file__).parents[2] / "template" / PRESETS, Path(__file__).parents[4] / PRESETS)
 Key = tuple[str, ...]
+# The comment of an earlier version's section, of which one key is left.
+PATHS_HEAD = "paths: # Files and folders, relative to the project. DVC versions all but the last five\n"
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,32 @@ def change_file(
 
 
 def upgrade(text: str) -> Change:
-    """Add missing keys with their defaults and comments."""
-    text = text if text.endswith("\n") else f"{text}\n"
+    """Remove keys of earlier versions, and add missing ones with their defaults and comments."""
+    less = _without_fixed_paths(text if text.endswith("\n") else f"{text}\n")
+    text = less.text
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
     edits = [_insertion(text, root, path) for path in added]
     for path in added:
         _section(old, path)[path[-1]] = options.values(path)
-    return Change(_edited(text, edits, old), added=tuple(map(".".join, added)))
+    return Change(_edited(text, edits, old), added=tuple(map(".".join, added)), removed=less.removed)
+
+
+def _without_fixed_paths(text: str) -> Change:
+    """Remove the paths that an earlier version let a person choose."""
+    found = fixed_keys(read(text))
+    wrong = [
+        f"{key} is {value}, and the place of these files is {place} now; move what is there, remove the key, "
+        "and run this again"
+        for key, (value, place) in found.items()
+        if Path(str(value)) != Path(place)
+    ]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    if not found:
+        return Change(text)
+    head, _, _ = options.block(("paths",)).partition("\n")
+    return remove(text.replace(PATHS_HEAD, f"{head}\n"), found, options.defaults())
 
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:

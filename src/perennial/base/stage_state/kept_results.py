@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_digests
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project.stages import STAGES
@@ -20,7 +20,7 @@ BY_DVC = "DVC_STAGE"  # in the environment of a stage that DVC runs
 FILE = "inputs.json"
 
 
-def require_unchanged(noted: Inputs, paths: PathsConfig, *, own_outputs: bool) -> None:
+def require_unchanged(noted: Inputs, paths: Paths, *, own_outputs: bool) -> None:
     """Check that a stage that ends would be recorded with what it read; else keep its result apart."""
     changed, stage, by_dvc = noted.changes(), noted.stage, BY_DVC in os.environ
     if not changed:
@@ -43,7 +43,7 @@ def require_unchanged(noted: Inputs, paths: PathsConfig, *, own_outputs: bool) -
     )
 
 
-def take(paths: PathsConfig, noted: Inputs) -> bool:
+def take(paths: Paths, noted: Inputs) -> bool:
     """Move the kept result of a stage back if these inputs made it; returns whether there was one."""
     folder = _folder(paths, noted.stage)
     file = folder / FILE
@@ -59,7 +59,7 @@ def take(paths: PathsConfig, noted: Inputs) -> bool:
     return True
 
 
-def _keep(paths: PathsConfig, noted: Inputs) -> None:
+def _keep(paths: Paths, noted: Inputs) -> None:
     """Move the outputs of a stage away, since DVC removes them before its next run, and note their inputs."""
     folder = _folder(paths, noted.stage)
     outputs.remove(folder)
@@ -89,11 +89,11 @@ def _digest(path: str) -> str | None:
     return dvc_digests.digest(Path(path)) if Path(path).exists() else None
 
 
-def _folder(paths: PathsConfig, stage: str) -> Path:
+def _folder(paths: Paths, stage: str) -> Path:
     return paths.work / "kept" / stage
 
 
-def _remove(paths: PathsConfig, stage: str) -> None:
+def _remove(paths: Paths, stage: str) -> None:
     folder = _folder(paths, stage)
     outputs.remove(folder)
     with suppress(OSError):  # results of other stages are in it, or there is none

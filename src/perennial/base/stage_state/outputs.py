@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perennial.base import config, files
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
@@ -35,7 +35,7 @@ def new_folder(folder: Path, stage: str) -> Iterator[Path]:
         (new / files.MARK).write_bytes(files.mark(stage))
 
 
-def require_outputs(paths: PathsConfig, stages: Iterable[str] = STAGES) -> None:
+def require_outputs(paths: Paths, stages: Iterable[str] = STAGES) -> None:
     """Check that these stages would not replace files that no stage made."""
     names = [name for stage in stages for name in STAGES[stage].outputs]
     require_replaceable(getattr(paths, name) for name in names if name in FOLDERS)
@@ -50,7 +50,7 @@ def require_replaceable(folders: Iterable[Path]) -> None:
     _refuse([reason for folder in folders if (reason := _foreign(folder))])
 
 
-def clean_outputs(paths: PathsConfig) -> list[Path]:
+def clean_outputs(paths: Paths) -> list[Path]:
     """Remove outputs and what runs left in `.work`; returns the outputs that stay, as no stage made them."""
     names = [name for stage in STAGES.values() for name in stage.outputs]
     kept, tracked = [], set(_tracked(getattr(paths, name) for name in (*names, "report")))
@@ -76,7 +76,7 @@ def clean_outputs(paths: PathsConfig) -> list[Path]:
     return kept
 
 
-def _single(paths: PathsConfig, names: Iterable[str]) -> list[tuple[str, Path]]:
+def _single(paths: Paths, names: Iterable[str]) -> list[tuple[str, Path]]:
     return [(name, getattr(paths, name)) for name in names if name not in FOLDERS]
 
 
@@ -84,7 +84,7 @@ def _refuse(reasons: list[str]) -> None:
     if reasons:
         raise ConfigError(
             f"{'; '.join(reasons)}; a stage would replace it, so nothing was started or changed: "
-            "move it away, or choose another path under `paths` in params.yaml"
+            "move it away, then run this again"
         )
 
 

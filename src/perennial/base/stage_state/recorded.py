@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import InputsChanged, listed
@@ -26,7 +26,7 @@ SMALL_BYTES = 1 << 20  # larger results are compared by size; a small one beside
 Note = Mapping[str, Any]
 
 
-def complete(noted: Inputs, paths: PathsConfig) -> None:
+def complete(noted: Inputs, paths: Paths) -> None:
     """Note that a stage that DVC started has ended: what it read, and what its results look like."""
     file = stage_inputs.note_file(noted.stage, paths.work)
     note = documents.json_object(file.read_bytes()) if file.is_file() else {}

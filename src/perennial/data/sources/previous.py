@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from perennial.base import documents, files
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import PerennialError
@@ -19,7 +19,7 @@ from perennial.data.validation.drift import NO_BASELINE, Baseline, baseline_of
 log = logging.getLogger(__name__)
 
 
-def pin(paths: PathsConfig) -> Baseline:
+def pin(paths: Paths) -> Baseline:
     """Write the drift baseline for the new records; the file is written only if it changes.
 
     Records that equal those of the last commit keep the baseline that was committed with them, so that equal

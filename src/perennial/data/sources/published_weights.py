@@ -32,7 +32,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     """Return the verified file: from an earlier call, placed by hand, from Keras' own cache, or downloaded.
 
     The first file is compared with the digest that Keras publishes (for MobileNet V1 and V2, and presets of
-    KerasHub, it publishes none). Its digest is then recorded in `paths.digests`, and later files are compared
+    KerasHub, it publishes none). Its digest is then recorded in digests.json, and later files are compared
     with that.
     """
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:

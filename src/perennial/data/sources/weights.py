@@ -23,7 +23,7 @@ from perennial.data.downloads.spec import recorded_digest
 
 log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
-SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
+SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in data/initial_weights
 INITIALIZE = (
     "`perennial pin weights` and then `perennial initialize` take over the new ones; `perennial run` does "
     "both, and `perennial train --set OPTION=PATH` needs neither"
@@ -260,7 +260,7 @@ def _name(path: Path) -> str:
 
 
 KINDS = (
-    "set a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
+    "set a model folder (models/weights), an export (models/export), a folder of checkpoints (train/... in "
     "paths.work), one of them (step-...) or a checkpoint of TensorFlow 1 (....ckpt, or its folder)"
 )
 

@@ -65,10 +65,10 @@ class TrainedOn:
 
 def open_trained_on(config: Config, commit: str, folder: Path) -> TrainedOn:
     """Open the list of a version's training data; `folder` keeps it, so that the data are fetched once."""
-    raw = revision.paths(commit).get("raw", "")
+    raw = revision.paths(commit)["raw"]
     digest = dvc_lock.digest(revision.recorded(commit), raw)
     if digest is None:
-        raise PerennialError(f"dvc.lock of commit {commit} lists no {raw or 'raw data'}")
+        raise PerennialError(f"dvc.lock of commit {commit} lists no {raw}")
     file = folder / f"{digest}.sqlite"
     if not file.exists():
         config.paths.work.mkdir(parents=True, exist_ok=True)

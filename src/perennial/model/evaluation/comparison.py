@@ -14,7 +14,7 @@ from perennial.base.errors import DataError
 from perennial.model.evaluation import diagnostics, intervals, predictions, unbiased
 from perennial.model.evaluation.predictions import TopPredictions
 
-FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in paths.champion
+FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in metrics/champion
 SMALLEST = np.finfo(np.float32).tiny
 ADVICE = "`dvc repro champion` makes or restores it"
 ENOUGH = 50  # examples of a slice from which on it is judged

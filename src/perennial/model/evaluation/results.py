@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.documents import JsonFile, read_checked, read_json
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError, QualityError, listed, printable
@@ -209,7 +209,7 @@ def require_recorded(file: Path) -> None:
     )
 
 
-def read_results(paths: PathsConfig) -> RunResults:
+def read_results(paths: Paths) -> RunResults:
     """Read the results of the last run."""
     training = read_checked(paths.training, TrainingRecord, "`dvc repro train` makes or restores it")
     metrics = read_checked(paths.metrics, Metrics, "`dvc repro evaluate` makes or restores it")

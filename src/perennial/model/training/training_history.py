@@ -1,6 +1,6 @@
 """The progress of a training: its state, its evaluations and the metrics of every step, each step once.
 
-Step metrics are in the run folder; curves for people and DVC are in `paths.curves`. A killed training may have
+Step metrics are in the run folder; curves for people and DVC are in metrics/curves. A killed training may have
 recorded steps after its last checkpoint; they are dropped when it resumes.
 """
 

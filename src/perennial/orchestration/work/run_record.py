@@ -1,4 +1,4 @@
-"""The record of a run in `paths.runs`: its start and its end; its stages add what they did."""
+"""The record of a run in `runs`: its start and its end; its stages add what they did."""
 
 import json
 from contextlib import suppress
@@ -9,7 +9,7 @@ from perennial.orchestration.work.stage_failures import StageFailed
 
 
 def start_record(reason: str | None) -> dict[str, str]:
-    """Start the record of this run in `paths.runs`; returns the results of its stages, none yet."""
+    """Start the record of this run in `runs`; returns the results of its stages, none yet."""
     request = {name: value for name, value in this_run.parameters().items() if value not in (None, {})}
     perennial("runs", "start", str(this_run.run_id()), f"--request={json.dumps(request)}")
     if reason:

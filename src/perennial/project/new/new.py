@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perennial.base import config, files
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.params.edit_params import apply_preset, set_values
@@ -152,7 +152,7 @@ def _pins() -> Mapping[Path, object]:
     return {
         **{kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin)},
         exclusions.FILE: exclusions.Exclusions().model_dump(),
-        PathsConfig().baseline: Baseline(dataset=None, statistics=None).model_dump(),
+        Paths().baseline: Baseline(dataset=None, statistics=None).model_dump(),
     }
 
 

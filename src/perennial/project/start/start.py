@@ -13,7 +13,7 @@ from typing import Any
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.config.networks import BY_NAME
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.params import options
 from perennial.base.params.edit_params import preset_keys, set_values, upgrade
@@ -111,7 +111,7 @@ def _work(params: Path) -> Path:
     try:
         return config.load(params).paths.work
     except PerennialError:
-        return PathsConfig().work
+        return Paths().work
 
 
 def _unavailable(checked: Config) -> str | None:

@@ -5,7 +5,7 @@ import os
 import pickle
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from perennial.base import documents, layout, limits, logs
@@ -53,7 +53,7 @@ class Task:
         checkpoints = self.config.checkpoints.model_copy(update={"remote": None})
         sinks = self.config.logging.model_copy(update={"sinks": []})
         own = {
-            "paths": self.config.paths.model_copy(update=paths),
+            "paths": replace(self.config.paths, **paths),
             "checkpoints": checkpoints,
             "logging": sinks,
         }

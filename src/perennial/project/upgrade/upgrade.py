@@ -177,18 +177,18 @@ def _params(plan: _Plan, path: str) -> list[Change]:
         text = content.decode().replace("\r\n", "\n")
         old, new, own = (documents.flattened(documents.yaml_object(each)) for each in (base, theirs, text))
         gone = list(_dropped(old, new))
-        less = params_file.remove(text, gone, base)
-        more = params_file.upgrade(less.text)
+        more = params_file.upgrade(text)
+        less = params_file.remove(more.text, gone, base)
     except (ConfigError, ValueError) as error:
         return [Change(path=path, what="conflict", content=content, why=str(error))]
     plan.notes += [f"{path}: {each}" for each in _notes(old, new, own, gone)]
-    plan.notes += [f"{path}: {problem}; correct this before the next run" for problem in more.problems()]
-    if more.text == text:
+    plan.notes += [f"{path}: {problem}; correct this before the next run" for problem in less.problems()]
+    if less.text == text:
         return []
-    said = [f"removed {key}" for key in less.removed]
+    said = [f"removed {key}" for key in (*more.removed, *less.removed)]
     said += [f"added {key}" for key in more.added]
     line_end = "\r\n" if b"\r\n" in content else "\n"
-    written = more.text.replace("\n", line_end).encode()
+    written = less.text.replace("\n", line_end).encode()
     return [Change(path=path, what="updated", content=written, why=", ".join(said))]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from perennial.base import documents
+from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
@@ -193,9 +194,9 @@ def _recorded_wrongly(
         if lock is None or (lock, params) in seen:
             continue
         seen.add((lock, params))
-        stages = dvc_lock.entries(lock)
+        stages, paths = dvc_lock.entries(lock), in_revision(_values(params))
         for name in dvc_lock.DESCRIBED:
-            path = str(dvc_lock.value_at(_values(params), f"paths.{name}"))
+            path = paths[name]
             digest, stage = dvc_lock.digest(stages, path), dvc_lock.maker(stages, path)
             wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
             if wrong and digest and stage:

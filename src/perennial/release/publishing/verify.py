@@ -10,6 +10,7 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.choices import is_bucket
+from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import PerennialError, printable
 from perennial.base.files import MARK
@@ -165,10 +166,10 @@ class _Checking:
     def _paths(self, commit: str) -> dict[str, Path]:
         """The paths of the export and the decision in the revision."""
         try:
-            values = documents.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
-            return {name: Path(str(values[name])) for name in ("export", "decision")}
-        except (ValueError, LookupError, TypeError):
-            return {"export": Path("models/export"), "decision": Path("metrics/decision.json")}
+            found = in_revision(documents.yaml_object(self._git.read(commit, provenance.PARAMS) or ""))
+        except (ValueError, AttributeError):
+            found = in_revision({})
+        return {name: Path(path) for name, path in found.items()}
 
 
 def _links(folder: Path) -> Iterator[Mismatch]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perennial.base import documents
 from perennial.base.config import Config
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
@@ -39,7 +39,7 @@ def recorded_files(config: Config) -> list[Path]:
     return [Path("params.yaml"), *results_in_git(config.paths), config.paths.digests]
 
 
-def results_in_git(paths: PathsConfig) -> list[Path]:
+def results_in_git(paths: Paths) -> list[Path]:
     """The tracked files that no person edits: what runs found, and what `perennial forget` excludes."""
     found = (getattr(paths, name) for name in sorted(IN_GIT))
     return [dvc_lock.FILE, exclusions.FILE, *pins.FILES, paths.baseline, *found]

@@ -53,8 +53,8 @@ def require_available(config: Config, *, fetch: bool = False) -> str | None:
     champion = opened.registry.champion
     if champion is None:
         return None
-    path = revision.paths(champion.commit).get("predictions")
-    if path is None or dvc_lock.digest(revision.recorded(champion.commit), path) is None:
+    path = revision.paths(champion.commit)["predictions"]
+    if dvc_lock.digest(revision.recorded(champion.commit), path) is None:
         return champion.name  # the stage `champion` says what such a version lacks
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         try:

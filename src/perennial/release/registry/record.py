@@ -250,9 +250,7 @@ def _ask(made: _Run) -> Recorded:
     made.add(recorded="waiting", approval=asked, comparison=made.facts["comparison"])
     last = made.with_record(approval.WAITS)
     if last == made.commit:
-        raise ConfigError(
-            "gate.approval needs the record of the run in git: paths.runs must lie in the project"
-        )
+        raise ConfigError("gate.approval needs the record of the run in git: runs must lie in the project")
     message = f"passes the gate and waits for a person's approval until {asked['until'][:16]} UTC"
     return run_branches.push_run(made.opened, made.result("waiting", message), {}, last)
 

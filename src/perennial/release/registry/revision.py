@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from perennial.base import documents
+from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.dvc.dvc_program import DvcError
@@ -26,10 +27,9 @@ def read_tracked(commit: str, file: str) -> str:
 
 
 def paths(commit: str) -> dict[str, str]:
-    """Read the section `paths` of a commit's params.yaml."""
+    """Where the files of a commit stand, by their names in `Paths`."""
     try:
-        found = documents.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
-        return {str(name): str(path) for name, path in found.items()}
+        return in_revision(documents.yaml_object(read_tracked(commit, "params.yaml")))
     except (ValueError, AttributeError) as error:
         raise DataError(f"params.yaml of commit {commit} has no valid section paths") from error
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from perennial.base.choices import Split
 from perennial.base.config import Config
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.records.random_access import Records
 from perennial.data.validation.html import Thumbnail
@@ -78,7 +78,7 @@ def slices(found: Facts) -> list[Group]:
     ]
 
 
-def changed(found: Facts, paths: PathsConfig) -> list[ChangedExample]:
+def changed(found: Facts, paths: Paths) -> list[ChangedExample]:
     """The first examples that were won, then those that were lost against the champion."""
     if found.test is None or found.champion is None:
         return []

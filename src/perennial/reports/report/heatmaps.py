@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from perennial.base.choices import Split
-from perennial.base.config.paths import PathsConfig
+from perennial.base.config.paths import Paths
 from perennial.base.errors import DataError
 from perennial.base.parallel import child
 from perennial.model.evaluation.predictions import TopPredictions
@@ -17,7 +17,7 @@ from perennial.reports.report.suspects import scored_records
 LOG = "heatmaps.log"  # of the process, in paths.work
 
 
-def of_examples(predictions: TopPredictions, paths: PathsConfig, rows: Sequence[int]) -> dict[int, str]:
+def of_examples(predictions: TopPredictions, paths: Paths, rows: Sequence[int]) -> dict[int, str]:
     """Heatmaps of examples by their rows in the predictions, as URIs; empty if the records are others."""
     records = scored_records(paths.records, paths.index, predictions.data)
     if records is None or not rows:

@@ -254,7 +254,7 @@ class _Building:
     def _recorded_wrongly(self) -> Iterator[Difference]:
         """Yield what dvc.lock records otherwise than the stages wrote it about themselves."""
         for name in dvc_lock.DESCRIBED:
-            path = str(dvc_lock.value_at(self._work.values(), f"paths.{name}"))
+            path = self._work.paths()[name]
             digest, stage = dvc_lock.digest(self._entries, path), dvc_lock.maker(self._entries, path)
             try:
                 with DvcObjects() as objects:

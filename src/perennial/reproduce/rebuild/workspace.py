@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files, layout, limits
+from perennial.base.config.paths import in_revision
 from perennial.base.devices import processor
 from perennial.base.dvc import dvc_remotes, repro
 from perennial.base.errors import PerennialError, redacted
@@ -57,6 +58,10 @@ class Workspace:
         """The parameters of the revision, unchecked, since they may be for another version of perennial."""
         return _yaml(self.folder / "params.yaml")
 
+    def paths(self) -> dict[str, str]:
+        """Where the files of the revision stand, by their names in `Paths`."""
+        return in_revision(self.values())
+
     def stages(self) -> set[str]:
         """The names of the stages in dvc.yaml, except `foreach` stages, which dvc.lock names individually."""
         found = _yaml(self.folder / "dvc.yaml").get("stages") or {}
@@ -75,7 +80,7 @@ class Workspace:
         """Run a DVC command and log each line of its output; returns the stages that it ran."""
         ended = repro.run(
             self.python, *arguments, folder=self.folder, variables=self._environment(),
-            work=self.folder / str(self.values().get("paths", {}).get("work", ".work")),
+            work=self.folder / self.paths()["work"],
             to=lambda line: log.info("%s", line),
         )  # fmt: skip
         if ended.failure:

@@ -1,5 +1,6 @@
 """Revisions of the project with their recorded inputs, and the differences between two, by kind."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -8,6 +9,7 @@ from typing import Any
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError, DataError
@@ -30,6 +32,8 @@ from perennial.reproduce.rebuild.stage_differences import (
 )
 
 PIPELINE = "dvc.yaml"
+TEMPLATE = re.compile(r"\$\{paths\.(\w+)\}")
+NO_PATHS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +50,8 @@ class Revision:
     pipeline: Mapping[str, Any]  # the stages of dvc.yaml
 
     def path(self, name: str) -> str:
-        """A path of params.yaml, such as that of `metrics`."""
-        return str(dvc_lock.value_at(self.values, f"paths.{name}"))
+        """Where a file of the revision stands, such as `metrics`."""
+        return in_revision(self.values)[name]
 
     @cached_property
     def deciding(self) -> list[str]:
@@ -115,6 +119,7 @@ class Revisions:
     def _load(self, commit: str, text: str) -> Revision:
         recorded = dvc_lock.parse(text, f"{dvc_lock.FILE} of {commit[:10]}")
         made = [out for entry in recorded.values() for out in entry.outs]
+        values = self._yaml(commit, PARAMS)
         return Revision(
             name=commit[:10],
             commit=commit,
@@ -122,8 +127,8 @@ class Revisions:
             lock_text=text,
             recorded=recorded,
             inputs={name: self._as_committed(commit, entry, made) for name, entry in recorded.items()},
-            values=self._yaml(commit, PARAMS),
-            pipeline=self._yaml(commit, "dvc.yaml").get("stages") or {},
+            values=values,
+            pipeline=self._yaml(commit, PIPELINE, in_revision(values)).get("stages") or {},
         )
 
     def _as_committed(self, commit: str, entry: LockedStage, made: list[str]) -> LockedStage:
@@ -143,9 +148,11 @@ class Revisions:
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
-    def _yaml(self, commit: str, file: str) -> dict[str, Any]:
+    def _yaml(self, commit: str, file: str, paths: Mapping[str, str] = NO_PATHS) -> dict[str, Any]:
+        """Read a file of a commit; `paths`: what templates of an earlier version in it stand for."""
+        text = self.repository.read(commit, Path(file)) or ""
         try:
-            return self._loaded(self.repository.read(commit, Path(file)) or "")
+            return self._loaded(TEMPLATE.sub(lambda name: paths.get(name[1], name[0]), text))
         except ValueError as error:
             raise DataError(f"{file} of commit {commit[:10]} is not valid YAML; nothing was changed") from error
 

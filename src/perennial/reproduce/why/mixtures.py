@@ -123,11 +123,7 @@ class Mixtures:
         return any(self._opened.history.has_data(each.commit, path) for each in (state.commit, state.before))
 
     def _read(self, state: State) -> Outcome:
-        values, folder = self._work.values(), self._work.folder
-        paths = {
-            name: str(dvc_lock.value_at(values, f"paths.{name}"))
-            for name in ("metrics", "predictions", "records")
-        }
+        paths, folder = self._work.paths(), self._work.folder
         outs = {path: digest for entry in self._recorded().values() for path, digest in entry.outs.items()}
         file = folder / paths["predictions"]
         return Outcome(
