@@ -50,11 +50,6 @@ def test_results_are_those_of_the_tasks(count):
     ]
 
 
-def test_results_come_in_the_order_of_the_tasks():
-    seconds = {0: 0.3, 1: 0.1, 2: 0.2}
-    assert list(process_pool.map_in_processes(tasks.slowly, seconds, range(6), count=2)) == list(range(6))
-
-
 @pytest.mark.parametrize(("count", "small", "here"), [(1, False, True), (2, True, True), (2, False, False)])
 def test_one_process_and_small_work_are_this_process(count, small, here):
     compute = ComputeConfig(engine="processes", processes=count)

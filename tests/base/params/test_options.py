@@ -29,7 +29,3 @@ def test_every_option_has_a_type_and_a_description():
 
 def test_a_comment_line_fits_the_line_length():
     assert max(map(len, options.defaults().splitlines())) <= options.WIDTH
-
-
-def test_a_checkpoint_is_saved_every_minute(workspace):
-    assert Config().checkpoints.interval_s == 60

@@ -95,11 +95,6 @@ def test_svgs_on_one_page_share_no_id():
     assert len({each for one in ids for each in one}) == sum(map(len, ids)) > 0
 
 
-def test_the_description_of_a_loss_has_its_last_values():
-    assert "0.25" in PLOTS["loss"].description
-    assert "0.3" in PLOTS["loss"].description
-
-
 def test_class_names_are_text_and_not_markup():
     assert "<script" not in svg("hostile names")
     assert plots.short_label(HOSTILE[0]) in text(svg("hostile names"))

@@ -39,16 +39,6 @@ def test_the_other_convolutions_start_by_copying_their_inputs(build) -> None:
     assert 0.9 * limit < np.abs(kernel[..., 24:]).max() <= limit
 
 
-def test_equal_seeds_give_equal_first_weights(build) -> None:
-    def weights(seed: int) -> list[np.ndarray]:
-        keras.utils.set_random_seed(seed)
-        return [weight.numpy() for weight in build("fast_cnn", (9, 9, 1)).weights]
-
-    first, again, other = weights(1), weights(1), weights(2)
-    assert all(np.array_equal(*pair) for pair in zip(first, again, strict=True))
-    assert not all(np.array_equal(*pair) for pair in zip(first, other, strict=True))
-
-
 def test_preparing_changes_the_whitening_alone(build) -> None:
     model = build("fast_cnn", (12, 12, 3))
     before = {weight.path: weight.numpy() for weight in model.weights}

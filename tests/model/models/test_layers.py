@@ -34,12 +34,6 @@ def test_a_row_belongs_to_its_place_in_whatever_order(layer: Dropout) -> None:
     np.testing.assert_array_equal(dropped(layer, order), dropped(layer, range(BATCH))[order])
 
 
-def test_equal_seeds_give_equal_masks(layer: Dropout) -> None:
-    np.testing.assert_array_equal(
-        dropped(layer, range(BATCH)), dropped(Dropout(RATE, name="dropout"), range(BATCH))
-    )
-
-
 def test_masks_of_steps_examples_and_layers_are_independent(layer: Dropout) -> None:
     first = dropped(layer, range(BATCH))
     others = [
@@ -90,12 +84,6 @@ def test_a_bare_layer_drops_as_keras_does(layer: Dropout) -> None:
     first, second = (tf.function(layer)(ONES, training=True).numpy() for _ in range(2))
     assert (first == 0).mean() == pytest.approx(RATE, abs=0.02)
     assert (first != second).any()
-
-
-def test_the_layer_has_no_variables() -> None:
-    layer = Dropout(RATE)
-    layer(ONES, training=True)
-    assert layer.variables == []
 
 
 def test_a_model_in_parts_is_the_model_on_the_whole_batch(build) -> None:

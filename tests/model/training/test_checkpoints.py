@@ -169,8 +169,29 @@ def test_the_newest_are_kept(tmp_path, max_to_keep):
 def test_of_one_a_reserve_is_kept_and_logged(tmp_path, caplog):
     caplog.set_level("INFO")
     save(tmp_path, 1, 2, 3, max_to_keep=1)
+    save(tmp_path / "two", 1, max_to_keep=2)
     assert checkpoints.steps(tmp_path) == [2, 3]
-    assert "max_to_keep" in caplog.text
+    assert caplog.text.count("max_to_keep") == 1
+
+
+class Away:
+    """Copies that cannot be asked."""
+
+    def submit(self, checkpoint):
+        assert checkpoint.is_dir()
+
+    def holds(self, checkpoint):
+        raise OSError(f"{checkpoint} is away")
+
+
+def test_old_ones_that_cannot_be_removed_end_no_training(tmp_path, caplog):
+    with Checkpoints(tmp_path, max_to_keep=2, copies=Away()) as these:
+        for step in (1, 2, 3):
+            these.save(step, variables(step), {}, wait=True)
+    assert checkpoints.steps(tmp_path) == [1, 2, 3]
+    assert (
+        f"old checkpoints in {tmp_path} cannot be removed: {tmp_path / 'step-000000001'} is away" in caplog.text
+    )
 
 
 def test_of_one_step_the_last_saved_is_the_newest(tmp_path):
