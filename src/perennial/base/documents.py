@@ -18,7 +18,6 @@ from perennial.base.errors import DataError
 class JsonFile(BaseModel):
     """Base of the schemas of JSON files that a stage reads; unknown keys are kept as they are."""
 
-    # Built late: most processes read few of these files.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 

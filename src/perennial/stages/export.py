@@ -19,7 +19,6 @@ from perennial.base.choices import SPLITS
 from perennial.base.config import Config
 from perennial.base.devices import devices, lease
 from perennial.base.errors import DataError, QualityError
-from perennial.base.parallel import child
 from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, pipeline
 from perennial.data.records.manifest import Manifest
@@ -27,7 +26,7 @@ from perennial.data.validation import integrity
 from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.results import Metrics, TrainingRecord
-from perennial.model.export import export_formats, features, model_card, parity, saved_model
+from perennial.model.export import export_formats, features, model_card, parity, parity_process, saved_model
 from perennial.model.export.encodings import Takes
 from perennial.model.export.parity import FormatReport, Job
 from perennial.model.export.reference import Reference, limits
@@ -37,6 +36,11 @@ from perennial.model.models.model_folder import Abstention, Confidence, Descript
 log = logging.getLogger(__name__)
 LOG = "parity.log"  # of the process that compares predictions
 KEPT = "the old export was kept"
+
+
+def before_devices(work: Path) -> None:
+    """Fork the process that compares predictions, before TensorFlow looks for devices or does anything else."""
+    parity_process.fork(work / LOG)
 
 
 def export(config: Config) -> None:
@@ -55,8 +59,7 @@ def export(config: Config) -> None:
     data = integrity.require_valid(config.paths.records, splits)
     card, description = _card(config, description, data)
     with (
-        # It loads TensorFlow while the export is written.
-        child.started(parity.__name__, config.paths.work / LOG) as compare,
+        parity_process.started(config.paths.work / LOG) as compare,
         outputs.new_folder(config.paths.export, "export") as folder,
     ):
         _write(config, folder, model, description, data, card)

@@ -140,8 +140,7 @@ class DatasetConfig(Section):
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(
-        None,
-        "changing source, used instead of path: s3://, an https:// archive, or a path",
+        None, "changing source, used instead of path: s3://, an https:// archive, or a path"
     )
     table: Table = option(
         None, "image_folder: the table that gives labels or splits, by its columns; null: the class folders"
@@ -221,8 +220,7 @@ class ComputeConfig(Section):
     """Where work runs; does not change results."""
 
     engine: Literal["processes", "ray"] = option(
-        "processes",
-        "convert, validate and training; processes: this machine; ray: the cluster of RAY_ADDRESS",
+        "processes", "convert, validate and training; processes: this machine; ray: the cluster of RAY_ADDRESS"
     )
     processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
     gpus: Gpus = option("all", "GPUs that a stage reserves if its devices are auto: all, or a number")
@@ -242,8 +240,7 @@ class PreprocessingConfig(Section):
     """Conversion of a record's pixels to the input of the network."""
 
     name: Annotated[choices.Preprocessing | str, or_component(choices.Preprocessing)] = option(
-        "rescale",
-        "preprocessing; auto: the one that the network was published with; or components.MODULE:NAME",
+        "rescale", "preprocessing; auto: the one that the network was published with; or components.MODULE:NAME"
     )
     image_size: Annotated[int | None, kind("whole number from 1 to 4096, network or null")] = option(
         None,
@@ -265,10 +262,7 @@ class ModelConfig(Section):
     """The network."""
 
     name: Annotated[
-        str,
-        or_component(NAMES),
-        BeforeValidator(network_name),
-        kind("a name that `perennial models` lists"),
+        str, or_component(NAMES), BeforeValidator(network_name), kind("a name that `perennial models` lists")
     ] = option("mnist_cnn", "network; `perennial models` lists all; or components.MODULE:NAME, one of your own")
     dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
     batch_norm_decay: float | None = option(

@@ -41,7 +41,6 @@ CREDENTIALS = (
 class Section(BaseModel):
     """A section of params.yaml: immutable, without type conversion; unknown keys are errors."""
 
-    # Built late: the validator of all parameters holds those of the sections.
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, str_max_length=MAX_TEXT, defer_build=True
     )

@@ -153,8 +153,7 @@ class AugmentationConfig(Section):
     )
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
     image_sizes: list[Count] = option(
-        [],
-        "pixels a side of the images in equal parts of training, such as [16, 24, 32]; empty: full size",
+        [], "pixels a side of the images in equal parts of training, such as [16, 24, 32]; empty: full size"
     )
 
     @model_validator(mode="after")

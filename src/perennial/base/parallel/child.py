@@ -34,14 +34,8 @@ def started(program: str, log: Path) -> Iterator[Call]:
     ):
 
         def call(argument: dict[str, Any]) -> Any:
-            given = json.dumps({"argument": argument, "environment": _environment()})
-            output, _ = child.communicate(given.encode())
-            if code := child.returncode:
-                why = ", perhaps because memory ran out" if code < 0 else ""
-                said = f"the process of {program} ended with code {code}{why}; see {log}"
-                raise PerennialError(said, kind=failures.of_code(code))
-            source_code.require_unchanged(program)
-            return _result(json.loads(output.splitlines()[-1]))
+            output, _ = child.communicate(request(argument))
+            return result(program, child.returncode, output, log)
 
         try:
             yield call
@@ -55,29 +49,46 @@ def call(program: str, argument: dict[str, Any], log: Path) -> Any:
         return run(argument)
 
 
-def _environment() -> dict[str, str]:
-    return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": layout.python_path()}
+def request(argument: dict[str, Any]) -> bytes:
+    """What the process of a program reads: its argument, and the variables that it works with."""
+    return json.dumps({"argument": argument, "environment": _environment()}).encode()
 
 
-def _result(answer: dict[str, Any]) -> Any:
+def result(program: str, code: int, output: bytes, log: Path) -> Any:
+    """The result of a program that ended with this code and printed this; raises its error."""
+    if code:
+        why = ", perhaps because memory ran out" if code < 0 else ""
+        said = f"the process of {program} ended with code {code}{why}; see {log}"
+        raise PerennialError(said, kind=failures.of_code(code))
+    source_code.require_unchanged(program)
+    answer = json.loads(output.splitlines()[-1])
     if "error" in answer:
         found = next(each for each in ERRORS if each.exit_code == answer["code"])
         raise found(answer["error"], kind=Failure(answer["kind"]))
     return answer["result"]
 
 
+def answer(run: Callable[[Any], Any], given: bytes) -> bytes:
+    """Run a program on its request; returns what it prints: the result, or the error that ended it."""
+    asked = json.loads(given)
+    os.environ.update(asked["environment"])
+    try:
+        printed: dict[str, object] = {"result": run(asked["argument"])}
+    except (PerennialError, OSError) as error:
+        printed = {"error": str(error), "code": exit_code(error), "kind": failures.kind(error)}
+    return f"\n{json.dumps(printed)}\n".encode()
+
+
+def _environment() -> dict[str, str]:
+    return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": layout.python_path()}
+
+
 def _main(program: str, owner: int) -> None:
-    """Run a program on the argument from standard input, and print its result or the error that ended it."""
+    """Run a program on the request from standard input."""
     process.die_with(owner)
     tensorflow.load()
     run = importlib.import_module(program).main
-    given = json.loads(sys.stdin.buffer.read())
-    os.environ.update(given["environment"])
-    try:
-        printed: dict[str, object] = {"result": run(given["argument"])}
-    except (PerennialError, OSError) as error:
-        printed = {"error": str(error), "code": exit_code(error), "kind": failures.kind(error)}
-    sys.stdout.write(f"\n{json.dumps(printed)}\n")
+    sys.stdout.write(answer(run, sys.stdin.buffer.read()).decode())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def import_with_tensorflow(name: str, work: Path, *, needed: bool = True) -> Mod
     with files.stderr_into(work / LOG):
         if needed:
             load()
-        return _imported(name)
+        return _imported(name, work)
 
 
 def set_variables(work: Path) -> None:
@@ -62,9 +62,11 @@ def import_quietly(name: str, log: Path) -> ModuleType:
         return _imported(name)
 
 
-def _imported(name: str) -> ModuleType:
+def _imported(name: str, work: Path | None = None) -> ModuleType:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     module = importlib.import_module(name)
+    if work is not None and (prepare := getattr(module, "before_devices", None)):
+        prepare(work)
     if "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.list_physical_devices()
     return module

@@ -24,6 +24,7 @@ COMPONENTS = "components"  # folder in a project whose code its stages may load
 OURS = (PACKAGE.name, "__main__", COMPONENTS)  # first parts of modules' names
 SHOWN = 5  # files in a message
 AT_START: dict[str, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
+REAL = cache(os.path.realpath)  # once for the many files of a folder: it asks for each part of the path
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/dvc", "base/errors", "base/files",
@@ -109,7 +110,7 @@ def require_unchanged(program: str | None = None) -> None:
     # Only ours: to resolve the paths of all takes a tenth of a second.
     ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in OURS]
     loaded = filter(None, (getattr(module, "__file__", None) for module in ours))
-    files = {_real_folder(os.path.dirname(file)) / os.path.basename(file) for file in loaded}  # noqa: PTH119, PTH120
+    files = {Path(REAL(os.path.dirname(file)), os.path.basename(file)) for file in loaded}  # noqa: PTH119, PTH120
     if program and (file := _file(program, PACKAGE)):
         files |= closure(file)
     root = Project.find().root.resolve()
@@ -125,11 +126,6 @@ def require_unchanged(program: str | None = None) -> None:
             f"{listed(changed, SHOWN)} changed while this process loaded its code, which may be the old or the "
             "new one; nothing was recorded; run it again"
         )
-
-
-@cache
-def _real_folder(folder: str) -> Path:
-    return Path(folder).resolve()  # once for the many files of a folder: it asks for each part of the path
 
 
 def of_stage(stage: str, package: Path = PACKAGE, known: Callable[[bytes], Facts] = facts) -> set[Path]:

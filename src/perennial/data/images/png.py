@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 
 import numpy as np
 from isal.isal_zlib import adler32, crc32
@@ -17,6 +18,8 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {1: 0, 3: 2}  # channels: colour type, grey and RGB
 STORED_BYTES = 0xFFFF  # maximum size of a stored deflate block
 CHECKSUM = struct.Struct(">I")
+# The register of CRC-32 after each byte, from a register of 0.
+CRC_TABLE = ~np.array([crc32(bytes([byte]), 0xFFFFFFFF) for byte in range(256)], np.uint32)
 DATA_AT = len(SIGNATURE) + 25 + 8  # of IDAT's content: after the signature, IHDR and IDAT's length and name
 
 
@@ -38,12 +41,13 @@ class _Frame:
 
     def checksums(self, contents: Sequence[bytes]) -> NDArray[np.uint8]:
         """Compute the checksums that follow each content: Adler-32 and CRC-32, uint8 [N, 8]."""
-        adlers = [adler32(content) for content in contents]
-        begun = [crc32(content, self.begun) for content in contents]
-        found = np.empty((len(contents), 2), ">u4")
-        found[:, 0] = adlers
-        packed = found[:, 0].tobytes()
-        found[:, 1] = [crc32(packed[4 * n : 4 * n + 4], crc) for n, crc in enumerate(begun)]
+        count = len(contents)
+        found = np.empty((count, 2), ">u4")
+        found[:, 0] = np.fromiter(map(adler32, contents), np.uint32, count)
+        crcs = ~np.fromiter(map(crc32, contents, repeat(self.begun)), np.uint32, count)
+        for adler_byte in found[:, :1].view(np.uint8).T:  # that of all files at once
+            crcs = CRC_TABLE[(crcs ^ adler_byte) & 0xFF] ^ crcs >> 8
+        found[:, 1] = ~crcs
         return found.view(np.uint8)
 
     @property

@@ -116,12 +116,7 @@ def _kinds(source: Source) -> NDArray[np.uint8]:
 
 
 def _held_out(
-    dataset: str,
-    source: Source,
-    split: Split,
-    indices: NDArray[np.int64],
-    share: float,
-    salt: str,
+    dataset: str, source: Source, split: Split, indices: NDArray[np.int64], share: float, salt: str
 ) -> NDArray[np.bool_]:
     """Choose the training examples, mask bool [M], that another split gets; chosen images never leave train."""
     train = source.splits["train"]

@@ -78,11 +78,7 @@ def _pixels(statistics: Statistics) -> dict[str, Any]:
     values, counts = np.arange(VALUES), histogram.sum(1)
     means = histogram @ values / counts
     deviations = np.sqrt(np.maximum(histogram @ values**2 / counts - means**2, 0))
-    return {
-        "mean": float(means.mean()),
-        "channel_mean": means.tolist(),
-        "channel_std": deviations.tolist(),
-    }
+    return {"mean": float(means.mean()), "channel_mean": means.tolist(), "channel_std": deviations.tolist()}
 
 
 def samples(

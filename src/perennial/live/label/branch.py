@@ -62,12 +62,7 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     git.update({reference: commit})
     pushed = push and _push(opened, reference, commit)
     return DataRequest(
-        branch=branch,
-        commit=commit,
-        added=len(new),
-        images=len(used),
-        random=random,
-        pushed=pushed,
+        branch=branch, commit=commit, added=len(new), images=len(used), random=random, pushed=pushed
     )
 
 

@@ -21,10 +21,7 @@ def compute(
     slices: Sequence[Slices] = (),
     temperature: Mapping[str, float] | None = None,
 ) -> dict[str, object]:
-    """Metrics as JSON values: overall with confidence intervals, per class and slice, and calibration.
-
-    `temperature`: what `SplitResult.calibration` returns.
-    """
+    """Metrics as JSON values; `temperature`: what `SplitResult.calibration` returns."""
     correct, level = scores.predicted == scores.labels, config.confidence_level
     return {
         **({"slices": slicing.scores(slices, correct, level)} if slices else {}),

@@ -66,10 +66,7 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
 
 
 def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
-    """Choose where to keep `size` bytes of images; `kept`: a cache file exists.
-
-    `free`: free bytes on the disk.
-    """
+    """Choose where to keep `size` bytes; `kept`: a cache file exists; `free`: free bytes on the disk."""
     if config.cache != "auto":
         return config.cache
     if size <= config.memory_mb * 10**6:

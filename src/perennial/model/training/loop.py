@@ -82,10 +82,7 @@ class Evaluator:
         length: Length,
         peers: Peers,
     ) -> None:
-        """`score(step)` scores the model's current weights on the validation split.
-
-        None: there is no validation split, and training ends only at the last step.
-        """
+        """`score(step)` scores the model on validation; None: no such split, and only the last step ends it."""
         self._trainer, self._score, self._config = trainer, score, config
         self._length, self._peers = length, peers
         weights = trainer.model.weights if config.keep == "best" else []
@@ -224,10 +221,7 @@ class Loop:
     _phase: Phase | None = None  # the phase of the iterator
 
     def run(self) -> TrainingState:
-        """Train from the newest checkpoint until a stop rule or the last step; returns the last state.
-
-        If there is a validation split, the last weights are always evaluated.
-        """
+        """Train until a stop rule or the last step; returns the last state, evaluated if there is a split."""
         state = self.saver.resume()
         self.peers.require_same(state.step, self.saver.checkpoints.folder.name)
         for each in state.evaluations:  # a training that was killed may not have told of its last ones

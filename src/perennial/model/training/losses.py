@@ -51,10 +51,7 @@ class Objective:
         self._varying, self._constant_penalty = self._decayed, 0.0
 
     def fix_frozen_penalty(self) -> None:
-        """Compute the penalty of the weights that are frozen now, instead of at every step.
-
-        It counts for functions that are traced afterwards.
-        """
+        """Compute the penalty of frozen weights once, for functions that are traced afterwards."""
         self._varying = [weight for weight in self._decayed if weight.trainable]
         frozen = [weight.numpy() for weight in self._decayed if not weight.trainable]
         self._constant_penalty = self._weight_decay / 2 * sum(float(np.vdot(each, each)) for each in frozen)
@@ -67,10 +64,7 @@ class Objective:
         replicas: int = 1,
         other: Other | None = None,
     ) -> Losses:
-        """One replica's contribution, from its outputs and labels, to the losses of a batch of `examples`.
-
-        `other`: the partner images, if the images of the batch are mixed.
-        """
+        """One replica's part of the losses of a batch of `examples`; `other`: partners of mixed images."""
         summed, auxiliary = (
             self._summed(models.logits(outputs), labels, other),
             models.auxiliary_logits(outputs),

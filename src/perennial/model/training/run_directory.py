@@ -70,10 +70,7 @@ def locate(work: Path, parts: Parts) -> Path:
 
 
 def resumes(folder: Path, parts: Parts) -> bool:
-    """Whether the training resumes from a checkpoint in its run folder.
-
-    If it does not, but another training left checkpoints, the reason for starting from step 0 is logged.
-    """
+    """Whether the training resumes from a checkpoint; logs why not where another training left some."""
     if checkpoints.steps(folder):
         return True
     _log_start(folder, parts)

@@ -136,10 +136,7 @@ class Trainer:
         return ["logits", "loss", *weights]
 
     def may_overflow(self, step: int) -> bool:
-        """Whether the next step is skipped if its gradients are not finite, as dynamic loss scaling does.
-
-        Below a scale of 1 the scale cannot be the cause, and every step would be skipped.
-        """
+        """Whether a step with gradients that are not finite is skipped; below 1, the scale is not the cause."""
         optimizer = self.phase(step).optimizer
         return hasattr(optimizer, "dynamic_scale") and float(optimizer.dynamic_scale.numpy()) >= 1
 
@@ -152,10 +149,7 @@ class Trainer:
         return self._sizes.change(step)
 
     def run(self, iterator: tf.data.Iterator, step: int, steps: int) -> StepResults:
-        """Run `steps` training steps after `step` completed ones in one TensorFlow call.
-
-        They are all of one phase, and their images of one size.
-        """
+        """Run `steps` steps, of one phase and one image size, after `step` completed ones in one call."""
         phase, side = self.phase(step), self._sizes.side(step)
         key = phase.first_step, side
         if key not in self._compiled:

@@ -111,10 +111,7 @@ class History:
 
 
 def until(folder: Path, step: int) -> bytes:
-    """Read the rows of a run folder up to a step, as the bytes of the file; empty if there is no file.
-
-    Any thread may call it while the training appends rows.
-    """
+    """Read the rows of a run folder up to a step as bytes, empty without a file; any thread may call it."""
     file = folder / STEPS_FILE
     lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
     header, rows = lines[:1], [line for line in lines[1:] if line.endswith(b"\n")]

@@ -57,10 +57,7 @@ class Uploader:
         self._thread = threading.Thread(target=self._work, name="copies", daemon=True)
 
     def prepare(self, *, clean: bool) -> None:
-        """Fetch the newest checkpoint if it is newer than those on this machine.
-
-        With `clean`, remove all copies.
-        """
+        """Fetch the newest checkpoint if it is newer than those here; with `clean`, remove all copies."""
         try:
             if clean:
                 self._run.clear()

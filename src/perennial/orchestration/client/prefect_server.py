@@ -77,13 +77,7 @@ class PrefectServer:
     def log(self, run: str, message: str, level: int = logging.INFO) -> None:
         """Add a line to the log of a run."""
         now = datetime.now(UTC).isoformat()
-        line = {
-            "name": "perennial",
-            "level": level,
-            "message": message,
-            "timestamp": now,
-            "flow_run_id": run,
-        }
+        line = {"name": "perennial", "level": level, "message": message, "timestamp": now, "flow_run_id": run}
         self.request("POST", "logs/", [line])
 
     def reach(self) -> None:

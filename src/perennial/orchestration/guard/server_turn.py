@@ -14,13 +14,7 @@ from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.this_run import Stopped
 from perennial.orchestration.guard.fence import Held, fence, holder, repositories, running_since
 from perennial.orchestration.guard.watch import Watch
-from perennial.orchestration.server.server_runs import (
-    DELETED,
-    POLL_S,
-    Runs,
-    await_server,
-    place_in_line,
-)
+from perennial.orchestration.server.server_runs import DELETED, POLL_S, Runs, await_server, place_in_line
 from perennial.orchestration.work.output import keep_running_without_worker
 from perennial.orchestration.work.run_record import record_end
 

@@ -12,11 +12,7 @@ from typing import Any, NoReturn
 from prefect.cli.deploy._models import DeploymentConfig
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.flows import Flow, load_flow_from_entrypoint
-from prefect.utilities.templating import (
-    apply_values,
-    resolve_block_document_references,
-    resolve_variables,
-)
+from prefect.utilities.templating import apply_values, resolve_block_document_references, resolve_variables
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError

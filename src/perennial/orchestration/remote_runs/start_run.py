@@ -71,10 +71,7 @@ def require_options(overrides: Mapping[str, object]) -> None:
 
 
 def start(
-    server: PrefectServer,
-    deployment: str,
-    parameters: Mapping[str, object],
-    local: LocalOwner | None = None,
+    server: PrefectServer, deployment: str, parameters: Mapping[str, object], local: LocalOwner | None = None
 ) -> StartedRun:
     """Start a run of a deployment, which supplies the parameters that are not given."""
     name = deployment if "/" in deployment else f"{FLOW}/{deployment}"
@@ -175,10 +172,7 @@ def wake(run: str) -> None:
 
     If the server does not answer, that run ends at its time limit.
     """
-    waiting = {
-        "flows": {"name": {"any_": [APPROVE]}},
-        "flow_runs": {"state": {"type": {"any_": ["PAUSED"]}}},
-    }
+    waiting = {"flows": {"name": {"any_": [APPROVE]}}, "flow_runs": {"state": {"type": {"any_": ["PAUSED"]}}}}
     now = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "It was answered by a command."}
     try:
         server = connect(pauses=retries.TERMINAL_PAUSES_S)

@@ -18,13 +18,7 @@ from perennial.base.choices import Split
 from perennial.base.config.data import DatasetConfig, TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.archives import Member
-from perennial.data.datasets.own import (
-    class_lists,
-    image_assignment,
-    label_table,
-    table_columns,
-    table_rows,
-)
+from perennial.data.datasets.own import class_lists, image_assignment, label_table, table_columns, table_rows
 from perennial.data.datasets.own.image_assignment import Contents
 from perennial.data.datasets.own.names import table_split
 from perennial.data.datasets.own.side_tables import SideTable, SideTables

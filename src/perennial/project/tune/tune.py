@@ -16,14 +16,7 @@ from typing import Any
 from perennial.base import config as configuration
 from perennial.base import documents, files
 from perennial.base.distributed import cluster
-from perennial.base.errors import (
-    ConfigError,
-    DataError,
-    InputsChanged,
-    Interrupted,
-    PerennialError,
-    listed,
-)
+from perennial.base.errors import ConfigError, DataError, InputsChanged, Interrupted, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project.pins import WeightsPin
 from perennial.base.stage_state import stage_inputs
