@@ -2,10 +2,9 @@
 
 import sys
 
-import typer
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
-from perennial.cli import app
+from perennial.cli import all_commands, app
 
 HEAD = """\
 # Commands
@@ -18,25 +17,22 @@ This page is generated: `python docs/commands.py > docs/reference/commands.md`.
 
 def markdown() -> str:
     """The page, with the help of each command at a width of 100 characters."""
-    group = typer.main.get_command(app)
-    sections = [
-        f"## {' '.join(['perennial', *words])}\n\n```text\n{_help(group, *words)}```\n"
-        for words in _commands(group)
-    ]
+    listed = [(), *_words(all_commands())]
+    sections = [f"## {' '.join(['perennial', *words])}\n\n```text\n{_help(*words)}```\n" for words in listed]
     return "\n".join([HEAD, *sections])
 
 
-def _commands(group, *words):
-    """The words of a command and of those below it, except hidden ones."""
-    yield words
-    for name, command in getattr(group, "commands", {}).items():
+def _words(commands, *above):
+    """The words of each command and of those below it, except hidden ones."""
+    for name, command in commands.items():
         if not command.hidden:
-            yield from _commands(command, *words, name)
+            yield (*above, name)
+            yield from _words(getattr(command, "commands", {}), *above, name)
 
 
-def _help(group, *words):
+def _help(*words):
     result = CliRunner().invoke(
-        group, [*words, "--help"], prog_name="perennial", terminal_width=100, max_content_width=100
+        app, [*words, "--help"], prog_name="perennial", terminal_width=100, max_content_width=100
     )
     assert result.exit_code == 0, result.output
     return "\n".join(line.rstrip() for line in result.output.splitlines()) + "\n"

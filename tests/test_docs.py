@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-import typer
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from ruamel.yaml import YAML
@@ -22,7 +21,7 @@ from perennial.base.config.paths import Paths
 from perennial.base.errors import ERRORS
 from perennial.base.params import edit_params
 from perennial.base.project.stages import STAGES
-from perennial.cli import app
+from perennial.cli import all_commands
 from perennial.data.datasets import DATASETS
 from perennial.data.validation.problems import CODES, FIXES, JUDGED_CODES
 
@@ -120,7 +119,7 @@ def test_the_pictures_of_the_house_and_of_a_run_are_drawn_from_the_code(name: st
 
 
 def test_every_command_and_option_of_a_page_exists() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = all_commands()
     for file in (ROOT / "README.md", *(DOCS / page for page in PAGES)):
         text = file.read_text(encoding="utf-8")
         for name, rest in re.findall(r"(?:`|\$ |^ {4})perennial ([a-z]+)([^`\n#]*)", text, re.MULTILINE):

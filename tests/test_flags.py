@@ -6,11 +6,10 @@ from functools import reduce
 from itertools import groupby
 from pathlib import Path
 
-import typer
 from ruamel.yaml import YAML
 
 from perennial.base.config.paths import Paths
-from perennial.cli import app
+from perennial.cli import all_commands
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {
@@ -55,7 +54,7 @@ def test_a_flag_has_a_key_of_params_or_a_reason_why_it_is_gone():
 
 
 def test_a_command_that_took_a_flags_place_has_these_options():
-    commands = typer.main.get_command(app).commands
+    commands = all_commands()
     for command in COMMANDS:
         _, name, *words = command.split()
         known = {option for each in commands[name].params for option in each.opts}

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from perennial.base.errors import ConfigError
 from perennial.cli import app
-from perennial.cli.command import PARAMS, ParamsOption, PathOrUrl, command
+from perennial.cli.command import command
+from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl
 from perennial.orchestration.client import prefect_server
 from perennial.orchestration.remote_runs import start_run
 

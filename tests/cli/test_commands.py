@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from perennial.base import documents, files
 from perennial.base.project.stages import STAGES
-from perennial.cli import app
+from perennial.cli import all_commands, app
+from perennial.cli.panels import PANELS
 
 ROOT = Path(__file__).parents[2]
 TYPOS = {
@@ -76,10 +77,18 @@ def gated(load):
     finished.leave(load(), ["cat", "dog"], each=2)
 
 
-def test_help_lists_every_stage_and_cuts_no_line(workspace):
+def test_help_lists_every_command_in_its_panel_and_cuts_no_line(workspace):
     shown = perennial("--help")
     assert shown.returncode == 0
-    assert [stage for stage in STAGES if f"  {stage} " not in shown.stdout] == []
+    listed, place = {}, ""
+    for line in shown.stdout.splitlines():
+        if heading := re.fullmatch(r"(\w.*):", line):
+            place = heading[1]
+        elif (row := re.match(r"  ([a-z-]+)  ", line)) and place in PANELS:
+            listed.setdefault(place, []).append(row[1])
+    assert listed == {panel: list(commands) for panel, commands in PANELS.items()}
+    assert sum(map(len, listed.values())) - len(STAGES) - 2 <= 36  # without pin and record
+    assert set(STAGES) < set(listed["Stages, for scripts"])
     assert re.search(r"\w\.\.\.$", shown.stdout, re.MULTILINE) is None
 
 
@@ -87,8 +96,8 @@ def test_help_lists_every_stage_and_cuts_no_line(workspace):
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_help_of_a_stage_has_a_page_and_an_example_that_is_valid(workspace, stage):
     words = " ".join(perennial(stage, "--help").stdout.split())
-    page, example = re.search(r"See (docs/\S+\.md)\.", words)[1], re.search(r"--set ([a-z][^`]*)`", words)[1]
-    assert (ROOT / page).is_file()
+    page, example = re.search(r"`perennial docs (\S+)`", words)[1], re.search(r"--set ([a-z][^`]*)`", words)[1]
+    assert (ROOT / "docs" / "how-to" / f"{page}.md").is_file()
     assert perennial("config", "--set", example).returncode == 0
 
 
@@ -120,6 +129,24 @@ def test_an_unknown_option_is_answered_with_how_a_key_is_set(typed, how):
     refused = perennial(*typed.split())
     assert refused.returncode == 2, refused
     assert f"A key of params.yaml is set by `{how} KEY=VALUE`" in refused.stderr, refused
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    refused = perennial("versionss")
+    assert (refused.returncode, "Did you mean 'versions'?" in refused.stderr) == (2, True), refused
+
+
+def test_every_command_works_without_another_one_loaded_before_it():
+    assert all(command.name == name for name, command in all_commands().items())
+    for name in all_commands():
+        assert CliRunner().invoke(app, [name, "--help"]).exit_code == 0
+
+
+def test_help_imports_no_command(workspace):
+    shown = python("-X", "importtime", "-m", "perennial", "--help")
+    assert {"pydantic", "ruamel.yaml", "rich", "perennial.cli.command"} & set(
+        re.findall(r"\| +([\w.]+)$", shown.stderr, re.MULTILINE)
+    ) == set()
 
 
 def test_a_mistyped_option_is_answered_with_the_option():
@@ -251,6 +278,11 @@ def test_report_before_the_first_run_is_a_data_error(workspace):
     shown = CliRunner().invoke(app, ["report"])
     assert shown.exit_code == 3
     assert "metrics/training.json" in shown.stderr
+
+
+def test_scores_on_a_split_before_the_first_run_are_a_data_error(workspace):
+    shown = perennial("evaluate", "--split", "test")
+    assert (shown.returncode, "Traceback" in shown.stderr) == (3, False), shown.stderr
 
 
 @pytest.mark.fast_rows("validate")

@@ -8,12 +8,11 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-import typer
 from support.inference import World, saved_as
 from support.raw import picture
 
 from perennial.base.errors import ERRORS
-from perennial.cli import app
+from perennial.cli import all_commands
 from perennial.cli.predict_command import CSV_HEADER
 from perennial.model.inference.classifier import Classifier
 
@@ -44,7 +43,7 @@ def place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_every_option_is_listed() -> None:
-    command = typer.main.get_command(app).commands["predict"]  # type: ignore[attr-defined]
+    command = all_commands()["predict"]
     options = {each for option in command.params for each in option.opts if each.startswith("--")}
     listed = set(re.findall(r"^\| `(--[\w-]+)", section("Command line"), re.MULTILINE))
     assert listed == options - {"--debug"}

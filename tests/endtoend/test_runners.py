@@ -275,10 +275,12 @@ def failed(server: Server, deployment: str, message: str) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_test_alert_says_what_the_webhook_answers(deployed: Deployed) -> None:
     url = {"PREFECT_API_URL": deployed.server.url}
-    assert json.loads(deployed.project.must("perennial", "alert", "Ünï 猫", "--json", **url)) == {"status": 200}
+    assert json.loads(deployed.project.must("perennial", "monitor", "--alert", "Ünï 猫", "--json", **url)) == {
+        "status": 200
+    }
     assert "perennial: test alert\nÜnï 猫" in deployed.hook.texts()
     received, deployed.hook.status = len(deployed.hook.texts()), 404
-    refused = deployed.project.run("perennial", "alert", **url)
+    refused = deployed.project.run("perennial", "monitor", "--alert", "again", **url)
     deployed.hook.status = 200
     assert refused.returncode == 1
     assert "the webhook answered 404: no_service" in refused.stdout

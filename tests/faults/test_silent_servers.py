@@ -45,7 +45,7 @@ CASES = {
         variables={**CREDENTIALS, "AWS_ENDPOINT_URL": "http://{address}"},
     ),
     "Prefect": Case(
-        (*PERENNIAL, "alert"),
+        (*PERENNIAL, "monitor", "--alert", "text"),
         "the Prefect server does not answer at http://127.0.0.1",
         variables={"PREFECT_API_URL": "http://{address}/api"},
     ),

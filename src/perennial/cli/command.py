@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -21,8 +21,9 @@ from perennial.base.errors import ConfigError, PerennialError, exit_code, redact
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
+from perennial.cli.options import PARAMS, DebugOption, PathOrUrl, SetOption
+from perennial.cli.panels import LISTED
 
-PARAMS = Path("params.yaml")
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 FOLDER = "try"  # in paths.work
 
@@ -46,32 +47,14 @@ def option_object(option: str, text: str) -> dict[str, Any]:
         raise ConfigError(f"{option} must be a JSON object: {error}") from error
 
 
-class PathOrUrl(str):
-    """The value of an option that takes a local path, relative to where the command was typed, or a URL."""
-
-    __slots__ = ()
-
-
-ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Use another value for this command only; repeatable."),
-]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-FetchOption = Annotated[bool, typer.Option("--fetch/--no-fetch", help="Ask the git remote first.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
-
 class Command(TyperCommand):
-    """A command with `--debug`. Started in a subfolder of a project, it works in the project's folder."""
-
-    settable = False
+    """A command with `--debug`, and `--set` for a stage; in a subfolder it works in the project's folder."""
 
     def __init__(self, *arguments: Any, **values: Any) -> None:
         """Add the common options to those of the command's function."""
         super().__init__(*arguments, **values)
         debug, changes = typer.main.get_command(_COMMON).params
-        self.params += [debug, changes] if self.settable else [debug]
+        self.params += [debug, changes] if self.name in STAGES else [debug]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of a process; an unknown one may be meant as a key of params.yaml."""
@@ -99,12 +82,6 @@ class Command(TyperCommand):
         guarded(ctx.command_path.partition(" ")[2], run, debug=debug)
 
 
-class SettableCommand(Command):
-    """A command with `--set`, which leaves params.yaml unchanged."""
-
-    settable = True
-
-
 _COMMON = typer.Typer(add_completion=False)
 
 
@@ -114,10 +91,13 @@ def _common(*, debug: DebugOption = False, changes: SetOption = None) -> None:
 
 
 def command(
-    app: typer.Typer, name: str, about: str, *, settable: bool = False, **shown: Any
+    app: typer.Typer, name: str, about: str | None = None, *, epilog: str = "", **shown: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function as a command; `shown` is its epilog, or whether it is hidden."""
-    return app.command(name, cls=SettableCommand if settable else Command, help=about, **shown)
+    """Decorate a function as a command; `shown` is whether it is hidden. The panels tell about most of them."""
+    if about is None:
+        about, page, _ = LISTED[name]
+        epilog = f"{epilog} More: `perennial docs {page}`.".lstrip()
+    return app.command(name, cls=Command, help=about, epilog=epilog, **shown)
 
 
 def choose_pipeline(pipeline: str) -> None:
@@ -229,12 +209,6 @@ def weights_are_pinned(params: Path) -> bool:
     if weights.by_name(checked):
         published_weights.fetch(checked)
     return False
-
-
-PushOption = Annotated[
-    bool | None,
-    typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
-]
 
 
 def may_push(checked: Config, what: str, *, push: bool | None) -> bool:

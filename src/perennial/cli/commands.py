@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -12,15 +12,16 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
-from perennial.cli.command import (
+from perennial.cli.command import command, key_and_value, option_object, output
+from perennial.cli.options import (
     PARAMS,
     JsonOption,
     ParamsOption,
     PathOrUrl,
-    command,
-    key_and_value,
-    option_object,
-    output,
+    SplitName,
+    argument,
+    switch,
+    typed,
 )
 from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
@@ -28,32 +29,22 @@ from perennial.release.registry import run_records
 if TYPE_CHECKING:
     from perennial.base.params.edit_params import Change
 
-app = typer.Typer()
-SplitName = Literal["train", "validation", "test"]
+app = typer.Typer(rich_markup_mode=None)
 
 
-@command(app, "config", "Check, print or upgrade the parameters; apply a preset.")
+@command(app, "config")
 def _config(  # noqa: PLR0913 - each option is one
     params: ParamsOption = PARAMS,
     *,
-    upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Add missing keys with their defaults; keep all else.")
-    ] = False,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Apply params/NAME.yaml; keep your other values.")
-    ] = None,
-    assign: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a key, such as train.epochs=2; repeatable."),
-    ] = None,
-    defaults: Annotated[
-        bool, typer.Option("--defaults", help="Print the params.yaml with all defaults.")
-    ] = False,
-    options: Annotated[bool, typer.Option("--options", help="Print the reference of all options.")] = False,
-    publish_to: Annotated[
-        str | None, typer.Option(hidden=True, help="Also check this place for versions.")
-    ] = None,
-    code: Annotated[bool, typer.Option("--code", hidden=True, help="Also check code.yaml.")] = False,
+    upgrade: bool = switch("--upgrade", "Add missing keys with their defaults; keep all else."),
+    preset: str | None = typed("Apply params/NAME.yaml; keep your other values.", metavar="NAME"),
+    assign: list[str] | None = typed(
+        "--set", "Set a key, such as train.epochs=2; repeatable.", metavar="KEY=VALUE"
+    ),
+    defaults: bool = switch("--defaults", "Print the params.yaml with all defaults."),
+    options: bool = switch("--options", "Print the reference of all options."),
+    publish_to: str | None = typed("Also check this place for versions.", hidden=True),
+    code: bool = switch("--code", "Also check code.yaml.", hidden=True),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.base.params import advice, edit_params
@@ -94,20 +85,20 @@ def _show_change(params: Path, change: "Change", *, as_json: bool) -> None:
         raise ConfigError("\n".join(f"{params}: {problem}" for problem in problems))
 
 
-@command(app, "report", "Write a page about the last run, and print a summary.")
+@command(app, "report")
 def _report(
     params: ParamsOption = PARAMS,
     *,
-    page: Annotated[
-        bool, typer.Option("--page/--no-page", help="Write the page, or keep the last one.")
-    ] = True,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Draw what the worst mistakes depend on; takes some seconds.")
-    ] = False,
+    page: bool = typed("--page/--no-page", "Write the page, or keep the last one.", default=True),
+    explain: bool = switch("--explain", "Draw what the worst mistakes depend on; takes some seconds."),
+    send: bool = switch("--send", "Only send the results to logging.sinks, such as MLflow."),
     as_json: JsonOption = False,
-    run: Annotated[str | None, typer.Option("--end", hidden=True, help="Run that is complete.")] = None,
-    results: Annotated[str, typer.Option(hidden=True, help="What DVC did with its stages.")] = "{}",
+    run: str | None = typed("--end", "Run that is complete.", hidden=True),
+    results: str = typed("What DVC did with its stages.", default="{}", hidden=True),
 ) -> None:
+    if send:
+        _send(params, as_json=as_json)
+        return
     from perennial.reports.report import summary
 
     checked = config.load(params)
@@ -123,8 +114,7 @@ def _report(
     output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)
 
 
-@command(app, "log", "Send the last results to the programs of logging.sinks, such as MLflow.")
-def _log(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+def _send(params: Path, *, as_json: bool) -> None:
     if not config.load(params).logging.sinks:
         raise ConfigError(f"{params}: logging.sinks is empty; name a program there, such as [mlflow]")
     from perennial.reports.sinks import sender
@@ -136,21 +126,16 @@ def _log(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
         raise PerennialError("\n".join(problems))
 
 
-@command(app, "publish", "Publish an export that passed the gate, or roll back.")
+@command(app, "publish")
 def _publish(
-    version: Annotated[
-        int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: version to make current.")
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            parser=PathOrUrl, metavar="FOLDER|URL", help="Place of the versions. [default: publish.url]"
-        ),
-    ] = None,
+    version: int | None = argument(
+        "With --rollback: version to make current.", default=None, metavar="VERSION", min=1
+    ),
+    to: str | None = typed(
+        "Place of the versions. [default: publish.url]", parser=PathOrUrl, metavar="FOLDER|URL"
+    ),
     *,
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Move `current` to the previous version, or to VERSION.")
-    ] = False,
+    rollback: bool = switch("--rollback", "Move `current` to the previous version, or to VERSION."),
     params: ParamsOption = PARAMS,
     as_json: JsonOption = False,
 ) -> None:
@@ -167,15 +152,10 @@ def _publish(
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
 
-@command(app, "fetch", "Fetch a published version and verify every file.")
+@command(app, "fetch")
 def _fetch(
-    url: Annotated[
-        str,
-        typer.Argument(parser=PathOrUrl, metavar="URL", help="Publish folder, URL in a bucket, or a version."),
-    ],
-    to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder to write. [default: NAME-VERSION]")
-    ] = None,
+    url: str = argument("Publish folder, URL in a bucket, or a version.", parser=PathOrUrl, metavar="URL"),
+    to: Path | None = typed("Folder to write. [default: NAME-VERSION]", metavar="FOLDER"),
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -187,34 +167,23 @@ def _fetch(
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
 
-@command(app, "predict", "Print the classes of images with their probabilities.")
+@command(app, "predict")
 def _predict(
-    images: Annotated[
-        list[str],
-        typer.Argument(parser=PathOrUrl, metavar="IMAGE|FOLDER|-...", help="-: one image from stdin."),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            parser=PathOrUrl,
-            metavar="PATH|URL",
-            help="Export, or publish folder or URL. [default: the export of the parameters]",
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, metavar="K", help="Print the K most probable classes of each image.")
-    ] = 1,
-    on_bad_image: Annotated[
-        Literal["fail", "skip"], typer.Option(help="fail: predict the others, then exit with code 3.")
-    ] = "fail",
-    explain: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write a heatmap of each image: what its class depends on."),
-    ] = None,
+    images: list[str] = argument("-: one image from stdin.", parser=PathOrUrl, metavar="IMAGE|FOLDER|-..."),
+    model: str | None = typed(
+        "Export, or publish folder or URL. [default: the export of the parameters]",
+        parser=PathOrUrl,
+        metavar="PATH|URL",
+    ),
+    top: int = typed("Print the K most probable classes of each image.", default=1, min=1, metavar="K"),
+    on_bad_image: Literal["fail", "skip"] = typed(
+        "fail: predict the others, then exit with code 3.", default="fail"
+    ),
+    explain: Path | None = typed("Write a heatmap of each image: what its class depends on.", metavar="FOLDER"),
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with one row per class.")] = False,
+    as_csv: bool = switch("--csv", "Print CSV, with one row per class."),
 ) -> None:
     if as_json and as_csv:
         raise ConfigError("--json and --csv exclude each other; leave one out")
@@ -226,17 +195,12 @@ def _predict(
     )
 
 
-@command(app, "show", "Print record N, counted from 0, or save its image.")
+@command(app, "show")
 def _show(
-    number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of the record.")],
-    split: Annotated[
-        SplitName | None,
-        typer.Option(help="Count within train, validation or test."),
-    ] = None,
-    shard: Annotated[
-        Path | None, typer.Option(help="Count within this TFRecord file, without parameters and index.")
-    ] = None,
-    save: Annotated[Path | None, typer.Option(help="File to write the encoded image to.")] = None,
+    number: int = argument("Number of the record.", metavar="N", min=0),
+    split: SplitName | None = typed("Count within train, validation or test."),
+    shard: Path | None = typed("Count within this TFRecord file, without parameters and index."),
+    save: Path | None = typed("File to write the encoded image to."),
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,

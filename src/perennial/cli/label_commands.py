@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,70 +14,46 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
-from perennial.cli.command import (
+from perennial.cli.command import command, may_push, output
+from perennial.cli.options import (
     PARAMS,
     JsonOption,
     ParamsOption,
     PathOrUrl,
     PushOption,
-    command,
-    may_push,
-    output,
+    argument,
+    switch,
+    typed,
 )
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 LOCAL_FILES = (
     "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT"  # and a folder
 )
-Place = Annotated[
-    str | None,
-    typer.Argument(
-        parser=PathOrUrl, metavar="[PLACE]", help="As for `serve --keep`. [default: that of the last queue]"
-    ),
-]
-Classes = Annotated[
-    list[str] | None,
-    typer.Option("--class", metavar="NAME", help="Offer a class that the data lack; repeatable."),
-]
-NoneAs = Annotated[
-    str, typer.Option(metavar="NAME", help="Class for 'none of these'. [default: leave them out]")
-]
-Export = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the queue for Label Studio (.json or .csv).")
-]
-Import = Annotated[
-    Path | None,
-    typer.Option("--import", metavar="FILE", help="Take labels of Label Studio, or CSV: sha256,class."),
-]
-Branch = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Commit the labels on a branch, to be judged by a run.")
-]
 
 
-@command(
-    app,
-    "label",
-    "Label kept images, and propose them on a branch.",
-    epilog="Example: `perennial label captured`, `perennial label --branch new`. See docs/how-to/label.md.",
-)
+@command(app, "label", epilog="Example: `perennial label captured`, then `perennial label --branch new`.")
 def _label(  # noqa: PLR0913 - each option is one
-    place: Place = None,
+    place: str | None = argument(
+        "As for `serve --keep`. [default: that of the last queue]",
+        default=None,
+        parser=PathOrUrl,
+        metavar="[PLACE]",
+    ),
     params: ParamsOption = PARAMS,
     *,
-    count: Annotated[int, typer.Option(min=1, max=100_000, help="Images of a new queue.")] = 300,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of a new queue.")] = 0,
-    new: Annotated[bool, typer.Option("--new", help="Draw a new queue before the last is done.")] = False,
-    add: Classes = None,
-    none_as: NoneAs = "",
-    who: Annotated[str | None, typer.Option(metavar="NAME", help="Who labels. [default: git's user]")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free one.")] = 8502,
-    export: Export = None,
-    take: Import = None,
-    branch: Branch = None,
+    count: int = typed("Images of a new queue.", default=300, min=1, max=100_000),
+    seed: int = typed("Seed of a new queue.", default=0, min=0),
+    new: bool = switch("--new", "Draw a new queue before the last is done."),
+    add: list[str] | None = typed("--class", "Offer a class that the data lack; repeatable.", metavar="NAME"),
+    none_as: str = typed("Class for 'none of these'. [default: leave them out]", default="", metavar="NAME"),
+    who: str | None = typed("Who labels. [default: git's user]", metavar="NAME"),
+    port: int = typed("Port of the page; 0: any free one.", default=8502, min=0, max=65535),
+    export: Path | None = typed("Write the queue for Label Studio (.json or .csv).", metavar="FILE"),
+    take: Path | None = typed("--import", "Take labels of Label Studio, or CSV: sha256,class.", metavar="FILE"),
+    branch: str | None = typed("Commit the labels on a branch, to be judged by a run.", metavar="NAME"),
     push: PushOption = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Judge the candidate in the shadow by the labels.")
-    ] = False,
+    compare: bool = switch("--compare", "Judge the candidate in the shadow by the labels."),
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)

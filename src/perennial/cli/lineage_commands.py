@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -17,9 +17,10 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.project.exclusions import FILE
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.command import command, output
+from perennial.cli.options import PARAMS, JsonOption, ParamsOption, PathOrUrl, argument, switch, typed
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 SHOWN = 3  # images in a message
 DONE = {"train": "trained", "validation": "validated", "test": "tested"}
@@ -28,12 +29,12 @@ HOW = {"pixels": "with equal pixels", "alike": "that show the same"}
 NAMES = 5  # in a line
 
 
-@command(app, "seen", "List the versions trained, validated or tested on an image.")
+@command(app, "seen")
 def _seen(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE|DIGEST", help="Image file, or SHA-256 of one.")],
+    image: Path = argument("Image file, or SHA-256 of one.", metavar="IMAGE|DIGEST"),
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Retry what DVC's remote lacked.")] = False,
+    fetch: bool = switch("--fetch", "Retry what DVC's remote lacked."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.base.project import exclusions
@@ -64,23 +65,17 @@ def _seen(
         )
 
 
-@command(app, "forget", "Remove kept images, and exclude them from later versions.")
+@command(app, "forget")
 def _forget(
-    images: Annotated[
-        list[Path],
-        typer.Argument(metavar="IMAGE|DIGEST...", help="Image file, or SHA-256 as `seen` prints it."),
-    ],
-    because: Annotated[str, typer.Option(metavar="TEXT", help="Reason, which is recorded.")],
+    images: list[Path] = argument("Image file, or SHA-256 as `seen` prints it.", metavar="IMAGE|DIGEST..."),
+    because: str = typed("Reason, which is recorded.", default=..., metavar="TEXT"),
     params: ParamsOption = PARAMS,
     *,
-    kept: Annotated[
-        list[str] | None,
-        typer.Option(
-            parser=PathOrUrl,
-            metavar="PLACE",
-            help="Place of `serve --keep`; repeatable. [default: monitor.traffic, and those used here]",
-        ),
-    ] = None,
+    kept: list[str] | None = typed(
+        "Place of `serve --keep`; repeatable. [default: monitor.traffic, and those used here]",
+        parser=PathOrUrl,
+        metavar="PLACE",
+    ),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import access

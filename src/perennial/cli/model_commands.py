@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,16 +14,20 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.project import own_components
-from perennial.cli.command import PARAMS, JsonOption, command, output
+from perennial.cli.command import command, output
+from perennial.cli.options import PARAMS, JsonOption, argument
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
+FACTS = (
+    "name", "parameters", "image_size", "channels", "preprocessing", "imagenet_top_1", "weights", "laptop"
+)  # fmt: skip
 SIDE, CLASSES, GRAY = 32, 10, ("digits", "mnist")  # of the images and data of which nothing is known
 LIGHT = (*networks.SMALL, "mobilenet_", "efficientnet_v2_b0")  # up to 0.7 billion multiply-adds an image
 
 
-@command(app, "models", "List the networks: size, published accuracy, weights.")
+@command(app, "models")
 def _models(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NETWORK", help="Networks to list.")] = None,
+    names: list[str] | None = argument("Networks to list.", default=None, metavar="NETWORK"),
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,30 +61,15 @@ def _own_facts(name: str) -> dict[str, Any]:
     architecture = import_with_tensorflow("perennial.model.models", checked.paths.work).named(name)
     options = checked.model.model_copy(update={"name": name})
     built = architecture.build((size, size, channels), CLASSES, options)
-    return {
-        "name": name,
-        "parameters": built.count_params(),
-        "image_size": size,
-        "channels": channels,
-        "preprocessing": architecture.preprocessing,
-        "imagenet_top_1": None,
-        "weights": None,
-        "laptop": False,
-    }
+    facts = (name, built.count_params(), size, channels, architecture.preprocessing, None, None, False)
+    return dict(zip(FACTS, facts, strict=True))
 
 
 def _facts(name: str) -> dict[str, Any]:
-    network = NETWORKS[name]
-    return {
-        "name": name,
-        "parameters": network.parameters,
-        "image_size": network.image_size,
-        "channels": network.channels,
-        "preprocessing": network.preprocessing,
-        "imagenet_top_1": network.top_1,
-        "weights": networks.BY_NAME if name in networks.PRETRAINED else None,
-        "laptop": name.startswith(LIGHT),
-    }
+    own = NETWORKS[name]
+    weights, light = networks.BY_NAME if name in networks.PRETRAINED else None, name.startswith(LIGHT)
+    facts = (name, own.parameters, own.image_size, own.channels, own.preprocessing, own.top_1, weights, light)
+    return dict(zip(FACTS, facts, strict=True))
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

@@ -4,7 +4,7 @@ import importlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -15,29 +15,22 @@ from perennial.base.dvc import dvc_program, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.processes import process
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.command import command, output
+from perennial.cli.options import PARAMS, JsonOption, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.panels import LISTED
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 _remote = typer.Typer(no_args_is_help=True)
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-app.add_typer(_remote, name="remote", help="Where DVC keeps data and models.")
+app.add_typer(_remote, name="remote", help=LISTED["remote"].about)
 
 
 @command(_remote, "add", "Add a DVC remote that verifies what it reads; the first is the default.")
 def _add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the remote.")],
-    url: Annotated[
-        str,
-        typer.Argument(
-            parser=PathOrUrl,
-            metavar="URL",
-            help="s3://, a folder, or another URL that DVC takes.",
-        ),
-    ],
+    name: str = argument("Name of the remote.", metavar="NAME"),
+    url: str = argument("s3://, a folder, or another URL that DVC takes.", parser=PathOrUrl, metavar="URL"),
     *,
-    default: Annotated[
-        bool, typer.Option("--default", help="Make it the default, even if there is one.")
-    ] = False,
+    default: bool = switch("--default", "Make it the default, even if there is one."),
     as_json: JsonOption = False,
 ) -> None:
     is_default = add(name, url, default=default)
@@ -86,20 +79,15 @@ def _add_verified(name: str, url: str, *, default: bool) -> bool:
     return default
 
 
-@command(app, "audit", "Compare what revisions need with DVC's cache and remote.")
+@command(app, "audit")
 def _audit(
     params: ParamsOption = PARAMS,
     *,
-    rev: Annotated[str, typer.Option(metavar="REV", help="Version, branch, tag or commit to audit.")] = "HEAD",
-    all_: Annotated[bool, typer.Option("--all", help="Audit all branches and tags.")] = False,
-    remote: Annotated[
-        str | None, typer.Option(metavar="NAME", help="DVC remote. [default: the default one]")
-    ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every object instead of only listings.")] = False,
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Copy damaged and missing objects from where they are intact."),
-    ] = False,
+    rev: str = typed("Version, branch, tag or commit to audit.", default="HEAD", metavar="REV"),
+    all_: bool = switch("--all", "Audit all branches and tags."),
+    remote: str | None = typed("DVC remote. [default: the default one]", metavar="NAME"),
+    deep: bool = switch("--deep", "Read every object instead of only listings."),
+    repair: bool = switch("--repair", "Copy damaged and missing objects from where they are intact."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.release.audit import object_audit, sides
@@ -157,14 +145,12 @@ def _audit_lines(done: Any, revisions: int, unseen: Sequence[str]) -> Iterator[s
     yield f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}{rest}"
 
 
-@command(app, "gc", "List what takes space; with --yes, remove what nothing needs.")
+@command(app, "gc")
 def _gc(
     params: ParamsOption = PARAMS,
     *,
-    days: Annotated[
-        float, typer.Option(min=0, max=36500, help="Keep what was made or used in the last DAYS days.")
-    ] = 14,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; by default, only list it.")] = False,
+    days: float = typed("Keep what was made or used in the last DAYS days.", default=14, min=0, max=36500),
+    yes: bool = switch("--yes", "Remove it; by default, only list it."),
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)

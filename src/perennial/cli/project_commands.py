@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,42 +21,24 @@ from perennial.base.layout import FLOWS, Project
 from perennial.base.processes import locks, process
 from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
-from perennial.cli.command import (
-    PARAMS,
-    JsonOption,
-    ParamsOption,
-    command,
-    key_and_value,
-    output,
-    weights_are_pinned,
-)
+from perennial.cli.command import command, key_and_value, output, weights_are_pinned
+from perennial.cli.options import PARAMS, JsonOption, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
 
 if TYPE_CHECKING:
     from perennial.project.start.start import Started
     from perennial.project.start.survey import Survey
 
-app = typer.Typer()
-PoolOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Work pool; once for each. [default: cpu]")
-]
+app = typer.Typer(rich_markup_mode=None)
 
 
-@command(app, "new", "Make a project of your own, or a further pipeline in one.")
+@command(app, "new")
 def _new(
-    folder: Annotated[Path | None, typer.Argument(metavar="[NAME]", help="Folder of the new project.")] = None,
+    folder: Path | None = argument("Folder of the new project.", default=None, metavar="[NAME]"),
     *,
-    pipeline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Make pipelines/NAME in this project instead.")
-    ] = None,
-    photos: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Your images: one folder per class, or an archive of them."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="digits, mnist, cifar10 or flowers. [default: digits]"),
-    ] = None,
+    pipeline: str | None = typed("Make pipelines/NAME in this project instead.", metavar="NAME"),
+    photos: Path | None = typed("Your images: one folder per class, or an archive of them.", metavar="FOLDER"),
+    data: str | None = typed("digits, mnist, cifar10 or flowers. [default: digits]", metavar="NAME"),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.project.new import added_pipeline, new
@@ -86,36 +68,20 @@ def _table(named: str) -> str:
     return str(Path(named).absolute()) if os.sep in named and Path(named).exists() else named
 
 
-@command(app, "start", "Write params.yaml for your images, with reasons.")
+@command(app, "start")
 def _start(  # noqa: PLR0913 - each option is one
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
-    ],
+    folder: Path = argument("Folder with one folder per class, or an archive of one.", metavar="FOLDER"),
     params: ParamsOption = PARAMS,
     *,
-    table: Annotated[
-        str | None,
-        typer.Option(parser=_table, metavar="FILE", help="Table of labels in the folder; see dataset.table."),
-    ] = None,
-    file_column: Annotated[
-        str | None, typer.Option(metavar="C", help="Its column of files; a number if it has no header.")
-    ] = None,
-    label_column: Annotated[
-        list[str] | None, typer.Option(metavar="C", help="Its column of labels; once for each of 0 and 1.")
-    ] = None,
-    split_column: Annotated[
-        str | None, typer.Option(metavar="C", help='Its column of splits; "" for none.')
-    ] = None,
-    assign: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the reading of a table without a question.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; a copy is kept.")
-    ] = False,
+    table: str | None = typed(
+        "Table of labels in the folder; see dataset.table.", parser=_table, metavar="FILE"
+    ),
+    file_column: str | None = typed("Its column of files; a number if it has no header.", metavar="C"),
+    label_column: list[str] | None = typed("Its column of labels; once for each of 0 and 1.", metavar="C"),
+    split_column: str | None = typed('Its column of splits; "" for none.', metavar="C"),
+    assign: list[str] | None = typed("--set", "Choose this value yourself; repeatable.", metavar="KEY=VALUE"),
+    yes: bool = switch("--yes", "Accept the reading of a table without a question."),
+    force: bool = switch("--force", "Replace a params.yaml that git does not have; a copy is kept."),
     as_json: JsonOption = False,
 ) -> None:
     values = dict(map(key_and_value, assign or ()))
@@ -181,22 +147,24 @@ def _choices(done: "Started") -> Iterator[str]:
         yield f"ImageNet weights would make a better model, but could not be fetched: {missing}\n"
 
 
-@command(app, "deploy", "Register the deployments on the Prefect server.")
+@command(app, "deploy")
 def _deploy() -> None:
     from perennial.orchestration.run_setup import run_program
 
     run_program.become("tasks.deploy", at_top=True)
 
 
-@command(app, "worker", "Work for the deployments of this project.")
-def _worker(pool: PoolOption = None) -> None:
+@command(app, "worker")
+def _worker(
+    pool: list[str] | None = typed("Work pool; once for each. [default: cpu]", metavar="NAME"),
+) -> None:
     from perennial.orchestration.run_setup import run_program
 
     pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]
     run_program.become("tasks.worker", pools, at_top=True)
 
 
-@command(app, "test", "Run all stages once on a small sample, elsewhere.")
+@command(app, "test")
 def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     from perennial.project.rehearsal import rehearse
 
@@ -208,36 +176,23 @@ def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None
     output({"seconds": took}, lines, as_json=as_json)
 
 
-SearchOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=RANGE",
-        help="LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable. [default: by the training]",
-    ),
-]
-
-
 @command(
     app,
     "tune",
-    "Search settings by validation scores; keep the best.",
     epilog="A search that was interrupted goes on. Example: `perennial tune --trials 20 --search "
-    "train.learning_rate=1e-4..1e-1:log --search train.optimizer=adam,momentum`. See docs/how-to/tune.md.",
+    "train.learning_rate=1e-4..1e-1:log --search train.optimizer=adam,momentum`.",
 )
 def _tune(
     params: ParamsOption = PARAMS,
     *,
-    search: SearchOption = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier search. [default: 30]"),
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Stop after this time instead.")
-    ] = None,
-    only_check: Annotated[
-        bool, typer.Option("--check", help="Check and print the search; run nothing.")
-    ] = False,
+    search: list[str] | None = typed(
+        "LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable. [default: by the training]", metavar="KEY=RANGE"
+    ),
+    trials: int | None = typed(
+        "Trials in all, with those of an earlier search. [default: 30]", min=1, metavar="N"
+    ),
+    minutes: float | None = typed("Stop after this time instead.", min=0, metavar="N"),
+    only_check: bool = switch("--check", "Check and print the search; run nothing."),
     as_json: JsonOption = False,
 ) -> None:
     if trials is not None and minutes is not None:
@@ -283,18 +238,12 @@ if TYPE_CHECKING:
     from perennial.project.upgrade.upgrade import Upgraded
 
 
-@command(app, "upgrade", "Move a project to another version; keep your changes.")
+@command(app, "upgrade")
 def _upgrade(
-    version: Annotated[
-        str | None, typer.Argument(metavar="VERSION", help="Version. [default: the installed one]")
-    ] = None,
+    version: str | None = argument("Version. [default: the installed one]", default=None, metavar="VERSION"),
     *,
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with code 4 if something would change.")
-    ] = False,
-    conflicts: Annotated[
-        bool, typer.Option("--conflicts", help="Write files that cannot be merged, with git's markers.")
-    ] = False,
+    check: bool = switch("--check", "Change nothing; exit with code 4 if something would change."),
+    conflicts: bool = switch("--conflicts", "Write files that cannot be merged, with git's markers."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.project.upgrade import other_version, upgrade

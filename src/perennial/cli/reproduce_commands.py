@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -11,19 +11,20 @@ from perennial.base import config, layout
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed, printable
 from perennial.base.processes import process
-from perennial.cli.command import PARAMS, JsonOption, ParamsOption, PathOrUrl, command, output
+from perennial.cli.command import command, output
+from perennial.cli.options import PARAMS, JsonOption, ParamsOption, PathOrUrl, argument, switch, typed
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 SHOWN = 10  # maximum number of classes, examples and trainings to print
 WIDTH = 40  # maximum printed length of a value
 
 
-@command(app, "rebuild", "Rebuild a version, and compare every digest.")
+@command(app, "rebuild")
 def _rebuild(
-    revision: Annotated[str, typer.Argument(metavar="VERSION|REV", help="Version, branch, tag or commit.")],
+    revision: str = argument("Version, branch, tag or commit.", metavar="VERSION|REV"),
     params: ParamsOption = PARAMS,
     *,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkout of the rebuild.")] = False,
+    keep: bool = switch("--keep", "Keep the checkout of the rebuild."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.reproduce.rebuild import rebuild
@@ -73,14 +74,9 @@ def _reason(done: Any) -> str:
     return f"{', '.join(stages) or 'inputs differ'}; because of {', '.join(kinds) or 'nothing that is known'}"
 
 
-@command(app, "verify", "Check a published model against its provenance and git.")
+@command(app, "verify")
 def _verify(
-    url: Annotated[
-        str,
-        typer.Argument(
-            parser=PathOrUrl, metavar="PATH|URL", help="Publish folder, URL in a bucket, or a version."
-        ),
-    ],
+    url: str = argument("Publish folder, URL in a bucket, or a version.", parser=PathOrUrl, metavar="PATH|URL"),
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
@@ -102,21 +98,17 @@ def _verify(
         raise DataError(f"{done.place} is not what git records: {first}; do not use it; publish it again")
 
 
-@command(app, "rehearse", "Run the pipeline under faults, and check what it promises.")
+@command(app, "rehearse")
 def _rehearse(
     params: ParamsOption = PARAMS,
     *,
-    minutes: Annotated[
-        float,
-        typer.Option(min=0, max=100_000, help="Minutes in which faults start, after a run without faults."),
-    ] = 10,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Repeat the faults and moments of the run with this seed.")
-    ] = None,
-    promise: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this promise, at least once; repeatable. [default: all]"),
-    ] = None,
+    minutes: float = typed(
+        "Minutes in which faults start, after a run without faults.", default=10, min=0, max=100_000
+    ),
+    seed: int | None = typed("Repeat the faults and moments of the run with this seed.", min=0),
+    promise: list[str] | None = typed(
+        "Only this promise, at least once; repeatable. [default: all]", metavar="NAME"
+    ),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.project.rehearsal import rehearse
@@ -135,21 +127,14 @@ def _rehearse(
         )
 
 
-@command(app, "why", "Explain why two scores differ.")
+@command(app, "why")
 def _why(
-    a: Annotated[str, typer.Argument(metavar="A", help="Version, branch, tag or commit.")],
-    b: Annotated[
-        str | None, typer.Argument(metavar="B", help="The other one. [default: the champion and A]")
-    ] = None,
+    a: str = argument("Version, branch, tag or commit.", metavar="A"),
+    b: str | None = argument("The other one. [default: the champion and A]", default=None, metavar="B"),
     params: ParamsOption = PARAMS,
     *,
-    bisect: Annotated[
-        bool,
-        typer.Option("--bisect", help="Train as few intermediate configurations as needed to find one cause."),
-    ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="With --bisect: keep the checkout in which they are trained.")
-    ] = False,
+    bisect: bool = switch("--bisect", "Train as few intermediate configurations as needed to find one cause."),
+    keep: bool = switch("--keep", "With --bisect: keep the checkout in which they are trained."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.reproduce.why import why

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import typer
 
@@ -17,27 +17,24 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
-from perennial.cli.command import (
+from perennial.cli.command import command, guarded, key_and_value, option_object, output
+from perennial.cli.options import (
     PARAMS,
     DebugOption,
     FetchOption,
     JsonOption,
     ParamsOption,
-    command,
-    guarded,
-    key_and_value,
-    option_object,
-    output,
+    argument,
+    switch,
+    typed,
 )
+from perennial.cli.panels import LISTED
 from perennial.cli.stage_runner import tie_to_checkout
 from perennial.release.registry import run_records
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 _records = typer.Typer(invoke_without_command=True)
-app.add_typer(_records, name="runs", help="List, show and compare runs.")
-KnownRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the start of it.")]
-NewRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Wait until the run ends, and exit with its code.")]
+app.add_typer(_records, name="runs", help=LISTED["runs"].about)
 SHOWN = ("run", "started", "ended", "revision", "changes", "lock", "data", "decision")
 
 
@@ -46,7 +43,7 @@ def _list_records(
     context: typer.Context,
     params: ParamsOption = PARAMS,
     *,
-    last: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    last: int = typed("How many.", default=20, min=1),
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -66,7 +63,12 @@ def _row(record: dict[str, Any]) -> str:
 
 
 @command(_records, "show", "Print the record of a run.")
-def _show_record(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+def _show_record(
+    run: str = argument("Name of a run, or the start of it.", metavar="RUN"),
+    params: ParamsOption = PARAMS,
+    *,
+    as_json: JsonOption = False,
+) -> None:
     found = run_records.find(config.load(params), run)
     facts = {key: found.get(key) for key in SHOWN} | {"outcome": _outcome(found)}
     facts |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in found["stages"]}
@@ -76,8 +78,8 @@ def _show_record(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonO
 
 @command(_records, "compare", "Print in which code, data, parameters, packages and results two runs differ.")
 def _compare_records(
-    one: Annotated[str, typer.Argument(metavar="A", help="Name of a run, or the start of it.")],
-    other: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
+    one: str = argument("Name of a run, or the start of it.", metavar="A"),
+    other: str = argument("The other run.", metavar="B"),
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
@@ -91,10 +93,10 @@ def _compare_records(
 
 @command(_records, "start", "Write the record of a run that starts.", hidden=True)
 def _start_record(
-    run: NewRun,
+    run: str = argument("Name of the run.", metavar="RUN"),
     params: ParamsOption = PARAMS,
     *,
-    request: Annotated[str, typer.Option(help="JSON object: the parameters of the run.")] = "{}",
+    request: str = typed("JSON object: the parameters of the run.", default="{}"),
 ) -> None:
     checked, values = config.load_with_values(params)
     if wrong := recorded.wrong(checked.paths.work, (params, values)):
@@ -104,11 +106,11 @@ def _start_record(
 
 @command(_records, "end", "Add to the record of a run that it was cut off.", hidden=True)
 def _end_record(
-    run: NewRun,
+    run: str = argument("Name of the run.", metavar="RUN"),
     params: ParamsOption = PARAMS,
     *,
-    outcome: Annotated[str, typer.Option(help="Name of the state that the run ended in.")],
-    message: Annotated[str | None, typer.Option(help="Message of that state.")] = None,
+    outcome: str = typed("Name of the state that the run ended in.", default=...),
+    message: str | None = typed("Message of that state."),
 ) -> None:
     run_records.end(config.load(params), run, outcome, message, {})
 
@@ -130,37 +132,23 @@ def _place(named: str) -> str:
     return named if "://" in named else str(Path(named).absolute())
 
 
-@command(app, "run", "Run all stages here, or start a run of a deployment.")
+@command(app, "run")
 def _run(  # noqa: PLR0913 - each option is one
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="Deployment, such as nightly, or FLOW/NAME. [default: run here]"),
-    ] = None,
-    assign: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Value of a key of params.yaml for this run; repeatable."
-        ),
-    ] = None,
-    rev: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit to run. [default: the default branch]")
-    ] = None,
+    name: str | None = argument(
+        "Deployment, such as nightly, or FLOW/NAME. [default: run here]", default=None, metavar="[NAME]"
+    ),
+    assign: list[str] | None = typed(
+        "--set", "Value of a key of params.yaml for this run; repeatable.", metavar="KEY=VALUE"
+    ),
+    rev: str | None = typed("Branch, tag or commit to run. [default: the default branch]"),
     *,
-    push: Annotated[
-        bool | None,
-        typer.Option("--push/--no-push", help="Commit and push. [default: the deployment's]"),
-    ] = None,
-    publish_to: Annotated[
-        str | None,
-        typer.Option(parser=_place, metavar="FOLDER|URL", help="Publish here instead of to publish.url."),
-    ] = None,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Reason, kept in the record and the commit.")
-    ] = None,
-    when_busy: Annotated[
-        Literal["end", "wait"] | None, typer.Option(help="What to do while another run is active.")
-    ] = None,
-    watch: WatchOption = False,
+    push: bool | None = typed("--push/--no-push", "Commit and push. [default: the deployment's]"),
+    publish_to: str | None = typed(
+        "Publish here instead of to publish.url.", parser=_place, metavar="FOLDER|URL"
+    ),
+    reason: str | None = typed("Reason, kept in the record and the commit.", metavar="TEXT"),
+    when_busy: Literal["end", "wait"] | None = typed("What to do while another run is active."),
+    watch: bool = switch("--watch", "Wait until the run ends, and exit with its code."),
     as_json: JsonOption = False,
 ) -> None:
     parameters: dict[str, object] = {
@@ -236,12 +224,12 @@ def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], 
     return full, given, owner.owner_of_checkout(project.folder, pipeline)
 
 
-@command(app, "status", "Print the champion, the next and last runs, and open problems.")
+@command(app, "status")
 def _status(
     params: ParamsOption = PARAMS,
     *,
     fetch: FetchOption = True,
-    all_: Annotated[bool, typer.Option("--all", help="A line for each pipeline of the project.")] = False,
+    all_: bool = switch("--all", "A line for each pipeline of the project."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.orchestration.remote_runs import status
@@ -266,19 +254,6 @@ def _status_of(project: Project, *, fetch: bool) -> dict[str, Any]:
     return {"name": project.name, **found}
 
 
-@command(app, "alert", "Let the server send a test alert, and print the answer.")
-def _alert(
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Text of the alert.")] = None,
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    from perennial.orchestration.client import prefect_server
-    from perennial.orchestration.remote_runs import alert
-
-    status = alert.send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), text or alert.ALERT)
-    output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
-
-
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
 def _flow_run() -> None:
     from perennial.orchestration.run_setup import flow_run
@@ -286,8 +261,20 @@ def _flow_run() -> None:
     flow_run.start()
 
 
-@command(app, "monitor", "Check source, champion and new data for a reason to retrain.")
-def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+@command(app, "monitor")
+def _monitor(
+    params: ParamsOption = PARAMS,
+    *,
+    alert: str | None = typed("Only let the server send this as a test alert.", metavar="TEXT"),
+    as_json: JsonOption = False,
+) -> None:
+    if alert is not None:
+        from perennial.orchestration.client import prefect_server
+        from perennial.orchestration.remote_runs.alert import send_alert
+
+        status = send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), alert)
+        output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
+        return
     from perennial.live.monitor import look, rules
 
     checked = config.load(params)

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -14,95 +14,44 @@ from perennial.base.choices import is_bucket
 from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.processes.tensorflow import import_with_tensorflow
-from perennial.cli.command import PARAMS, ParamsOption, PathOrUrl, command
+from perennial.cli.command import command
+from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, typed
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 NAME = "classifier"  # of a model without parameters
+PLACE: dict[str, Any] = {"parser": PathOrUrl, "metavar": "PATH|URL"}
+SECONDS: dict[str, Any] = {"min": 0.01, "max": 86400}
 POLL_S, POLL_BUCKET_S = 1.0, 10.0
-Model = Annotated[
-    str | None,
-    typer.Option(
-        parser=PathOrUrl,
-        metavar="PATH|URL",
-        help="Export, or publish folder or URL. [default: publish.url, else the export of the parameters]",
-    ),
-]
-Name = Annotated[
-    str | None, typer.Option(help="Name of the model in URLs. [default: record.artifact, else classifier]")
-]
-Every = Annotated[
-    float | None,
-    typer.Option(
-        min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, bucket: 10]"
-    ),
-]
-Queue = Annotated[int, typer.Option(min=1, max=100_000, help="Limit of waiting images; more get 503.")]
-MaxWait = Annotated[
-    float, typer.Option(min=0, max=1000, help="Time to wait for a batch to fill, in milliseconds.")
-]
-Keep = Annotated[
-    str | None,
-    typer.Option(
-        parser=PathOrUrl,
-        metavar="PLACE",
-        help="Folder or bucket for images to label later. [default: keep none]",
-    ),
-]
-KeepWhat = Annotated[
-    Literal["image", "statistics"], typer.Option(help="What is kept of them; statistics have no pixels.")
-]
-KeepShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the images that is kept.")]
-KeepPerDay = Annotated[int, typer.Option(min=1, help="Limit of kept images a day.")]
-KeepMb = Annotated[int, typer.Option(min=1, help="Limit of the place's size.")]
-KeepDays = Annotated[int, typer.Option(min=1, help="Days after which kept images are removed.")]
 
 
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ORIGIN", help="Let pages of this site send images (https://shop.example); repeatable."
-    ),
-]
-
-
-ShadowModel = Annotated[
-    str | None,
-    typer.Option(
-        parser=PathOrUrl,
-        metavar="PATH|URL",
-        help="Candidate that is compared on a share of the traffic. [default: none]",
-    ),
-]
-ShadowShare = Annotated[float, typer.Option(min=0, max=1, help="Share of the images that the candidate gets.")]
-ShadowMs = Annotated[
-    float | None, typer.Option(min=0, help="Stop a candidate whose images take longer. [default: no limit]")
-]
-
-
-@command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
+@command(app, "serve")
 def _serve(  # noqa: PLR0913 - each option is one
-    model: Model = None,
+    model: str | None = typed(
+        "Export, or publish folder or URL. [default: publish.url, else the export of the parameters]", **PLACE
+    ),
     *,
-    name: Name = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8501,
-    every: Every = None,
-    max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Limit of a request's body.")] = 32,
-    max_megapixels: Annotated[int, typer.Option(min=1, max=80, help="Limit of an image.")] = 50,
-    max_instances: Annotated[int, typer.Option(min=1, max=10_000, help="Limit of images per request.")] = 128,
-    queue: Queue = 1024,
-    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Limit of images per model call.")] = 32,
-    max_wait_ms: MaxWait = 0,
-    keep: Keep = None,
-    keep_what: KeepWhat = "image",
-    keep_share: KeepShare = 0.01,
-    keep_per_day: KeepPerDay = 1000,
-    keep_mb: KeepMb = 1024,
-    keep_days: KeepDays = 30,
-    shadow: ShadowModel = None,
-    shadow_share: ShadowShare = 0.1,
-    shadow_max_ms: ShadowMs = None,
-    allow_origin: Allow = None,
+    name: str | None = typed("Name of the model in URLs. [default: record.artifact, else classifier]"),
+    host: str = typed("Address to listen on; 0.0.0.0: all of them.", default="127.0.0.1"),
+    port: int = typed("Port; 0: any free one.", default=8501, min=0, max=65535),
+    every: float | None = typed("Seconds between looks for a version. [default: 1, bucket: 10]", **SECONDS),
+    max_request_mb: int = typed("Limit of a request's body.", default=32, min=1, max=1024),
+    max_megapixels: int = typed("Limit of an image.", default=50, min=1, max=80),
+    max_instances: int = typed("Limit of images per request.", default=128, min=1, max=10_000),
+    queue: int = typed("Limit of waiting images; more get 503.", default=1024, min=1, max=100_000),
+    max_batch: int = typed("Limit of images per model call.", default=32, min=1, max=1024),
+    max_wait_ms: float = typed("Milliseconds to wait for a full batch.", default=0, min=0, max=1000),
+    keep: str | None = typed(
+        "Folder or bucket for images to label later. [default: keep none]", **{**PLACE, "metavar": "PLACE"}
+    ),
+    keep_what: Literal["image", "statistics"] = typed("Statistics have no pixels.", default="image"),
+    keep_share: float = typed("Share of the images that is kept.", default=0.01, min=0, max=1),
+    keep_per_day: int = typed("Limit of kept images a day.", default=1000, min=1),
+    keep_mb: int = typed("Limit of the place's size.", default=1024, min=1),
+    keep_days: int = typed("Days after which kept images are removed.", default=30, min=1),
+    shadow: str | None = typed("Candidate, compared on a share of the traffic. [default: none]", **PLACE),
+    shadow_share: float = typed("Share of the images that the candidate gets.", default=0.1, min=0, max=1),
+    shadow_max_ms: float | None = typed("Stop a candidate that is slower. [default: no limit]", min=0),
+    allow_origin: list[str] | None = typed("Site whose pages may send images; repeatable.", metavar="ORIGIN"),
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
@@ -122,10 +71,8 @@ def _serve(  # noqa: PLR0913 - each option is one
         keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept),
         shadow=shadow and _candidate(shadow, shadow_share, shadow_max_ms),
     )
-    decision = _decision(params, chosen)
-    server.serve(
-        name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision, traffic=traffic
-    )
+    rest = {"poll_s": poll_s, "decision": _decision(params, chosen), "traffic": traffic}
+    server.serve(name or own, chosen, limits, host=host, port=port, **rest)
 
 
 def _require_plain(name: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -15,22 +15,24 @@ from perennial.base.errors import ConfigError, QualityError
 from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
-from perennial.cli.command import (
+from perennial.cli.command import command, may_push, output
+from perennial.cli.options import (
     PARAMS,
     FetchOption,
     JsonOption,
     ParamsOption,
     PushOption,
-    command,
-    may_push,
-    output,
+    argument,
+    switch,
+    typed,
 )
 from perennial.cli.stage_runner import tie_to_checkout
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
+PinName = StrEnum("PinName", ["source", "baseline", "weights", "champion"])
 
 
-@command(app, "versions", "List the registered versions, newest first.")
+@command(app, "versions")
 def _versions(
     params: ParamsOption = PARAMS,
     *,
@@ -62,20 +64,13 @@ def _scored(accuracy: float | None) -> str:
     return "-" if accuracy is None else f"{accuracy:.4f}"
 
 
-@command(app, "promote", "Make this checkout's model champion if it passed the gate.")
+@command(app, "promote")
 def _promote(
     params: ParamsOption = PARAMS,
     *,
-    force: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Promote a rejected model; NAME is the person who decides."),
-    ] = None,
-    approve: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With gate.approval: NAME is the person who approves.")
-    ] = None,
-    because: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Reason for --force or --approve.")
-    ] = None,
+    force: str | None = typed("Promote a rejected model; NAME is the person who decides.", metavar="NAME"),
+    approve: str | None = typed("With gate.approval: NAME is the person who approves.", metavar="NAME"),
+    because: str | None = typed("Reason for --force or --approve.", metavar="TEXT"),
     push: PushOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -100,19 +95,15 @@ def _promote(
     output(asdict(done), done.message, as_json=as_json)
 
 
-@command(app, "approve", "List the models that wait for a person; approve or reject one.")
+@command(app, "approve")
 def _approve(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Name of the run, or the start of it.")
-    ] = None,
+    run: str | None = argument("Name of the run, or the start of it.", default=None, metavar="[RUN]"),
     params: ParamsOption = PARAMS,
     *,
-    by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Person who decides, which is recorded.")
-    ] = None,
-    because: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, which is recorded.")] = None,
-    reject: Annotated[bool, typer.Option("--reject", help="Do not promote the model.")] = False,
-    expire: Annotated[bool, typer.Option("--expire", hidden=True)] = False,
+    by: str | None = typed("Person who decides, which is recorded.", metavar="NAME"),
+    because: str | None = typed("Reason, which is recorded.", metavar="TEXT"),
+    reject: bool = switch("--reject", "Do not promote the model."),
+    expire: bool = switch("--expire", "", hidden=True),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import access, approval
@@ -145,11 +136,11 @@ def _approve(
         raise QualityError(f"run {done.run} {approval.described(done)}; this decision changed nothing")
 
 
-@command(app, "rollback", "Make an earlier version the champion again.")
+@command(app, "rollback")
 def _rollback(
-    version: Annotated[
-        str | None, typer.Argument(metavar="[VERSION]", help="Such as v0.0.3. [default: the previous champion]")
-    ] = None,
+    version: str | None = argument(
+        "Such as v0.0.3. [default: the previous champion]", default=None, metavar="[VERSION]"
+    ),
     params: ParamsOption = PARAMS,
     *,
     push: PushOption = None,
@@ -173,9 +164,9 @@ def _require_recorded(checked: Config) -> None:
         raise QualityError(f"no version is made of this model: {wrong}")
 
 
-@command(app, "record", "Commit and push what RUN made, as deployments do at their end.")
+@command(app, "record")
 def _record(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
+    run: str = argument("Name of the run.", metavar="RUN"),
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
@@ -190,34 +181,22 @@ def _record(
     output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
 
 
-class PinName(StrEnum):
-    """Names of the pins."""
-
-    SOURCE = "source"
-    BASELINE = "baseline"
-    WEIGHTS = "weights"
-    CHAMPION = "champion"
-
-
-@command(app, "pin", "Pin the data, initial weights and champion of the next run.")
+@command(app, "pin")
 def _pin(
-    parts: Annotated[
-        list[PinName] | None,
-        typer.Argument(metavar="PART", help="source, baseline, weights or champion. [default: all]"),
-    ] = None,
+    parts: list[PinName] | None = argument(
+        "source, baseline, weights or champion. [default: all]", default=None, metavar="PART"
+    ),
     params: ParamsOption = PARAMS,
     *,
     fetch: FetchOption = True,
-    check: Annotated[
-        bool, typer.Option("--check", help="Pin nothing; check that models can be compared with the champion.")
-    ] = False,
+    check: bool = switch("--check", "Pin nothing; check that models can be compared with the champion."),
     as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import current_champion
 
     checked, pinned = config.load(params), {}
     if check:
-        if parts not in (None, [PinName.CHAMPION]):
+        if parts not in (None, ["champion"]):
             raise ConfigError("--check is about the champion; pin the other parts without it")
         with process.interruptible():
             name = current_champion.require_available(checked, fetch=fetch)
@@ -236,29 +215,29 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     """Pin one part; returns its new content, and for the champion whether it changed."""
     from perennial.release.registry import current_champion
 
-    if name == PinName.CHAMPION:
+    if name == "champion":
         champion, changed = current_champion.pin(checked, fetch=fetch)
         return {**champion.model_dump(), "changed": changed}
-    if name == PinName.SOURCE and checked.dataset.url is None and not LABELS.exists():  # avoids an import
+    if name == "source" and checked.dataset.url is None and not LABELS.exists():  # avoids an import
         source = SourcePin()
         source.write()
         return source.model_dump()
     from perennial.data.sources import pin, previous, weights
 
-    if name == PinName.SOURCE:
+    if name == "source":
         return pin.pin(checked).model_dump()
-    return (weights.pin(checked) if name == PinName.WEIGHTS else previous.pin(checked.paths)).model_dump()
+    return (weights.pin(checked) if name == "weights" else previous.pin(checked.paths)).model_dump()
 
 
 def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
-    if name == PinName.CHAMPION:
+    if name == "champion":
         named = f"{pinned['version']} ({pinned['commit'][:10]})" if pinned["version"] else "none yet"
         return f"champion: {named}{'' if pinned['changed'] else ', as before'}"
-    if name == PinName.SOURCE:
+    if name == "source":
         held = "{url}: {objects:,} objects, {bytes:,} bytes"
         labels = f"; {LABELS}" if pinned["labels_sha256"] else ""
         return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}{labels}"
-    if name == PinName.WEIGHTS:
+    if name == "weights":
         paths = [_weights(each) for each in pinned.values() if each]
         return f"weights: {'; '.join(paths) or 'random'}"
     return f"baseline: {pinned['dataset'] or 'no earlier version of the data'}"

@@ -86,7 +86,7 @@ def test_a_training_ends_with_its_own_error_and_one_warning_if_the_sink_is_away(
     with caplog.at_level(logging.WARNING), pytest.raises(PerennialError, match="not finite"):
         train(params, rows=1, error=error)
     assert caplog.messages == [
-        f"mlflow has not got everything: {NOWHERE} cannot be reached; `perennial log` sends it again"
+        f"mlflow lacks results: {NOWHERE} cannot be reached; `perennial report --send` sends them again"
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_sink_that_never_answers_does_not_hold_a_training(params, monkeypatch,
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
         train(params, rows=1)
     assert [message.partition(";")[0] for message in caplog.messages] == [
-        "mlflow has not got everything: it took more than 0.1 s"
+        "mlflow lacks results: it took more than 0.1 s"
     ]
 
 

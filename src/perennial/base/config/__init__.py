@@ -176,7 +176,7 @@ def check(values: dict[str, Any]) -> Config:
     if old := fixed_keys(values):
         raise ConfigError(
             f"{listed(list(old), SHOWN)} cannot be chosen: these files have fixed places "
-            "(docs/reference/files.md); `perennial config --upgrade` removes the keys of earlier versions"
+            "(`perennial docs files`); `perennial config --upgrade` removes the keys of earlier versions"
         )
     found = error_messages.missing(Config, values)
     try:

@@ -85,7 +85,7 @@ class Paths:
 
 
 class PathsConfig(Section):
-    """The only place that can be chosen; docs/reference/files.md lists the others."""
+    """The only place that can be chosen; `perennial docs files` lists the others."""
 
     work: AnyPath = option(Paths.work, "checkpoints, partial downloads and locks; may lie on another disk")
 

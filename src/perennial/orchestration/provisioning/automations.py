@@ -46,7 +46,7 @@ def install(client: SyncPrefectClient, others: str = "") -> None:
             "there, too; its automations stay as they are\n"
         )
     sys.stdout.write(
-        "Alerts go to the webhook that the server keeps; `perennial alert` sends a test\n"
+        "Alerts go to the webhook that the server keeps; `perennial monitor --alert TEXT` sends a test\n"
         if webhook
         else f"No alerts are sent: set {NOTIFY_URL} to the address of a webhook and deploy again\n"
     )

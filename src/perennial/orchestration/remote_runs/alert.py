@@ -11,7 +11,6 @@ from perennial.orchestration.client.prefect_server import PrefectServer
 
 EVENT = "perennial.test-alert"
 AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
-ALERT = "This is a test. Alerts of perennial arrive here."
 POLL_S = 1.0
 WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
 ADDRESS = re.compile(r"(https?://[^/\s'\"]*)/[^\s'\"]+")  # of a webhook, whose path is its password

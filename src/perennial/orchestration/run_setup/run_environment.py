@@ -97,16 +97,30 @@ def _lock_files(checkout: Path, names: str) -> list[Path]:
 
 
 def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
-    """Create the environment with uv, or with pip if uv is missing or cannot reach the package index.
+    """Create the environment.
 
-    Mirrors are usually set in pip.conf, which uv does not read. The installers inherit the lock, so that
-    the next run does not write into the folder of an installer whose parent was killed.
+    The installers inherit the lock, so that the next run does not write into the folder of an installer whose
+    parent was killed.
     """
-    python = folder / "bin" / "python"
     locked = [file for file in files if file.name != PERENNIAL]
     wanted = [["--require-hashes", *(f"--requirement={file}" for file in locked)]]
     wanted += [["--no-deps", f"--requirement={file}"] for file in files if file not in locked]
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], lock)
+    newer = files[0].with_name("pip.txt")  # Python 3.11's takes `prefect[x]==1` for no pin of `prefect`
+    before = [["--require-hashes", f"--requirement={newer}"]] if newer.is_file() else []
+    install(str(folder / "bin" / "python"), wanted, lock, before_pip=before)
+
+
+def install(
+    python: str,
+    wanted: Sequence[Sequence[str]],
+    lock: int | None = None,
+    before_pip: Sequence[Sequence[str]] = (),
+) -> None:
+    """Install with uv, or with pip if uv is missing or cannot reach the package index.
+
+    Mirrors are usually set in pip.conf, which uv does not read.
+    """
     beside = Path(sys.executable).with_name("uv")
     uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if uv:
@@ -117,16 +131,13 @@ def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
             pass
         else:
             return
-    _run([str(python), "-m", "ensurepip"], lock)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    newer = files[0].with_name("pip.txt")
-    if newer.is_file():  # Python 3.11's pip does not treat `prefect[x]==1` as a pin of `prefect`
-        _run([*pip, "--require-hashes", f"--requirement={newer}"], lock)
-    for each in wanted:
-        _run([*pip, *each], lock)
+    if programs.run([python, "-m", "pip", "--version"], limit_s=limits.INSTALL_S).code:  # uv's have none
+        _run([python, "-m", "ensurepip"], lock)
+    for each in (*before_pip, *wanted):
+        _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *each], lock)
 
 
-def _run(command: Sequence[str], lock: int) -> None:
+def _run(command: Sequence[str], lock: int | None) -> None:
     done = programs.run(command, limit_s=limits.INSTALL_S, lock=lock)
     if done.code:
         raise PerennialError(done.last_lines(LINES))

@@ -49,7 +49,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
 
 def _sent_to_sinks() -> dict[str, str]:
     """Send the results to `logging.sinks`, and return the address of each; failures are warnings."""
-    done = call_perennial("log", "--json")
+    done = call_perennial("report", "--send", "--json")
     if done.exit_code:
         this_run.log().warning("%s", " ".join(done.log))
     try:

@@ -145,7 +145,7 @@ def _require_searchable(key: str) -> None:
     if key not in known:
         inner = next((each for each in known if each.startswith(f"{key}.")), None)
         near = [inner] if inner else difflib.get_close_matches(key, known, n=1)
-        meant = f"; did you mean {near[0]}?" if near else "; docs/reference/options.md lists the keys"
+        meant = f"; did you mean {near[0]}?" if near else "; `perennial docs options` lists the keys"
         raise ConfigError(f"--search {key}: {'is a section' if inner else 'there is no such key'}{meant}")
     section = key.partition(".")[0]
     why = next((why for name, why in REFUSED.items() if key == name or key.startswith(f"{name}.")), None)

@@ -1,20 +1,17 @@
 """Run the upgrade of another version of perennial, which knows the files of that version."""
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 
 from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.processes import programs
 from perennial.base.project import code_digests
 from perennial.base.project.source_code import DISTRIBUTION
+from perennial.orchestration.run_setup import run_environment
 
-LINES = 5  # of an installer's message
 WRONG = ("/", "\\", " ", "=", "<", ">", "@")  # in no version
 
 
@@ -39,18 +36,9 @@ def run(version: str, options: Sequence[str]) -> int:
 
 
 def _install(package: str, folder: str) -> None:
-    beside = Path(sys.executable).with_name("uv")
-    uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
-    wanted = ["--quiet", "--no-deps", "--target", folder, package]
-    commands = [[uv, "pip", "install", "--python", sys.executable, *wanted]] if uv else []
-    if find_spec("pip"):  # an environment of uv has none; but mirrors are often set for pip alone
-        commands.append([sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *wanted])
-    message = "" if commands else "neither uv nor pip is installed"
-    for command in commands:
-        done = programs.run(command, limit_s=limits.INSTALL_S)
-        if not done.code:
-            return
-        message = done.last_lines(LINES)
-    raise PerennialError(
-        f"{package} cannot be installed: {message}; nothing was changed: check the version and the index"
-    )
+    try:
+        run_environment.install(sys.executable, [["--no-deps", "--target", folder, package]])
+    except PerennialError as error:
+        raise PerennialError(
+            f"{package} cannot be installed: {error}; nothing was changed: check the version and the index"
+        ) from error

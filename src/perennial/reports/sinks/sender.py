@@ -77,7 +77,7 @@ def problems(sent: list[Sent]) -> Iterator[str]:
     """What to tell about sinks that did not take the results."""
     for each in sent:
         if each.problem is not None:
-            yield f"{each.sink} has not got everything: {each.problem}; `perennial log` sends it again"
+            yield f"{each.sink} lacks results: {each.problem}; `perennial report --send` sends them again"
 
 
 def _answer(output: bytes | None, params: Path, limit_s: float) -> list[Sent]:

@@ -1,0 +1,45 @@
+"""Options that several commands have, and how the others are written."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+PARAMS = Path("params.yaml")
+
+
+class PathOrUrl(str):
+    """The value of an option that takes a local path, relative to where the command was typed, or a URL."""
+
+    __slots__ = ()
+
+
+def typed(*names_and_help: str, default: Any = None, **more: Any) -> Any:
+    """An option of a command: its names, unless that of its parameter is enough, and its help."""
+    *names, about = names_and_help
+    return typer.Option(default, *names, help=about, **more)
+
+
+def switch(name: str, about: str, **more: Any) -> Any:
+    """An option that is off unless it is given."""
+    return typed(name, about, default=False, **more)
+
+
+def argument(about: str, *, default: Any = ..., **more: Any) -> Any:
+    """An argument of a command; one without a default is required."""
+    return typer.Argument(default, help=about, **more)
+
+
+SplitName = Literal["train", "validation", "test"]
+ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Use another value for this command only; repeatable."),
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+FetchOption = Annotated[bool, typer.Option("--fetch/--no-fetch", help="Ask the git remote first.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+PushOption = Annotated[
+    bool | None,
+    typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
+]
