@@ -242,6 +242,7 @@ def test_without_a_digest_a_download_always_restarts(fetching, server):
     assert ranges(server) == [None, None]
 
 
+@pytest.mark.fast_rows(*map(str, range(12)))
 @pytest.mark.parametrize("seed", range(40))
 def test_no_mixture_of_faults_gives_a_wrong_file(fetching, server, seed):
     """Either the right file or none, and never a partial file that a later run cannot overcome."""

@@ -347,7 +347,7 @@ RECORDS = [
 ]
 
 
-@each_work
+@pytest.mark.parametrize("work", [WORK["bulk"], WORK["one by one"]], ids=["bulk", "one by one"])
 @pytest.mark.parametrize(("change", "code"), RECORDS)
 def test_a_record_with_wrong_content_is_reported_at_its_place(folder, work, change, code):
     place = offset(folder, 7)
