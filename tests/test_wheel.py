@@ -6,12 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from support import forks, wheel
+from support.small_servers import served
 from support.wheel import run
 
 ROOT = Path(__file__).parents[1]
@@ -81,10 +81,8 @@ def index(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     file = tmp_path / "index" / "pypi" / "perennial-ml" / "json"
     file.parent.mkdir(parents=True)
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", file
-        server.shutdown()
+    with served(handler) as address:
+        yield address, file
 
 
 def test_a_release_is_refused_until_all_is_committed_and_dated(release, index):

@@ -71,15 +71,6 @@ def test_an_export_needs_no_component(own: Checkout, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_format_that_cannot_be_loaded_is_named(own: Checkout) -> None:
-    done = own.run("perennial", "export", "--set", 'export.formats=["components.formats:COPY"]')
-    assert (done.returncode, "components.formats:COPY does not load: cannot be loaded" in done.stdout) == (
-        4,
-        True,
-    )
-
-
-@pytest.mark.slow
 def test_an_edit_of_a_network_trains_again_and_converts_nothing(own: Checkout) -> None:
     file = own.folder / "components" / "nets.py"
     before = file.read_text()

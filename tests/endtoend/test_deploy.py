@@ -11,7 +11,7 @@ import zoneinfo
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from support.checkout import Server
 from support.parameters import change_params
 
 from perennial.base.config import load
-from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.errors import ConfigError
 from perennial.orchestration.client import owner
 from perennial.orchestration.client import prefect_server as api
 from perennial.orchestration.engine import this_run
@@ -228,30 +228,6 @@ def test_projects_with_other_names_share_a_server_and_leave_pools_and_alerts_alo
     assert first.repository("retrain/on-demand") == str(first.folder)
 
 
-@pytest.mark.slow
-def test_another_spelling_a_clone_and_a_moved_checkout_are_the_same_project(
-    make: Callable[..., Place],
-) -> None:
-    place = make("A")
-    place.git("remote", "add", "origin", "git@host.example:team/project.git")
-    place.deploy(PERENNIAL_REPOSITORY="https://host.example/team/project")
-    assert "Runs will check out https://host.example/team/project " in place.deploy()
-    for spelled in ("ssh://git@HOST.example/team/project.git/", "host.example:team/project"):
-        assert f"Runs will check out {spelled} " in place.deploy(PERENNIAL_REPOSITORY=spelled)
-    assert place.deploy(
-        PERENNIAL_REPOSITORY="https://new.example/project"
-    )  # this checkout deployed the old one
-    place.deploy(PERENNIAL_REPOSITORY=str(place.folder))
-    moved = place.folder.with_name("moved")
-    place.folder.rename(moved)
-    place = Place(moved, place.server, place.patch, place.output)
-    place.git("remote", "remove", "origin")
-    place.deploy(PERENNIAL_REPOSITORY=str(moved))
-    assert place.repository("retrain/nightly") == str(moved)
-    clone = copied(place, "clone")
-    assert f"Runs will check out {moved} " in clone.deploy()
-
-
 def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(
     make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,37 +295,6 @@ def own_pool(server: Server) -> Iterator[None]:
         yield
     finally:
         server.request("DELETE", "/work_pools/own")
-
-
-@pytest.mark.slow
-def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[..., Place]) -> None:
-    place = make("A")
-    server, queue = place.server, "/work_pools/own/queues/default"
-    own, environment = owner.owner_of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
-    with own_pool(server), api.connect(environment) as client:
-        started = start_run.start(client, "mine", {})
-
-        def seen() -> str:
-            now = datetime.now(UTC)
-            problems = list(status._problems(status._server(environment, own, now), now))
-            late = {**client.flow_run(started.id), "state": {"type": "SCHEDULED", "name": "Late"}}
-            told = list(start_run._news(client, late))  # to a person who watches the run
-            assert set(told) <= set(problems)
-            return "\n".join(told)
-
-        assert "pool own has no worker online" in seen()
-        for path, change, words in (
-            ("/work_pools/own", {"is_paused": True}, "pool own is paused; `prefect work-pool resume own`"),
-            ("/work_pools/own", {"is_paused": False, "concurrency_limit": 0}, "has the concurrency limit 0"),
-            (queue, {"is_paused": True}, "paused; `prefect work-queue resume default --pool own`"),
-        ):
-            server.request("PATCH", path, change)
-            assert words in seen()
-        assert "pool own has no queue none" in "\n".join(status.hindrances(client, "own", "none"))
-        assert "the server has no pool none" in "\n".join(status.hindrances(client, "none", None))
-        server.request("DELETE", f"/flow_runs/{started.id}")
-        with pytest.raises(PerennialError, match="no longer on the server: it, or retrain/mine, was"):
-            start_run.follow(client, started, print)
 
 
 def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Callable[..., Place]) -> None:

@@ -1,7 +1,7 @@
 """HTTP servers of a few answers: an API in place of Prefect's, and a webhook that keeps what it receives."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,12 +29,14 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def served(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
     """The address of a server during the block."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 @dataclass

@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import prefect
 import pytest
 from conftest import ROOT
+from support.small_servers import Answering, served
 
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.orchestration.client import prefect_server, settings
@@ -27,7 +27,7 @@ VERSION = f'"{prefect.__version__}"'
 def answering(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[str]:
     """A web server; `answer` gets method, path and headers of a request."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def handle_any(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
@@ -41,15 +41,8 @@ def answering(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[
 
         do_GET = do_POST = handle_any
 
-        def log_message(self, *_: object) -> None:
-            """Not to the output of the tests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
-        Thread(target=served.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{served.server_port}"
-        finally:
-            served.shutdown()
+    with served(Handler) as address:
+        yield address
 
 
 def refused(url: str, **more: str) -> str:

@@ -4,12 +4,11 @@ import json
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from support.small_servers import Answering, served
 
 from perennial.base import config
 from perennial.orchestration.remote_runs import status
@@ -54,31 +53,20 @@ def answers() -> dict[str, Any]:
 
 @pytest.fixture
 def url(answers: dict[str, Any]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
-            self.answer(answers.get(self.path))
+            found = answers.get(self.path)
+            self.answer(found, 404 if found is None else 200)
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found = answers.get(self.path)
+            body, found = self.body(), answers.get(self.path)
             if found is None:
                 types = body["flow_runs"]["state"]["type"]["any_"]
-                found = [each for each in answers["runs"] if each["state"]["type"] in types]  # type: ignore[index]
+                found = [each for each in answers["runs"] if each["state"]["type"] in types]
             self.answer(found)
 
-        def answer(self, found: object) -> None:
-            self.send_response(404 if found is None else 200)
-            self.end_headers()
-            self.wfile.write(json.dumps(found).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/api"
-    server.shutdown()
-    server.server_close()
+    with served(Handler) as address:
+        yield f"{address}/api"
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ import logging
 import os
 import shutil
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
 import pytest
 from support import finished
 from support.parameters import change_params
 from support.silent import silent_server
+from support.small_servers import Answering, served
 
 from perennial.base import config as configuration
 from perennial.base import files, limits
@@ -124,22 +123,16 @@ def test_results_of_no_run_are_not_sent(params, store):
 def test_the_password_in_the_address_of_a_server_reaches_it_and_nothing_else(params, monkeypatch):
     asked: list[str] = []
 
-    class Server(BaseHTTPRequestHandler):
+    class Server(Answering):
         def do_GET(self) -> None:
             asked.append(self.headers["Authorization"])
             self.send_error(403, f"no access by {self.headers['Host']}")
 
         do_POST = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://bob:plan%2Fted@127.0.0.1:{server.server_port}")
-    (sent,) = sender.send(params)
-    server.shutdown()
-    server.server_close()
+    with served(Server) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address.replace("//", "//bob:plan%2Fted@"))
+        (sent,) = sender.send(params)
     assert set(asked) == {f"Basic {base64.b64encode(b'bob:plan/ted').decode()}"}
     assert sent.problem
     folder = params.parent
