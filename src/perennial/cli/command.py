@@ -21,7 +21,7 @@ from perennial.base.errors import ConfigError, PerennialError, exit_code, redact
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
-from perennial.cli.options import PARAMS, DebugOption, PathOrUrl, SetOption
+from perennial.cli.options import PARAMS, DebugOption, PathOrUrl, typed
 from perennial.cli.panels import LISTED
 
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
@@ -86,7 +86,11 @@ _COMMON = typer.Typer(add_completion=False)
 
 
 @_COMMON.command()
-def _common(*, debug: DebugOption = False, changes: SetOption = None) -> None:
+def _common(
+    *,
+    debug: DebugOption = False,
+    changes: list[str] | None = typed("--set", "For this command only; repeatable.", metavar="KEY=VALUE"),
+) -> None:
     """Hold the options that `Command` adds."""
 
 

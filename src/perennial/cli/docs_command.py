@@ -8,7 +8,7 @@ import shutil
 import sys
 import webbrowser
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,13 +52,6 @@ class Page:
         return WARNING.sub(r"**\1**: ", COMMENT.sub("", (FOLDER / self.path).read_text(encoding="utf-8")))
 
 
-@dataclass(frozen=True)
-class Match(Page):
-    """A page that a search found."""
-
-    line: str = field(kw_only=True)  # with most of the words
-
-
 @command(app, "docs")
 def _docs(
     page: str | None = argument("Its name. [default: list all]", default=None, metavar="[PAGE]"),
@@ -70,8 +63,8 @@ def _docs(
     listed = pages()
     if search is not None:
         found = matches(listed, search.casefold().split())
-        lines = [f"{each.page:<22} {each.title}\n{'':<22} {each.line}" for each in found[:FOUND]]
-        output(list(map(asdict, found)), lines or [f"no page has all of: {search}"], as_json=as_json)
+        lines = [f"{each['page']:<22} {each['title']}\n{'':<22} {each['line']}" for each in found[:FOUND]]
+        output(found, lines or [f"no page has all of: {search}"], as_json=as_json)
         return
     shown = None if page is None else named(listed, page)
     if web:
@@ -122,8 +115,8 @@ def named(listed: Sequence[Page], name: str) -> Page:
     raise ConfigError(f"there is no page {name!r}; {advice}; `perennial docs --search {name}` looks into them")
 
 
-def matches(listed: Sequence[Page], words: Sequence[str]) -> list[Match]:
-    """The pages that have all words, best first: words in the title or name count most."""
+def matches(listed: Sequence[Page], words: Sequence[str]) -> list[dict[str, str]]:
+    """The pages that have all words, each with its best line: words in the title or name count most."""
     found = []
     for each in listed:
         text, head = each.text(), f"{each.page} {each.title}".casefold()
@@ -131,7 +124,7 @@ def matches(listed: Sequence[Page], words: Sequence[str]) -> list[Match]:
         if words and all(word in folded or word in head for word in words):
             line = max(text.splitlines(), key=lambda row: sum(word in row.casefold() for word in words))
             score = sum(20 * (word in head) + min(folded.count(word), 19) for word in words)
-            found.append((-score, Match(**asdict(each), line=line.strip()[:100])))
+            found.append((-score, {**asdict(each), "line": line.strip()[:100]}))
     return [each for _, each in sorted(found, key=lambda pair: pair[0])]
 
 

@@ -17,10 +17,10 @@ from perennial.base.project.git import Repository
 from perennial.cli.command import command, may_push, output
 from perennial.cli.options import (
     PARAMS,
+    PUSH,
     JsonOption,
     ParamsOption,
     PathOrUrl,
-    PushOption,
     argument,
     switch,
     typed,
@@ -52,7 +52,7 @@ def _label(  # noqa: PLR0913 - each option is one
     export: Path | None = typed("Write the queue for Label Studio (.json or .csv).", metavar="FILE"),
     take: Path | None = typed("--import", "Take labels of Label Studio, or CSV: sha256,class.", metavar="FILE"),
     branch: str | None = typed("Commit the labels on a branch, to be judged by a run.", metavar="NAME"),
-    push: PushOption = None,
+    push: bool | None = PUSH,
     compare: bool = switch("--compare", "Judge the candidate in the shadow by the labels."),
     as_json: JsonOption = False,
 ) -> None:

@@ -32,14 +32,7 @@ def argument(about: str, *, default: Any = ..., **more: Any) -> Any:
 
 SplitName = Literal["train", "validation", "test"]
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Use another value for this command only; repeatable."),
-]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 FetchOption = Annotated[bool, typer.Option("--fetch/--no-fetch", help="Ask the git remote first.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-PushOption = Annotated[
-    bool | None,
-    typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
-]
+PUSH = typed("--push/--no-push", "Push to record.remote. [default: ask in a terminal, else do not]")

@@ -61,6 +61,7 @@ PANELS: Mapping[str, Mapping[str, Listed]] = {
         "tune": Listed("Search settings by validation scores; keep the best.", "tune", "project_commands"),
         "test": Listed("Run all stages once on a small sample, elsewhere.", "components", "project_commands"),
         "rehearse": Listed("Run the pipeline under faults.", "rehearse", "reproduce_commands"),
+        "add": Listed("Install an extra, such as tune or onnx.", "components", "project_commands"),
         "upgrade": Listed("Move the project to another version of perennial.", "upgrades", "project_commands"),
     },
     "Stages, for scripts": {

@@ -28,6 +28,7 @@ from perennial.cli.stage_runner import tie_to_checkout
 if TYPE_CHECKING:
     from perennial.project.start.start import Started
     from perennial.project.start.survey import Survey
+    from perennial.project.upgrade.upgrade import Upgraded
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -224,18 +225,29 @@ def _tune(
 def _require_ready(params: Path, checked: Config) -> None:
     """Check code, packages and outputs as before a training, and that Optuna is there."""
     if find_spec("optuna") is None:
-        raise ConfigError(
-            "perennial tune needs the extra `tune`; nothing was started: pip install 'perennial-ml[tune]', or "
-            "in a project `pip install --require-hashes -r requirements/tune.txt`"
-        )
+        raise ConfigError("perennial tune needs Optuna; nothing was started; `perennial add tune` installs it")
     tie_to_checkout(params)
     outputs.require_outputs(checked.paths)
     environment.require("train")
     code_digests.require("train", Project.find().shared("."), checked.paths.work)
 
 
-if TYPE_CHECKING:
-    from perennial.project.upgrade.upgrade import Upgraded
+@command(app, "add")
+def _add(
+    extra: str = argument("docker, gpu, keras-hub, kubernetes, mlflow, onnx, ray or tune.", metavar="EXTRA"),
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    from perennial.orchestration.run_setup import run_environment
+    from perennial.project.new import template
+
+    if extra not in template.EXTRAS:
+        raise ConfigError(f"there is no extra {extra!r}; {', '.join(template.EXTRAS)} exist; nothing was done")
+    locks = [["--require-hashes", f"--requirement={template.lock_file(name)}"] for name in ("pip", extra)]
+    with process.interruptible():
+        run_environment.install(sys.executable, locks[1:], before_pip=locks[:1])
+    worker = f'a worker has it with {run_environment.REQUIREMENTS}="base {extra}"'
+    output({"extra": extra, "environment": sys.prefix}, f"{sys.prefix} has {extra}; {worker}", as_json=as_json)
 
 
 @command(app, "upgrade")

@@ -18,10 +18,10 @@ from perennial.base.stage_state import recorded
 from perennial.cli.command import command, may_push, output
 from perennial.cli.options import (
     PARAMS,
+    PUSH,
     FetchOption,
     JsonOption,
     ParamsOption,
-    PushOption,
     argument,
     switch,
     typed,
@@ -71,7 +71,7 @@ def _promote(
     force: str | None = typed("Promote a rejected model; NAME is the person who decides.", metavar="NAME"),
     approve: str | None = typed("With gate.approval: NAME is the person who approves.", metavar="NAME"),
     because: str | None = typed("Reason for --force or --approve.", metavar="TEXT"),
-    push: PushOption = None,
+    push: bool | None = PUSH,
     as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import record
@@ -143,7 +143,7 @@ def _rollback(
     ),
     params: ParamsOption = PARAMS,
     *,
-    push: PushOption = None,
+    push: bool | None = PUSH,
     as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import access, current_champion

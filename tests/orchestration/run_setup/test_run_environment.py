@@ -12,8 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.cli import app
 from perennial.orchestration.run_setup import run_environment
 from perennial.orchestration.run_setup.run_environment import python_for
 
@@ -104,6 +106,22 @@ def test_packages_that_are_not_those_of_the_lock_are_refused(checkout: Path, tmp
 def test_a_lock_file_that_the_revision_lacks_is_refused(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"requirements/gpu\.txt is not in this revision"):
         python_for(tmp_path, checkout, print, {run_environment.REQUIREMENTS: "base,gpu"})
+
+
+def test_an_extra_is_added_to_the_environment_that_runs_in_its_locked_versions(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "requirements" / "onnx.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
+    (checkout / "requirements" / "pip.txt").touch()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.chdir(checkout)
+    added = CliRunner().invoke(app, ["add", "onnx"])
+    assert (added.exit_code, version(python)) == (0, "2.0"), added.output
+    assert 'PERENNIAL_REQUIREMENTS="base onnx"' in added.stdout
+    unknown = CliRunner().invoke(app, ["add", "onix"])
+    assert (unknown.exit_code, "there is no extra 'onix'" in unknown.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("names", ["", "s3"])

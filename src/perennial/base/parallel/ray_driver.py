@@ -169,9 +169,7 @@ def _map(caller: Caller, function: Callable[[Any, Any], Any], shared: Any) -> No
 def require_usable() -> None:
     """Check that Ray is installed, and that something listens at the address of its cluster."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
-        )
+        raise ConfigError("compute.engine: ray needs Ray, which is not installed: `perennial add ray`")
     address = _address()
     if address == LOCAL and " " in sys.executable:
         raise ConfigError(

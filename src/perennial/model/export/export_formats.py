@@ -80,13 +80,9 @@ def require(names: Sequence[str], pixels: ImageSpec) -> None:
     for name in names:
         chosen = format_named(name)
         if missing := [package for package in chosen.packages if find_spec(package) is None]:
-            extra = "" if is_component(name) else f" of the extra `{name}`"
-            install = (
-                "" if is_component(name) else f"pip install --require-hashes -r requirements/{name}.txt, or "
-            )
+            install = "" if is_component(name) else f"`perennial add {name}` installs it, or "
             raise ConfigError(
-                f"export.formats: {name} needs {' and '.join(missing)}{extra}; nothing was done; "
-                f"{install}leave it out"
+                f"export.formats: {name} needs {' and '.join(missing)}; nothing was done; {install}leave it out"
             )
         if not chosen.any_size and None in pixels.raw_shape:
             raise ConfigError(

@@ -90,8 +90,8 @@ class Transformer:
             models = importlib.import_module("keras_hub").models
         except ImportError as error:
             raise ConfigError(
-                f"model.name: {name} needs the package keras-hub, and it cannot be imported ({error}); install "
-                "it with `.venv/bin/python -m pip install --require-hashes -r requirements/keras-hub.txt`"
+                f"model.name: {name} needs the package keras-hub, and it cannot be imported ({error}); "
+                "`perennial add keras-hub` installs it"
             ) from error
         size = {"num_layers": self.blocks, "num_heads": self.heads, "hidden_dim": self.width}
         if self.kind == "ViT":

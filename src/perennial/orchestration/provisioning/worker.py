@@ -151,7 +151,7 @@ def _require_kind(server: PrefectServer, pool: str) -> None:
     elif found["type"] != KIND and find_spec(f"prefect_{found['type']}") is None:
         raise ConfigError(
             f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, whose package is not "
-            f"installed; run `pip install 'perennial-ml[{found['type']}]'`; nothing was started"
+            f"installed; run `perennial add {found['type']}`; nothing was started"
         )
 
 

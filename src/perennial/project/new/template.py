@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perennial.base.dvc.pipeline_file import of_project
 from perennial.base.errors import PerennialError
-from perennial.base.layout import PARAMS, STAGES
+from perennial.base.layout import PARAMS, STAGES, Project
 from perennial.base.params import options
 from perennial.base.project import code_digests
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
@@ -18,10 +18,8 @@ from perennial.base.stage_state import environment
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")
 LOCK = environment.OWN.as_posix()
-LOCKS = (
-    "base", "pip", "uv",
-    "docker", "gpu", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune",
-)  # fmt: skip
+EXTRAS = ("docker", "gpu", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")
+LOCKS = ("base", "pip", "uv", *EXTRAS)
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
     "flows/*.py", "tasks/*.py", "environment/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",
@@ -84,6 +82,12 @@ def _of_repository() -> dict[str, bytes]:
     found = sorted(file for pattern in COPIED for file in root.glob(pattern) if file.is_file())
     content = {file.relative_to(root).as_posix(): file.read_bytes() for file in (*found, root / STAGES)}
     return {**content, PARAMS: options.defaults().encode()}
+
+
+def lock_file(name: str) -> Path:
+    """A lock file: the project's, else ours."""
+    files = (root / f"requirements/{name}.txt" for root in (Project.find().root, IN_WHEEL, PACKAGE.parents[1]))
+    return next(filter(Path.is_file, files))
 
 
 def _without_source(name: str, content: bytes) -> bytes:

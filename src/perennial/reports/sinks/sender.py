@@ -31,7 +31,6 @@ LAST_LOOK_S = 10.0  # to send the last points of a training; what is left is sen
 RESULTS_S = 600.0  # to send all results, the export among them
 LOG = "sinks.log"  # in paths.work
 SHOWN = 300  # characters of a sink's error
-EXTRA = "pip install --require-hashes -r requirements/{0}.txt"
 
 
 class Sink(Protocol):
@@ -157,7 +156,7 @@ class _Soft:
             try:
                 module: Any = importlib.import_module(f"perennial.reports.sinks.{name}_sink")
             except ModuleNotFoundError as error:
-                raise PerennialError(f"{error.name} is not installed: {EXTRA.format(name)}") from error
+                raise PerennialError(f"{error.name} is not installed: `perennial add {name}`") from error
             self._open[name] = module.opened(self._config)
         return self._open[name]
 
