@@ -55,17 +55,9 @@ ALL_LINES = 62_850  # of src, tasks and flows
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
 PUBLIC = ("components.py", "config.py", "datasets.py")
-# They keep a process of their own beside them and talk to it, or it lasts as long as they do.
-OWN_PROCESSES = {
-    "base/parallel/child",
-    "base/distributed/ray_agent",
-    "base/parallel/ray_driver",
-    "base/dvc/repro",
-    "base/distributed/workers",
-    "reports/sinks/sender",
-    "orchestration/provisioning/worker",
-    "orchestration/work/perennial_command",
-}
+# Forks of this process, which have all modules already: workers of a pool, a stage's check, a run's commands.
+FORKS = {"base/parallel/process_pool", "model/export/parity_process", "orchestration/work/fork"}
+STARTING = re.compile(r"posix_spawn|forkserver\.|\bos\.(fork|spawn|popen|system)")
 # Packages of `orchestration` that a run imports; the others prepare runs, start them and watch them.
 IN_RUNS = ("engine", "guard", "provisioning", "server", "steps", "terminal", "work")
 WITHOUT_TENSORFLOW = (
@@ -169,9 +161,9 @@ def test_programs_are_run_in_one_place() -> None:
     users = {
         file.relative_to(SOURCE / "perennial").with_suffix("").as_posix()
         for file in python_files("src", "flows", "tasks")
-        if "subprocess" in imported(file) or "posix_spawn" in file.read_text(encoding="utf-8")
+        if "subprocess" in imported(file) or STARTING.search(file.read_text(encoding="utf-8"))
     }
-    assert users == OWN_PROCESSES | {"base/processes/programs"}
+    assert users == FORKS | {"base/processes/programs"}
 
 
 def test_every_module_belongs_to_a_layer() -> None:

@@ -1,6 +1,5 @@
 """Workers that are started and watched together: what one of them does ends all."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from perennial.base import failures, files
 from perennial.base.distributed import workers
 from perennial.base.errors import ConfigError, Interrupted
+from perennial.base.processes.programs import Program
 
 WAITS = "import time; time.sleep(600)"
 
@@ -17,18 +17,20 @@ WAITS = "import time; time.sleep(600)"
 def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Supervises workers that run these programs; returns their exit codes, or raises the error."""
     monkeypatch.setattr(workers, "NOTICE_S", 0.2)
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Program] = []
 
-    def run(*programs: str) -> list[int]:
-        def start(index: int) -> subprocess.Popen[bytes]:
-            started.append(subprocess.Popen([sys.executable, "-c", programs[index]]))
+    def run(*programs: str) -> list[int | None]:
+        def start(index: int) -> Program:
+            started.append(Program([sys.executable, "-c", programs[index]], stdout=None, stderr=None))
             return started[-1]
 
         workers.supervise(start, len(programs), tmp_path)
-        return [each.wait() for each in started]
+        return [each.poll() for each in started]
 
     yield run
     assert None not in [each.poll() for each in started]
+    for each in started:
+        each.stop()
 
 
 def test_all_that_end_well_are_a_success(supervised) -> None:

@@ -11,7 +11,7 @@ import pytest
 import perennial
 
 SHOWN = """
-from perennial.base.processes.progress_bar import progress_bar
+from perennial.data.downloads.progress_bar import progress_bar
 with progress_bar("images.gz", 1_000_000, 9_000_000) as advance:
     advance(2_000_000)
 print("done")

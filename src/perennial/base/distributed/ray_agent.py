@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 from perennial.base.devices import gpus, lease
 from perennial.base.errors import SIGNALS
 from perennial.base.processes import process
+from perennial.base.processes.programs import STDOUT, Program
 
 POLL_S = 0.5
 REPORT_S = 2.0  # longest wait of a call for something to report
@@ -60,7 +60,7 @@ class Agent:
         self._port = socket.socket()
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("", 0))
-        self._child: subprocess.Popen[str] | None = None
+        self._child: Program | None = None
         self._reader: threading.Thread | None = None
         self._changed = threading.Condition()
         self._lines: list[str] = []
@@ -69,13 +69,10 @@ class Agent:
     def look(self, folder: str, token: str, python: str) -> dict[str, Any]:
         """The facts of this node: its address, and what it finds in the caller's file `token`."""
         host = f"[{self._node}]" if ":" in self._node else self._node
-        found = ""
-        with suppress(OSError):
-            found = Path(folder, token).read_text(encoding="utf-8")
         return {
             "node": self._node,
             "address": f"{host}:{self._port.getsockname()[1]}",
-            "token": found,
+            "token": _text(Path(folder, token)),
             "python": python if os.access(python, os.X_OK) else sys.executable,
         }
 
@@ -94,19 +91,12 @@ class Agent:
         }
         # Ray blocks SIGINT in the threads of an actor, and a child inherits that.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        self._child = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**node, **given, **own},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # Ray ends the group of a killed actor at once; outside of it, the worker notices and saves.
-            start_new_session=True,
-            text=True,
-            errors="replace",
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        # Ray ends the group of a killed actor at once; outside of it, the worker may save.
+        child = self._child = Program(
+            command, cwd=Path(folder), env={**node, **given, **own}, stderr=STDOUT, to=self._add,
+            grace_s=process.GRACE_S,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=child.finish, kwargs={"limit_s": None}, daemon=True)
         self._reader.start()
         self._called = time.monotonic()
         threading.Thread(target=self._die_with_calls, daemon=True).start()
@@ -116,15 +106,10 @@ class Agent:
             time.sleep(POLL_S)
         os.kill(os.getpid(), signal.SIGKILL)  # its worker notices, and saves
 
-    def _read(self) -> None:
-        child = self._child
-        if child is None or child.stdout is None:
-            return
-        with child.stdout, suppress(OSError, ValueError):
-            for line in child.stdout:
-                with self._changed:
-                    self._lines.append(line)
-                    self._changed.notify_all()
+    def _add(self, line: str) -> None:
+        with self._changed:
+            self._lines.append(f"{line}\n")
+            self._changed.notify_all()
 
     def report(self, known: int, failure: str) -> tuple[list[str], int | None, str]:
         """Return lines after the first `known` ones; at the end also the exit code, and the file `failure`."""
@@ -142,14 +127,17 @@ class Agent:
             reader.join(LAST_LINES_S)
         with self._changed:
             lines = list(self._lines)
-        text = ""
-        if code:
-            with suppress(OSError):
-                text = Path(failure).read_text(encoding="utf-8")
         self._reported = code is not None
-        return lines, code, text
+        return lines, code, _text(Path(failure)) if code else ""
 
     def signal(self, number: int) -> None:
         """Send a signal to the worker."""
         if self._child is not None:
-            self._child.send_signal(number)
+            self._child.signal(number)
+
+
+def _text(file: Path) -> str:
+    """The text of a file; empty if it cannot be read."""
+    with suppress(OSError):
+        return file.read_text(encoding="utf-8")
+    return ""

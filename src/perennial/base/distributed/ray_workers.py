@@ -260,7 +260,7 @@ class RemoteWorker:
     """A worker on a node. Its lines come with the answers of its agent, which are awaited one at a time."""
 
     def __init__(self, ray: Any, agent: Any, index: int, node: str, failure: Path) -> None:
-        self.returncode: int | None = None
+        self._code: int | None = None
         self._ray, self._agent = ray, agent
         self._index, self._node, self._failure = index, node, failure
         self._known = 0
@@ -268,8 +268,8 @@ class RemoteWorker:
 
     def poll(self) -> int | None:
         """Write what the worker said, and return its exit code; 75 if it was lost."""
-        if self.returncode is not None:
-            return self.returncode
+        if self._code is not None:
+            return self._code
         try:
             if self._answer is None:
                 self._answer = self._agent.report.remote(self._known, str(self._failure))
@@ -282,8 +282,8 @@ class RemoteWorker:
             text = f"worker {self._index} was lost: node {self._node} or its Ray process ended"
             log.warning(text)
             self._fail(json.dumps({"code": Interrupted.exit_code, "message": text}))
-            self.returncode = Interrupted.exit_code
-        return self.returncode
+            self._code = Interrupted.exit_code
+        return self._code
 
     def _take(self, lines: Sequence[str], code: int | None, failure: str) -> None:
         for line in lines:
@@ -292,23 +292,21 @@ class RemoteWorker:
         self._known += len(lines)
         if failure:
             self._fail(failure)
-        self.returncode = code
+        self._code = code
 
     def _fail(self, text: str) -> None:
         """Write the worker's failure here, unless the machines share the file."""
         if not self._failure.exists():
             files.write_bytes(self._failure, text.encode())
 
-    def send_signal(self, sig: int, /) -> None:
+    def signal(self, number: int) -> None:
         """Send a signal to the worker, if it runs."""
-        if self.returncode is None:
-            self._agent.signal.remote(int(sig))
+        if self._code is None:
+            self._agent.signal.remote(int(number))
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, limit_s: float) -> int | None:
         """Wait for the end of the worker."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError
+        deadline = time.monotonic() + limit_s
+        while self.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
-        return code
+        return self._code

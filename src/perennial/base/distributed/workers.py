@@ -1,7 +1,7 @@
 """The workers of one training: the failure of one ends all. `ray_workers` starts them on nodes of a cluster."""
 
+import math
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,20 +20,16 @@ GRACE_S = 22.0  # from SIGTERM to SIGKILL: less than the flow gives this process
 
 
 class Worker(Protocol):
-    """A worker that was started, such as a process on another machine."""
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit code, negative after a signal; None while it runs, as far as is known."""
+    """A worker that was started: a program, or a process on another machine."""
 
     def poll(self) -> int | None:
-        """Look whether it has ended; returns the exit code, as above."""
+        """Look whether it has ended; returns the exit code, negative after a signal, or None."""
 
-    def send_signal(self, sig: int, /) -> None:
+    def signal(self, number: int) -> None:
         """Send a signal; does nothing if it has ended."""
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises TimeoutExpired or TimeoutError after `timeout` seconds."""
+    def wait(self, limit_s: float) -> int | None:
+        """Wait for its end, and return what `poll` does."""
 
 
 def supervise(start: Callable[[int], Worker], count: int, work: Path) -> None:
@@ -52,7 +48,7 @@ def supervise(start: Callable[[int], Worker], count: int, work: Path) -> None:
         raise Interrupted(_failure(work, 0).message or f"{signalled} ended the workers; run it again") from None
     finally:
         _end(started, patient=any(code < 0 or code == Interrupted.exit_code for code in codes))
-    _raise_failure([worker.returncode or 0 for worker in started], codes, work)
+    _raise_failure([worker.poll() or 0 for worker in started], codes, work)
 
 
 def failure_file(work: Path, index: int) -> Path:
@@ -75,17 +71,16 @@ def _end(workers: Sequence[Worker], *, patient: bool = False) -> None:
     """Stop all workers and wait for them; after SIGTERM each may save."""
     if patient:
         _wait(workers, NOTICE_S)
-    for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
+    for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
         for worker in workers:
-            worker.send_signal(number)  # nothing, if it has ended
+            worker.signal(number)  # nothing, if it has ended
         _wait(workers, wait_s)
 
 
-def _wait(workers: Sequence[Worker], limit_s: float | None) -> None:
-    deadline = None if limit_s is None else time.monotonic() + limit_s
+def _wait(workers: Sequence[Worker], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
     for worker in workers:
-        with suppress(subprocess.TimeoutExpired, TimeoutError):
-            worker.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
+        worker.wait(max(deadline - time.monotonic(), 0))
 
 
 def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> None:
@@ -114,19 +109,15 @@ class _Failure:
     code: int = PerennialError.exit_code
     message: str = ""
     changed: bool = False  # what it reads
-    kind: Failure = Failure.BUG
+    kind: Failure = Failure.OUTSIDE
 
 
 def _failure(work: Path, index: int) -> _Failure:
     """Read a worker's failure; without a message if it wrote none."""
-    file = failure_file(work, index)
-    try:
-        found = documents.read_json(file) if file.exists() else {}
-    except DataError:
-        found = {}
-    return _Failure(
-        code=int(found.get("code", 1)),
-        message=str(found.get("message", "")),
-        changed=bool(found.get("changed")),
-        kind=Failure(found.get("kind", Failure.OUTSIDE)),
-    )
+    with suppress(DataError):
+        found = documents.read_json(failure_file(work, index))
+        kind = Failure(found.get("kind", _Failure.kind))
+        return _Failure(
+            int(found.get("code", 1)), str(found.get("message", "")), bool(found.get("changed")), kind
+        )
+    return _Failure()

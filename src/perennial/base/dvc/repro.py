@@ -1,24 +1,24 @@
 """Commands of DVC that run stages: their variables, their output line by line, and how a signal ends them."""
 
 import logging
+import math
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, layout
 from perennial.base.dvc import dvc_program
-from perennial.base.errors import redacted
 from perennial.base.layout import Project
 from perennial.base.processes.process import STARTED_BY
+from perennial.base.processes.programs import STDOUT, Program
 
 log = logging.getLogger(__name__)
 # Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
@@ -72,44 +72,27 @@ def run(
     failure = work / "failure.json"
     failure.unlink(missing_ok=True)
     ran, restored, last = set[str](), set[str](), deque[str](maxlen=KEPT_LINES)
-    # A separate session: one signal reaches DVC, its shell and the stage.
-    with subprocess.Popen(
-        [str(python), "-m", "dvc", *arguments], cwd=folder, env=variables,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", start_new_session=True,
-    ) as process:  # fmt: skip
+
+    def take(line: str) -> None:
+        if text := line.strip():
+            ran.update(RUNNING.findall(text))
+            restored.update(RESTORED.findall(text))
+            last.append(text)
+            to(text)
+
+    command = [str(python), "-m", "dvc", *arguments]
+    with Program(command, cwd=folder, env=variables, stderr=STDOUT, to=take, grace_s=grace_s) as program:
         try:
-            for line in (redacted(each.strip()) for each in process.stdout or ()):
-                ran.update(RUNNING.findall(line))
-                restored.update(RESTORED.findall(line))
-                if line:
-                    last.append(line)
-                    to(line)
-            code = process.wait()
+            code = program.wait(math.inf) or 0
         except BaseException:
-            _stop(process, to, grace_s)
+            with _sigterm_ignored():
+                log.warning("stopping the stage")
+                if not program.stop():
+                    kept = "complete files and checkpoints are kept"
+                    log.warning("the stage did not end within %.0f s and was killed; %s", grace_s, kept)
             raise
     said = documents.read_json(failure) if code and failure.is_file() else None
     return Ended(code=code, ran=ran, restored=restored, lines=list(last), failure=said)
-
-
-def _stop(process: subprocess.Popen[str], to: Callable[[str], None], grace_s: float) -> None:
-    """Stop a stage with all its processes: first SIGTERM, so that it can save its state, then SIGKILL."""
-    with _sigterm_ignored():
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        log.warning("stopping the stage")
-        # DVC ends at once. The pipe stays open until the last process that DVC started has ended.
-        try:
-            output, _ = process.communicate(timeout=grace_s)
-            for line in redacted(output).splitlines():
-                to(line)
-        except subprocess.TimeoutExpired:
-            text = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"
-            log.warning(text, grace_s)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @contextmanager

@@ -6,16 +6,15 @@ Such a program is a module with a function `main`, which takes and returns what 
 import importlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from perennial.base import failures, layout
 from perennial.base.errors import ERRORS, Failure, PerennialError, exit_code
-from perennial.base.processes import process, tensorflow
+from perennial.base.processes import process, programs, tensorflow
 from perennial.base.project import source_code
 
 Call = Callable[[dict[str, Any]], Any]
@@ -24,23 +23,17 @@ Call = Callable[[dict[str, Any]], Any]
 @contextmanager
 def started(program: str, log: Path) -> Iterator[Call]:
     """Start a module as a program that imports TensorFlow at once; the block gets a function that calls it."""
-    command = [sys.executable, "-m", __name__, program, str(os.getpid())]
+    command = [sys.executable, "-m", __name__, program]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
-            command, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream
-        ) as child,
-    ):
+    with log.open("wb") as stream, ExitStack() as stack:
+        with process.signals_held():
+            child = stack.enter_context(programs.Program(command, env=_environment(), feed=True, stderr=stream))
 
         def call(argument: dict[str, Any]) -> Any:
-            output, _ = child.communicate(request(argument))
-            return result(program, child.returncode, output, log)
+            done = child.finish(request(argument), limit_s=None)
+            return result(program, done.code, done.stdout, log)
 
-        try:
-            yield call
-        finally:
-            child.kill()
+        yield call
 
 
 def call(program: str, argument: dict[str, Any], log: Path) -> Any:
@@ -83,13 +76,12 @@ def _environment() -> dict[str, str]:
     return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": layout.python_path()}
 
 
-def _main(program: str, owner: int) -> None:
+def _main(program: str) -> None:
     """Run a program on the request from standard input."""
-    process.die_with(owner)
     tensorflow.load()
     run = importlib.import_module(program).main
     sys.stdout.write(answer(run, sys.stdin.buffer.read()).decode())
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]))
+    _main(sys.argv[1])

@@ -14,7 +14,6 @@ import queue
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,7 @@ from perennial.base import layout
 from perennial.base.errors import SIGNALS, ConfigError, Interrupted, PerennialError
 from perennial.base.layout import Project
 from perennial.base.parallel import process_pool
-from perennial.base.processes import process
+from perennial.base.processes import process, programs
 from perennial.base.project import source_code
 
 LOCAL = "local"  # RAY_ADDRESS for a Ray on this machine, which is also the default
@@ -47,13 +46,13 @@ class Driver:
         require_usable()
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, process.signals_held():
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
+            self._program = programs.Program(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
                 env={**os.environ, **_own_token(), "PYTHONPATH": layout.python_path()},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # where Ray quotes the log of a node that was lost
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a signal from a terminal reaches it once: from here
+                stdout=programs.DEVNULL,  # where Ray quotes the log of a node that was lost
+                stderr=None,
+                inherits=[theirs.fileno()],
+                grace_s=END_S,
             )
         self.send(sys.path)
         self.send((function, given))
@@ -64,10 +63,8 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         """End it; it disconnects from the cluster first."""
         self._connection.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
-        self._process.kill()
-        self._process.wait()
+        self._program.wait(END_S)
+        self._program.stop()
 
     def send(self, value: object) -> None:
         """Send a value to the function."""
@@ -76,7 +73,7 @@ class Driver:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process."""
-        self._process.send_signal(number)
+        self._program.signal(number)
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Return the next value from the function, at the end its result, or raise its error."""
@@ -96,9 +93,7 @@ class Driver:
             logging.getLogger(found.name).handle(found)
 
     def _end(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
-        code = self._process.returncode or 0
+        code = self._program.wait(END_S) or 0
         by = signal.Signals(-code).name if code < 0 else f"code {code}"
         return f"the process that uses it was ended by {by}"
 
@@ -253,7 +248,7 @@ def _require_listening(address: str) -> None:
         ) from error
 
 
-def _main(descriptor: int, owner: int) -> None:
+def _main(descriptor: int) -> None:
     """Call the function that comes through a connection, and send its result or its error."""
     caller = Caller(Connection(descriptor))
     sys.path[:] = caller.receive()
@@ -262,7 +257,6 @@ def _main(descriptor: int, owner: int) -> None:
     kind: Kind = "value"
     try:
         with process.interruptible():
-            process.die_with(owner, signal.SIGTERM)
             function, given = caller.receive()
             found = function(caller, *given)
     except EOFError:
@@ -281,4 +275,4 @@ def _sendable(error: Exception) -> Exception:
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]))
+    _main(int(sys.argv[1]))

@@ -63,12 +63,9 @@ def inherited(file: Path) -> Iterator[int]:
 def stage(
     work: Path, name: str, worker: int | None = None, *, by_dvc: bool = True, timeout_s: float | None = None
 ) -> Iterator[None]:
-    """Hold the locks of a stage: that of its pipeline here, for its outputs, and that of its work folder.
-
-    Workers that train together may share a checkout; each `worker` then has its own lock. A stage of
-    dvc.yaml (`by_dvc`) that DVC did not start also holds DVC's lock (zc.lockfile: flock on .dvc/tmp/lock), so
-    that `dvc repro` refuses before it touches any output.
-    """
+    """Hold the locks of a stage: that of its pipeline here, for its outputs, and that of its work folder."""
+    # Workers that train together may share a checkout; each `worker` then has its own lock. A stage of dvc.yaml
+    # that DVC did not start also holds DVC's (flock on .dvc/tmp/lock), so that `dvc repro` refuses.
     busy = "another stage works in this checkout"
     with ExitStack() as locks:
         if worker is not None:

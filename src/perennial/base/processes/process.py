@@ -172,9 +172,9 @@ def die_with_starter() -> None:
     threading.Thread(target=_watch, args=(PARENT, starters, signal.SIGTERM), daemon=True).start()
 
 
-def die_with(owner: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """End this process by a signal soon after process `owner` is gone; SIGKILL if it has nothing to save."""
-    threading.Thread(target=_watch, args=(os.getppid(), {owner}, by), daemon=True).start()
+def die_with(owner: int) -> None:
+    """End this process, which has nothing to save, soon after process `owner` is gone."""
+    threading.Thread(target=_watch, args=(os.getppid(), {owner}, signal.SIGKILL), daemon=True).start()
 
 
 def _watch(parent: int, starters: set[int], number: signal.Signals) -> None:

@@ -6,18 +6,25 @@
     if done.code:
         raise PerennialError(f"docker pull failed: {done.last_lines()}")
 
-What it promises:
+A `Program` runs beside this process, which talks to it; the end of the block is its end, too:
 
-- The program runs in its own session, with an empty standard input unless `stdin` is given, and inherits no
-  descriptor of this process, so no lock either. It has no terminal, and prompts of git and ssh are off.
+    with Program([sys.executable, "-m", module], feed=True) as program:
+        ...
+        done = program.finish(b"what it reads", limit_s=None)
+
+What both promise:
+
+- The program runs in its own session, without a terminal, and prompts of git and ssh are off. Its input is
+  empty unless it is fed. It inherits no descriptor of this process but `inherits`, so no lock either.
 - After `limit_s` seconds (multiplied by PERENNIAL_TIMEOUT_FACTOR, see `limits`) the whole process group gets
   SIGTERM, and SIGKILL after `grace_s`. `TimedOut` then holds the program's own last lines.
 - The same happens if this process is interrupted. If it is killed, a guard does it. The guard holds `lock`
   until the group is gone, so the next process that waits for that lock never meets a program of this one.
-- A program that has ended is not waited for again because a daemon that it started (ssh's ControlPersist, git's
-  credential cache) keeps its output open. Such daemons are left alone.
+- A daemon that keeps the output of an ended program open (ssh's ControlPersist, git's credential cache) is not
+  waited for. `run` leaves such daemons alone; the end of a block ends them.
+- However much a program writes, this process keeps the last megabyte of its errors, and of lines passed on.
 
-`to` gets each line of the output as it comes; `merged` sends stderr into stdout, as a terminal shows them.
+`to` gets each line of the output as it comes, `log` each of the errors; `merged` sends stderr into stdout.
 """
 
 import math
@@ -26,12 +33,12 @@ import selectors
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any, Self, TypedDict, Unpack
 
 from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError, redacted
@@ -39,6 +46,8 @@ from perennial.base.errors import ConfigError, PerennialError, redacted
 LINES = 5  # of a program's message
 POLL_S = 0.1  # for the end of a program whose output another process keeps open
 CHUNK = 1 << 16
+DEVNULL, STDOUT = subprocess.DEVNULL, subprocess.STDOUT
+KEPT = 1 << 20  # bytes of its errors
 # Ends process group $1, with $2 seconds of grace, when the process that feeds its standard input is gone.
 GUARD = """
 read -r ended
@@ -47,22 +56,22 @@ left=$2
 while [ "$left" -gt 0 ] && kill -s 0 -- "-$1"; do sleep 1; left=$((left - 1)); done
 kill -s KILL -- "-$1"
 """
+To = Callable[[str], object]  # takes a line
+Command = Sequence[str | Path] | Callable[[Mapping[str, str]], Any]
 
 
 class Missing(ConfigError):
     """A program is not installed, or not on the PATH."""
 
     def __init__(self, name: str | Path) -> None:
-        """`name`: of the program."""
         what = f"{name} is not installed, or not on the PATH"
         super().__init__(f"{what}; install it, or add its folder to PATH")
 
 
 class TimedOut(PerennialError):
-    """A program did not end within its limit, and was stopped with all its processes."""
+    """A program did not end within its limit, and was stopped; `said`: its own last lines."""
 
     def __init__(self, name: str, limit_s: float, said: str) -> None:
-        """`said`: the program's own last lines."""
         self.name, self.limit_s, self.said = name, limit_s, said
         last = f"; its last lines: {said}" if said else ", and it said nothing"
         remedy = f"{limits.FACTOR}=2 allows twice the time"
@@ -93,50 +102,221 @@ class Finished:
         return said or f"exit code {self.code}"
 
 
-def run(  # noqa: PLR0913 - as for `subprocess.run`, each is a choice of its own
-    command: Sequence[str | Path],
+class Options(TypedDict, total=False):
+    """How a program runs."""
+
+    cwd: Path | None
+    env: Mapping[str, str] | None  # all its variables; by default, those of this process
+    to: To | None
+    log: To | None
+    lock: int | None  # a descriptor of a lock that is held until it is gone, even if this process is killed
+    guarded: bool  # stop it if this process is killed; without it, a short program starts faster
+    grace_s: float
+
+
+def run(
+    command: Command,
     *,
-    limit_s: float,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    limit_s: float | None,
     stdin: str | bytes = b"",
-    to: Callable[[str], None] | None = None,
     merged: bool = False,
     most: int | None = None,
-    lock: int | None = None,
-    guarded: bool = True,
-    grace_s: float = limits.GRACE_S,
+    **options: Unpack[Options],
 ) -> Finished:
     """Run a program to its end.
 
-    env: all variables of the program, by default this process's.
+    limit_s: None if whoever started this process ends it.
     most: stop the program after so many bytes of output, with code 0.
-    lock: a descriptor of a lock that is held until the program is gone, even if this process is killed.
-    guarded: stop the program if this process is killed; without it, a short program starts faster.
 
     Raises:
         Missing: there is no such program.
         TimedOut: it did not end in time.
     """
-    limit_s, variables = limits.scaled(limit_s), without_prompts(os.environ if env is None else env)
-    found = shutil.which(command[0], path=variables.get("PATH", os.defpath))
-    if found is None:
-        raise Missing(command[0])
-    with _started([found, *command[1:]], cwd, variables, stdin, merged=merged) as process:
-        read = _Reader(process, to, most)
-        with _guard(process.pid, grace_s, lock, needed=guarded or lock is not None):
-            try:
-                in_time = read.until(time.monotonic() + limit_s)
-            except BaseException:
-                _end(process, read, grace_s)
-                raise
-            if read.full or not in_time:
-                _end(process, read, grace_s)
-    stdout, stderr = map(bytes, read.contents)
-    if not in_time:
-        name = " ".join((Path(command[0]).name, *map(str, command[1:2])))
-        raise TimedOut(name, limit_s, last_lines(_text(stderr or stdout, "replace")))
-    return Finished(0 if read.full else process.returncode, stdout, stderr)
+    content = stdin.encode(errors="surrogateescape") if isinstance(stdin, str) else stdin
+    errors = STDOUT if merged else subprocess.PIPE
+    with Program(command, feed=bool(content), stderr=errors, **options) as program:
+        return program.finish(content, limit_s=limit_s, most=most, leave_daemons=True)
+
+
+class Program:
+    """A program that runs beside this process; at the end of the block, all its processes end.
+
+    command: a program and its arguments, or a function that starts a process with the variables that it gets.
+    feed: it has a standard input, which `finish` gives it, and which ends with this process.
+    stdout, stderr: as for `subprocess.Popen`; by default, they are read.
+    inherits: descriptors of this process that it gets.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        feed: bool = False,
+        stdout: int | IO[bytes] | None = subprocess.PIPE,
+        stderr: int | IO[bytes] | None = subprocess.PIPE,
+        inherits: Sequence[int] = (),
+        **options: Unpack[Options],
+    ) -> None:
+        env, lock = options.get("env"), options.get("lock")
+        variables = without_prompts(os.environ if env is None else env)
+        self._process: subprocess.Popen[bytes]
+        if callable(command):
+            self._name, self._process = "a process", command(variables)
+        else:
+            found = shutil.which(command[0], path=variables.get("PATH", os.defpath))
+            if found is None:
+                raise Missing(command[0])
+            self._name = " ".join((Path(command[0]).name, *map(str, command[1:2])))
+            self._process = subprocess.Popen(
+                [found, *command[1:]], cwd=options.get("cwd"), env=variables, stdout=stdout, stderr=stderr,
+                stdin=subprocess.PIPE if feed else DEVNULL, pass_fds=inherits, start_new_session=True,
+            )  # fmt: skip
+        self.pid, self._grace_s = self._process.pid, options.get("grace_s", limits.GRACE_S)
+        guarded = options.get("guarded", True) or lock is not None
+        self._guard = _guard(self.pid, self._grace_s, lock) if guarded else None
+        self.own = {self.pid, self._guard.pid} if self._guard else {self.pid}  # this process's children
+        self._closed = False
+        self._pending = memoryview(b"")  # what it has not read yet
+        self._output, self._errors = _Stream(options.get("to")), _Stream(options.get("log"), KEPT)
+        self._streams = selectors.DefaultSelector()
+        for stream, read in ((self._process.stdout, self._output), (self._process.stderr, self._errors)):
+            if stream is not None:
+                self._streams.register(stream, selectors.EVENT_READ, read)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def poll(self) -> int | None:
+        """The exit code, negative after a signal; None while it runs."""
+        return self._process.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program, but not to what it started; does nothing if it has ended."""
+        self._process.send_signal(number)
+
+    def wait(self, limit_s: float) -> int | None:
+        """Wait for its end and read what it writes; returns the exit code, None after the limit."""
+        self._read(time.monotonic() + limit_s, None)
+        return self.poll()
+
+    def finish(
+        self, content: bytes = b"", *, limit_s: float | None, most: int | None = None,
+        grace_s: float | None = None, leave_daemons: bool = False,
+    ) -> Finished:  # fmt: skip
+        """Give it its input and run it to its end, as `run` does; raises TimedOut."""
+        limit_s = math.inf if limit_s is None else limits.scaled(limit_s)
+        self._grace_s = self._grace_s if grace_s is None else grace_s
+        with self:
+            if self._process.stdin is not None:
+                self._pending = memoryview(content)
+                os.set_blocking(self._process.stdin.fileno(), False)
+                self._streams.register(self._process.stdin, selectors.EVENT_WRITE)
+            in_time = self._read(time.monotonic() + limit_s, most)
+            full = most is not None and len(self._output.content) >= most
+            if leave_daemons and in_time and not full:
+                self._close()
+        stdout, stderr = bytes(self._output.content), bytes(self._errors.content)
+        if not in_time:
+            raise TimedOut(self._name, limit_s, last_lines(_text(stderr or stdout, "replace")))
+        return Finished(0 if full else self._process.returncode or 0, stdout, stderr)
+
+    def stop(self) -> bool:
+        """Stop all its processes, first by SIGTERM, so that they save; whether that was enough."""
+        if self._closed:
+            return True
+        try:
+            saved = self._ended_by(signal.SIGTERM)
+            if not saved:
+                self._ended_by(signal.SIGKILL)
+            return saved
+        finally:
+            self._close()
+
+    def _ended_by(self, number: int) -> bool:
+        """Signal all its processes; whether they have ended after the grace."""
+        _signal(self.pid, number)
+        deadline = time.monotonic() + self._grace_s
+        while alive := self.poll() is None or _signal(self.pid, 0):
+            if time.monotonic() >= deadline:
+                break
+            if not self._step(POLL_S):
+                time.sleep(POLL_S / 10)
+        return not alive
+
+    def _close(self) -> None:
+        self._closed = True
+        if self.poll() is None:  # a second interruption
+            _signal(self.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+        self._streams.close()
+        for stream in filter(None, (self._process.stdin, self._process.stdout, self._process.stderr)):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def _read(self, deadline: float, most: int | None) -> bool:
+        """Read until it has ended or wrote enough; False if the deadline passes before that."""
+        while most is None or len(self._output.content) < most:
+            left = deadline - time.monotonic()
+            ended = self.poll() is not None  # asked before the read, which then gets the rest
+            if not self._step(0 if ended else min(max(left, 0), POLL_S)) and ended:
+                break
+            if left <= 0 and not ended:
+                return False
+        return True
+
+    def _step(self, timeout_s: float) -> bool:
+        """Read what there is, after waiting for it up to a time; whether there was anything."""
+        if not self._streams.get_map():  # the program closed its output
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+            return False
+        ready = self._streams.select(timeout_s)
+        for key, _ in ready:
+            goes_on = key.data.add(os.read(key.fd, CHUNK)) if key.data else self._feed(key.fd)
+            if not goes_on:
+                self._streams.unregister(key.fileobj)
+            if not goes_on and self._process.stdin is key.fileobj:
+                self._process.stdin.close()
+        return bool(ready)
+
+    def _feed(self, descriptor: int) -> bool:
+        """Write what the program can take now; whether there is more, and it has not closed its input."""
+        try:
+            self._pending = self._pending[os.write(descriptor, self._pending[:CHUNK]) :]
+        except BrokenPipeError:
+            return False
+        return bool(self._pending)
+
+
+class _Stream:
+    """What a program writes to one of its outputs; passes on lines, and then keeps the last of it."""
+
+    def __init__(self, to: To | None, kept: int | None = None) -> None:
+        self._to, self._kept = to, KEPT if to else kept
+        self._passed = 0  # bytes of the content that `to` got
+        self.content = bytearray()
+
+    def add(self, chunk: bytes) -> bool:
+        """Take a piece; whether it was not the end."""
+        self.content.extend(chunk)
+        if self._to:
+            end = self.content.rfind(b"\n", self._passed) + 1
+            if not chunk or len(self.content) - max(end, self._passed) > CHUNK:  # the last line, or a long one
+                end = len(self.content)
+            new, self._passed = bytes(self.content[self._passed : end]), max(end, self._passed)
+            for line in _text(new, "replace").splitlines():
+                self._to(redacted(line))
+        if self._kept and len(self.content) > 2 * self._kept:
+            cut = len(self.content) - self._kept
+            del self.content[:cut]
+            self._passed = max(self._passed - cut, 0)
+        return bool(chunk)
 
 
 def without_prompts(variables: Mapping[str, str]) -> dict[str, str]:
@@ -153,111 +333,13 @@ def last_lines(text: str, most: int = LINES) -> str:
     return redacted(" ".join(lines[-most:]))
 
 
-@contextmanager
-def _started(
-    command: Sequence[str | Path], cwd: Path | None, env: Mapping[str, str], stdin: str | bytes, *, merged: bool
-) -> Iterator[subprocess.Popen[bytes]]:
-    content = stdin.encode(errors="surrogateescape") if isinstance(stdin, str) else stdin
-    with tempfile.TemporaryFile() if content else Path(os.devnull).open("rb") as given:
-        if content:
-            given.write(content)
-            given.seek(0)
-        process = subprocess.Popen(
-            command, cwd=cwd, env=env, stdin=given, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:  # a second interruption
-            _signal(process.pid, signal.SIGKILL)
-            process.wait()
-        for stream in filter(None, (process.stdout, process.stderr)):
-            stream.close()
-
-
-@contextmanager
-def _guard(group: int, grace_s: float, lock: int | None, *, needed: bool) -> Iterator[None]:
-    """Stop a process group, and hold a lock until it is gone, if this process is killed during the block."""
-    if not needed:
-        yield
-        return
-    guard = subprocess.Popen(
+def _guard(group: int, grace_s: float, lock: int | None) -> subprocess.Popen[bytes]:
+    """Start what stops a process group, and holds a lock until it is gone, if this process is killed."""
+    return subprocess.Popen(
         ["/bin/sh", "-c", GUARD, "sh", str(group), str(math.ceil(grace_s))],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, pass_fds=() if lock is None else (lock,),
     )  # fmt: skip
-    with guard:
-        try:
-            yield
-        finally:
-            guard.kill()
-
-
-class _Reader:
-    """Reads what a program writes."""
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], to: Callable[[str], None] | None, most: int | None
-    ) -> None:
-        self._process, self._to, self._most = process, to, most
-        self._passed = 0  # bytes of the output that `to` got
-        self._streams = selectors.DefaultSelector()
-        self.contents = (bytearray(), bytearray())
-        for stream, content in zip((process.stdout, process.stderr), self.contents, strict=True):
-            if stream is not None:
-                self._streams.register(stream, selectors.EVENT_READ, content)
-
-    @property
-    def full(self) -> bool:
-        """Whether the program wrote as much as is wanted."""
-        return self._most is not None and len(self.contents[0]) >= self._most
-
-    def until(self, deadline: float) -> bool:
-        """Read until the program has ended or wrote enough; False if the deadline passes before that."""
-        while not self.full:
-            left = deadline - time.monotonic()
-            ended = self._process.poll() is not None  # asked before the read, which then gets the rest
-            if not self.step(0 if ended else min(max(left, 0), POLL_S)) and ended:
-                break
-            if left <= 0 and not ended:
-                return False
-        return True
-
-    def step(self, timeout_s: float) -> bool:
-        """Read what there is, after waiting for it up to a time; whether there was anything."""
-        if not self._streams.get_map():  # the program closed its output
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout_s)
-            return False
-        ready = self._streams.select(timeout_s)
-        for key, _ in ready:
-            chunk = os.read(key.fd, CHUNK)
-            key.data.extend(chunk)
-            if not chunk:
-                self._streams.unregister(key.fileobj)
-        if self._to:
-            self._pass_on(self._to, whole=not self._streams.get_map())
-        return bool(ready)
-
-    def _pass_on(self, to: Callable[[str], None], *, whole: bool) -> None:
-        """Pass on the lines that are complete; the last one is when there is nothing more to read."""
-        output = self.contents[0]
-        end = len(output) if whole else output.rfind(b"\n") + 1
-        new = bytes(output[self._passed : end])
-        self._passed = max(end, self._passed)
-        for line in _text(new, "replace").splitlines():
-            to(redacted(line))
-
-
-def _end(process: subprocess.Popen[bytes], read: _Reader, grace_s: float) -> None:
-    """Stop a program with all its processes: first by SIGTERM, so that git removes its locks."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        _signal(process.pid, number)
-        deadline = time.monotonic() + grace_s
-        while (process.poll() is None or _signal(process.pid, 0)) and time.monotonic() < deadline:
-            if not read.step(POLL_S):
-                time.sleep(POLL_S / 10)
 
 
 def _signal(group: int, number: int) -> bool:

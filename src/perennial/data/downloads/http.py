@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from perennial.base import files
-from perennial.base.processes.progress_bar import progress_bar
 from perennial.data.downloads.connection import Client, Response, status_failure
 from perennial.data.downloads.partial import FileVersion, Partial, require_space
+from perennial.data.downloads.progress_bar import progress_bar
 from perennial.data.downloads.spec import (
     ChangedFile,
     FileSpec,

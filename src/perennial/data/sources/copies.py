@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from perennial.base import files
-from perennial.base.processes.progress_bar import progress_bar
 from perennial.base.storage import Entry
+from perennial.data.downloads.progress_bar import progress_bar
 from perennial.data.sources.listing import Listed, Listing
 from perennial.data.sources.origin import Origin
 

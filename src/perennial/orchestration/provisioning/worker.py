@@ -8,7 +8,6 @@ import ctypes
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from urllib.parse import quote
 from perennial.base import logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.processes.process import children
+from perennial.base.processes.programs import Program
 from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerAway
@@ -36,7 +36,7 @@ SAVE_S = (
 REPORT_S = 2.0  # for workers to report the ends of their runs, and again to end themselves
 LONGEST_PAUSE_S = 60.0
 HEALTHY_S = 60.0
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,7 +45,7 @@ class SupervisedProcess:
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command, self.pause_s = command, 1.0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Program | None = None
         self.started = self.next_start = 0.0
 
     def keep_alive(self) -> bool:
@@ -54,20 +54,17 @@ class SupervisedProcess:
         Returns whether it has ended since the last call.
         """
         now, ended = time.monotonic(), False
-        if self.process and self.process.returncode is not None:
+        if self.process and (code := self.process.poll()) is not None:
             ended = True
-            code, self.process = self.process.returncode, None
+            self.process.stop()
+            self.process = None
             self.pause_s = 1.0 if now - self.started > HEALTHY_S else min(2 * self.pause_s, LONGEST_PAUSE_S)
             self.next_start = now + self.pause_s
             log.warning("the worker ended (%d); starting it again in %.0f s", code, self.pause_s)
         if self.process is None and now >= self.next_start:
             self.started = now
-            # In a separate process group: the supervisor gets Ctrl-C and passes it on in order.
-            self.process = subprocess.Popen(
-                self.command,
-                process_group=0,
-                preexec_fn=_end_with_supervisor,  # noqa: PLW1509 - this process has one thread then
-            )
+            # The supervisor gets Ctrl-C and passes it on in order; its own end is that of its workers.
+            self.process = Program(self.command, stdout=None, stderr=None, grace_s=SAVE_S)
         return ended
 
 
@@ -99,11 +96,10 @@ def main(project: Path) -> None:
     workers = [dead_runs, *(SupervisedProcess([*start, pool]) for pool in pools)]
     explaining = Thread()
     while not signals:
-        if not explaining.is_alive():  # no process starts beside a thread
-            ended = [worker.keep_alive() for worker in workers]
-            if any(ended):  # the server may hang, and signals must not wait for it
-                explaining = Thread(target=_explain, args=(pools,), daemon=True)
-                explaining.start()
+        ended = [worker.keep_alive() for worker in workers]
+        if any(ended) and not explaining.is_alive():  # the server may hang, and signals must not wait for it
+            explaining = Thread(target=_explain, args=(pools,), daemon=True)
+            explaining.start()
         _reap(workers)
         time.sleep(POLL_S)
     _stop(workers, signals)
@@ -177,10 +173,9 @@ def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
         _reap(workers)
         time.sleep(POLL_S)
     for process in started:
-        if process.returncode is None:
-            _signal(process.pid, signal.SIGTERM)
+        process.signal(signal.SIGTERM)
     deadline = time.monotonic() + REPORT_S
-    while time.monotonic() < deadline and any(process.returncode is None for process in started):
+    while time.monotonic() < deadline and any(process.poll() is None for process in started):
         _reap(workers)
         time.sleep(POLL_S)
     for left in children(os.getpid(), all_below=True):
@@ -188,11 +183,11 @@ def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
     log.info("stopped")
 
 
-def _runs(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[int]:
+def _runs(workers: Sequence[Program]) -> Iterator[int]:
     """Processes of runs: children of the workers, and those that killed workers left to this process."""
-    started = {worker.pid for worker in workers}
+    own = set().union(*(worker.own for worker in workers))
     for process in children(os.getpid()):
-        yield from children(process) if process in started else [process]
+        yield from children(process) if process in own else [process]
 
 
 def _signal(process: int, number: int) -> None:
@@ -205,14 +200,11 @@ def _signal(process: int, number: int) -> None:
 
 
 def _reap(workers: Sequence[SupervisedProcess]) -> None:
-    """Reap ended children, including workers."""
+    """Reap ended children; a worker keeps its exit code."""
+    own = {worker.process.pid: worker.process for worker in workers if worker.process}
     with suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            for worker in workers:
-                if worker.process and worker.process.pid == ended[0]:
-                    worker.process.returncode = os.waitstatus_to_exitcode(ended[1])
-
-
-def _end_with_supervisor() -> None:
-    """Called in the new worker: make it end, with its runs, when the supervisor ends."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in own:
+                own[ended.si_pid].poll()
+            else:
+                os.waitpid(ended.si_pid, 0)

@@ -16,8 +16,8 @@ from perennial.base import documents, files
 from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.processes import locks
-from perennial.base.processes.progress_bar import progress_bar
 from perennial.base.storage import Entry, Missing, Store, file_below, open_store, together
+from perennial.data.downloads.progress_bar import progress_bar
 from perennial.release.publishing.version_layout import CURRENT, RECORD, Pointer, VersionRecord
 
 log = logging.getLogger(__name__)

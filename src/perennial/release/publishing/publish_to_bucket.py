@@ -14,8 +14,8 @@ from pathlib import Path
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.processes.progress_bar import progress_bar
 from perennial.base.storage import Changed, Entry, Missing, Store, open_store, together
+from perennial.data.downloads.progress_bar import progress_bar
 from perennial.model.export_layout import DESCRIPTION
 from perennial.release.publishing.fetch_version import StoredVersion
 from perennial.release.publishing.version_layout import (

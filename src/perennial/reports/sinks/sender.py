@@ -5,20 +5,21 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from perennial.base import config as configuration
-from perennial.base import layout, limits, logs
+from perennial.base import layout, logs
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
+from perennial.base.processes import process
+from perennial.base.processes.programs import Program, TimedOut
 from perennial.model.training.training_history import FINISHED
 from perennial.release.registry import run_records
 from perennial.reports.sinks import content
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 CLOCK_S = 0.1  # by which times of files may be earlier than the clock
 PERIOD_S = 15.0  # between two looks at a training that runs
 LAST_LOOK_S = 10.0  # to send the last points of a training; what is left is sent with its results
+KILLED_S = 30.0  # the same after a kill of the training, when nobody waits
 RESULTS_S = 600.0  # to send all results, the export among them
 LOG = "sinks.log"  # in paths.work
 SHOWN = 300  # characters of a sink's error
@@ -55,21 +57,20 @@ class Sent:
 @contextmanager
 def following(params: Path) -> Iterator[None]:
     """Send the curves of the training that runs in the block, while it runs."""
-    with _started("follow", params) as process:
+    with _started("follow", params) as program:
         try:
             yield
         finally:
-            output = _output(process, LAST_LOOK_S)
+            sent = _answer(program, params, LAST_LOOK_S)
             if run_records.RUN not in os.environ:  # else the run tells it, once, when it sends the results
-                for problem in problems(_answer(output, params, LAST_LOOK_S)):
+                for problem in problems(sent):
                     log.warning("%s", problem)
 
 
 def send(params: Path) -> list[Sent]:
     """Send the results of this checkout to all sinks, within ten minutes."""
-    with _started("send", params) as process:
-        limit_s = limits.scaled(RESULTS_S)
-        return _answer(_output(process, limit_s), params, limit_s)
+    with _started("send", params) as program:
+        return _answer(program, params, RESULTS_S)
 
 
 def problems(sent: list[Sent]) -> Iterator[str]:
@@ -79,45 +80,33 @@ def problems(sent: list[Sent]) -> Iterator[str]:
             yield f"{each.sink} lacks results: {each.problem}; `perennial report --send` sends them again"
 
 
-def _answer(output: bytes | None, params: Path, limit_s: float) -> list[Sent]:
+def _answer(program: Program, params: Path, limit_s: float) -> list[Sent]:
+    """What the process says that became of each sink, when there is nothing more to send."""
+    config = configuration.load(params)
     try:
-        return [Sent(**each) for each in json.loads((output or b"").splitlines()[-1])]
+        return [
+            Sent(**each)
+            for each in json.loads(program.finish(limit_s=limit_s, grace_s=0).stdout.splitlines()[-1])
+        ]
+    except TimedOut as error:
+        why = f"it took more than {error.limit_s:g} s"
     except (ValueError, LookupError, TypeError):
-        config = configuration.load(params)
-        late = f"it took more than {limit_s:g} s"
-        why = late if output is None else f"its process failed; see {config.paths.work / LOG}"
-        return [Sent(name, None, why) for name in config.logging.sinks]
+        why = f"its process failed; see {config.paths.work / LOG}"
+    return [Sent(name, None, why) for name in config.logging.sinks]
 
 
 @contextmanager
-def _started(what: str, params: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _started(what: str, params: Path) -> Iterator[Program]:
+    """Start the process of the sinks: the end of its input is that of the training, also of a killed one."""
     work = configuration.load(params).paths.work
     work.mkdir(parents=True, exist_ok=True)
-    with (
-        (work / LOG).open("ab") as stream,
-        subprocess.Popen(
-            [sys.executable, "-m", __name__, what, str(params), str(time.time() - CLOCK_S)],
-            env={**os.environ, "PYTHONPATH": layout.python_path()},
-            stdin=subprocess.PIPE,  # its end is the end of the training, also of a killed one
-            stdout=subprocess.PIPE,
-            stderr=stream,
-            start_new_session=True,  # a signal to the stage must not end it before its last look
-        ) as process,
-    ):
-        yield process
-
-
-def _output(process: subprocess.Popen[bytes], limit_s: float) -> bytes | None:
-    """What the process printed; None if it took too long, and was killed with all that it started."""
-    try:
-        return process.communicate(timeout=limit_s)[0]
-    except BaseException as error:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None
-        raise
+    command = [sys.executable, "-m", __name__, what, str(params), str(time.time() - CLOCK_S)]
+    variables = {**os.environ, "PYTHONPATH": layout.python_path()}
+    with (work / LOG).open("ab") as stream, ExitStack() as stack:
+        with process.signals_held():
+            program = Program(command, env=variables, feed=True, stderr=stream, grace_s=KILLED_S)
+            stack.enter_context(program)
+        yield program
 
 
 class _Soft:
@@ -176,7 +165,7 @@ def _follow(config: Config, sinks: _Soft, ended: threading.Event, began: float) 
 
 def _main(what: str, params: Path, began: float) -> None:
     logs.to_stderr("%(asctime)s %(name)s: %(message)s", logging.WARNING)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a killed training's last points are sent in the grace
     config, ended = configuration.load(params), threading.Event()
 
     def wait() -> None:
