@@ -73,7 +73,11 @@ def test_the_export_of_a_rejected_model_comes_with_a_warning(
     paths = config.load(Path("params.yaml")).paths
     shutil.copytree(world.folder, paths.export)
     files.write_json(paths.export / export_layout.CARD, {"weights_sha256": "this"})
-    decision = {"promote": promote, "reasons": ["test accuracy 0.2 is too low"], "candidate": {"model": model}}
+    decision = {
+        "promote": promote,
+        "reasons": ["test accuracy 0.2 is too low"],
+        "candidate": {"model": model, "data": "d"},
+    }
     files.write_json(paths.decision, decision)
     shown = CliRunner().invoke(app, ["predict", *map(str, photographs(1))])
     assert shown.exit_code == 0

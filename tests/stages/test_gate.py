@@ -12,9 +12,10 @@ import pytest
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
-from perennial.model.evaluation import comparison, intervals, results, unbiased
+from perennial.model.evaluation import comparison, intervals, results, unbiased, verdict
 from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.results import CandidateRecord, Decision
 from perennial.model.evaluation.slices import Slices
 from perennial.stages.gate import gate
 
@@ -409,6 +410,41 @@ def test_a_slice_that_lost_more_than_chance_takes_rejects_the_model(
     assert any(why in reason and "of slice site: north" in reason for reason in decision["reasons"])
     north = decision["comparison"]["slices"][0]
     assert (north["name"], north["lost"], north["judged"]) == ("site: north", lost, examples >= 50)
+
+
+SQUARE = Model(wrong=(range(1, 1000, 4),))  # no dog is recognized
+FIRST = "test accuracy 0.98 reaches gate.min_accuracy 0.97; compared with no champion"
+SENTENCES: dict[str, tuple[Model, Model | None, dict[str, object]]] = {
+    f"passed the gate: {FIRST}": (BETTER, None, {}),
+    "passed the gate: better than v0.0.3 on 20 test images, worse on 0": (BETTER, OLD, {}),
+    "rejected: test accuracy 0.94 is below gate.min_accuracy 0.97": (WORSE, None, {}),
+    "rejected: worse on 20 test images, better on 0": (WORSE, OLD, {"gate.min_accuracy": 0.9}),
+    "rejected: a tie: better on 10 test images, worse on 10": (TIED, OLD, {"gate.min_accuracy": 0.9}),
+    "rejected: better on 20 test images, worse on 14, which may be chance": (
+        NOISY, OLD, {"gate.min_accuracy": 0.9, "gate.min_gain": 0.0}
+    ),
+    "rejected: better on 4 test images, worse on 0, too little for gate.min_gain": (
+        SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, "gate.min_gain": 0.005}
+    ),
+    "rejected: worse on 240 test images, better on 30; dog fell from 96 % to 0 %": (
+        SQUARE, OLD, {"gate.min_accuracy": None}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_the_decision_is_one_sentence(decide: Decide, sentence: str) -> None:
+    candidate, champion, options = SENTENCES[sentence]
+    assert verdict.sentence(Decision.model_validate(decide(candidate, champion, **options))) == sentence
+
+
+def test_a_sentence_has_at_most_25_words() -> None:
+    reasons = [f"reason {n} is one of the many that this decision has" for n in range(9)]
+    decision = Decision(promote=False, reasons=reasons, candidate=CandidateRecord(data="d", model="m"))
+    said = verdict.sentence(decision)
+    assert said == f"rejected: {reasons[0]}; the report says more"
+    long = verdict.sentence(decision.model_copy(update={"reasons": [" ".join(reasons)]}))
+    assert (len(long.split()), long[-4:]) == (25, " ...")
 
 
 def test_a_name_that_steers_a_terminal_is_escaped(decide: Decide) -> None:

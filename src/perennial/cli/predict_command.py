@@ -22,9 +22,9 @@ from perennial.base.processes import process
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
 from perennial.model import export_layout
-from perennial.model.evaluation.results import rejection
 from perennial.model.inference import image_inputs
 from perennial.model.inference.image_inputs import ImageList
+from perennial.release.registry.checkout_state import rejection
 
 if TYPE_CHECKING:
     from perennial.model.inference.classifier import Classifier, Prediction
@@ -102,8 +102,8 @@ def _warn_if_rejected(checked: Config) -> None:
     """Warn that the gate rejected the model of the project's export."""
     with suppress(PerennialError, LookupError, TypeError):
         exported = documents.read_json(checked.paths.export / export_layout.CARD)["weights_sha256"]
-        if reasons := rejection(checked.paths.decision, exported):
-            log.warning("this model was rejected: %s", "; ".join(reasons))
+        if why := rejection(checked.paths.decision, exported):
+            log.warning("this model was rejected: %s", why)
 
 
 def _loaded(folder: str | Path) -> "Classifier":

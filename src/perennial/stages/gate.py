@@ -13,7 +13,7 @@ from perennial.base.config import Config
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import DataError, printable
 from perennial.base.parallel import child
-from perennial.model.evaluation import comparison, predictions, results
+from perennial.model.evaluation import comparison, predictions, results, verdict
 from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import (
@@ -61,7 +61,7 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
     written = {**decision.as_json(), **({"inputs": inputs} if inputs else {})}
     files.write_json(config.paths.decision, written)
-    log.info("%s: %s", decision.verdict, "; ".join(decision.reasons))
+    log.info("%s", verdict.sentence(decision))
 
 
 def _candidate(config: Config) -> Candidate:

@@ -272,11 +272,13 @@ def test_a_model_that_the_gate_rejects_after_it_was_exported_says_so(world, tmp_
     with serving(export, decision=decision) as (server, client):
         assert "gate rejected" not in client.get(MODEL).text + client.get("/").text
         reasons = ["test accuracy 0.5 is <too low>"]
-        files.write_json(decision, {"promote": False, "reasons": reasons, "candidate": {"model": "ab"}})
+        files.write_json(
+            decision, {"promote": False, "reasons": reasons, "candidate": {"model": "ab", "data": "d"}}
+        )
         wait_until(lambda: server.follower.rejected, 60)
         (version,) = client.get(MODEL).json()["model_version_status"]
         assert version["status"]["error_message"] == f"the gate rejected this model: {reasons[0]}"
         assert "rejected this model:</strong> test accuracy 0.5 is &lt;too low&gt;" in client.get("/").text
-        files.write_json(decision, {"promote": True, "reasons": [], "candidate": {"model": "ab"}})
+        files.write_json(decision, {"promote": True, "reasons": [], "candidate": {"model": "ab", "data": "d"}})
         wait_until(lambda: not server.follower.rejected, 60)
     assert sum("the gate rejected version" in message for message in caplog.messages) == 1

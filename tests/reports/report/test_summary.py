@@ -45,7 +45,7 @@ def test_the_summary_compares_both_models_on_labelled_images_of_traffic(run):
     assert summary(run)["traffic"] == "0.8667 on 45 labelled images of the test split"
     group = {"name": "traffic: random", "champion": 0.68889, "won": 10, "lost": 2}
     champion = {"version": "v0.0.1", "accuracy": 0.9}
-    finished.change(run.paths.decision, champion=champion, comparison={"slices": [group]})
+    finished.change(run.paths.decision, champion=champion, comparison={"slices": [group], "won": 12, "lost": 2})
     assert summary(run)["traffic"].endswith("; v0.0.1 has 0.6889: 10 won, 2 lost")
 
 

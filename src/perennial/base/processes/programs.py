@@ -64,8 +64,7 @@ class Missing(ConfigError):
     """A program is not installed, or not on the PATH."""
 
     def __init__(self, name: str | Path) -> None:
-        what = f"{name} is not installed, or not on the PATH"
-        super().__init__(f"{what}; install it, or add its folder to PATH")
+        super().__init__(f"{name} is not installed, or not on the PATH; install it, or add its folder to PATH")
 
 
 class TimedOut(PerennialError):

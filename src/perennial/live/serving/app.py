@@ -75,7 +75,7 @@ class Observer(Protocol):
 class Service:
     """The shared state of the endpoints.
 
-    `current` returns the served version, None before the first; `rejected` the gate's reasons against it.
+    `current` returns the served version, None before the first; `rejected` why the gate rejected it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Service:
         name: str,
         limits: ServingLimits,
         current: Callable[[], LoadedVersion | None],
-        rejected: Callable[[], tuple[str, ...]] = tuple,
+        rejected: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
         self.observers: list[Observer] = []
@@ -238,8 +238,8 @@ def add_models(app: FastAPI, service: Service) -> None:
         if name.endswith((":predict", ":classify")):
             raise RequestRefused(405, f"{name} takes POST, with the images in the body")
         served = service.version(name, number)
-        reasons = service.rejected()
-        message = f"the gate rejected this model: {'; '.join(reasons)}" if reasons else ""
+        why = service.rejected()
+        message = f"the gate rejected this model: {why}" if why else ""
         state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": message}}
         return _json({"model_version_status": [{"version": served.number, **state}]})
 

@@ -18,7 +18,6 @@ from perennial.base import documents, files
 from perennial.base.choices import is_bucket
 from perennial.base.errors import DataError, PerennialError, QualityError, printable
 from perennial.data.images import BadImage
-from perennial.model.evaluation.results import rejection
 from perennial.model.export_layout import CARD, DESCRIPTION, DIGESTS, GRAPH
 from perennial.model.inference import image_inputs
 from perennial.model.inference.classifier import Classifier
@@ -26,6 +25,7 @@ from perennial.model.inference.image_inputs import PixelBudget
 from perennial.release.publishing import fetch_version
 from perennial.release.publishing.load import find_export, load
 from perennial.release.publishing.version_layout import CURRENT, RECORD, VersionRecord
+from perennial.release.registry.checkout_state import rejection
 
 log = logging.getLogger(__name__)
 ERRORS = (PerennialError, OSError, ValueError, MemoryError, tf.errors.OpError)  # whose message says enough
@@ -169,7 +169,7 @@ class Follower:
         decision: Path | None = None,
     ) -> None:
         self.current: LoadedVersion | None = None
-        self.rejected: tuple[str, ...] = ()  # the gate's reasons, if it rejected the current version
+        self.rejected: str | None = None  # why the gate rejected the current version, if it did
         self._decision = decision
         self._place, self._budget, self._poll_s, self._on_load = place, budget, poll_s, on_load
         self._seen: str | None = None
@@ -223,10 +223,10 @@ class Follower:
         """Look whether the gate rejected the current version, and log it once."""
         if self._decision is None or self.current is None:
             return
-        reasons = rejection(self._decision, self.current.card.get("weights_sha256"))
-        if reasons and reasons != self.rejected:
-            log.warning("the gate rejected version %s: %s", self.current.number, "; ".join(reasons))
-        self.rejected = reasons
+        why = rejection(self._decision, self.current.card.get("weights_sha256"))
+        if why and why != self.rejected:
+            log.warning("the gate rejected version %s: %s", self.current.number, why)
+        self.rejected = why
 
     def _refuse(self, error: Exception) -> None:
         reason = str(error) or type(error).__name__

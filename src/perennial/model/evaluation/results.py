@@ -1,6 +1,5 @@
 """Schemas of a run's results: training record, metrics and decision, all of one model."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perennial.base.config.paths import Paths
-from perennial.base.documents import JsonFile, read_checked, read_json
+from perennial.base.documents import JsonFile, read_checked
 from perennial.base.dvc import dvc_lock
-from perennial.base.errors import DataError, PerennialError, QualityError, listed, printable
+from perennial.base.errors import DataError, QualityError, listed
 
 SHOWN = 3  # differences in a message
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -232,12 +231,3 @@ def read_results(paths: Paths) -> RunResults:
             "`dvc repro -f train` rebuilds it"
         )
     return RunResults(training=training, metrics=metrics, decision=decision)
-
-
-def rejection(decision: Path, weights: object) -> tuple[str, ...]:
-    """The reasons for which the gate rejected the model with these weights; empty if it did not."""
-    with suppress(PerennialError, LookupError, TypeError):
-        found = read_json(decision)
-        if not found["promote"] and found["candidate"]["model"] == weights:
-            return tuple(map(printable, found["reasons"]))
-    return ()

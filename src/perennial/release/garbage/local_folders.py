@@ -107,7 +107,7 @@ def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
     found = processes()
     made = {
         "checkouts": ("runs", _checkout),
-        "rebuilds": ("rebuilds", _rebuild),
+        "rebuilds": ("rebuilds", lambda _, each, now, cutoff: _item(each, now, partial(_in_use, each, cutoff))),
         "environments": ("environments", _environment),
     }
     listed = (
@@ -182,10 +182,6 @@ def _item(folder: Path, found: list[Process], check: Check, **options: Any) -> I
     return Item(path=folder, bytes=usage(folder), check=check, kept=check(found), **options)
 
 
-def _rebuild(_: Path, folder: Path, found: list[Process], cutoff: float) -> Item:
-    return _item(folder, found, partial(_in_use, folder, cutoff))
-
-
 def _in_use(folder: Path, cutoff: float, found: list[Process]) -> str | None:
     if running := in_folder(folder, found):
         return f"process {running[0].id} works in it"
@@ -256,10 +252,9 @@ def _trainings(folder: Path, found: list[Process], cutoff: float) -> Iterator[It
 
     def check(training: Path, now: list[Process]) -> str | None:
         projects = checkouts(now)
+        here, project = folder.resolve(), folder.parent.parent.resolve()
         for each in projects:
-            if (
-                each / ".work" / "train"
-            ).resolve() == folder.resolve() or each == folder.parent.parent.resolve():
+            if each == project or (each / ".work" / "train").resolve() == here:
                 return f"a process works in {each}"
         return "used recently" if _newest(training) >= cutoff else None
 

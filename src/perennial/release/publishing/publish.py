@@ -12,6 +12,7 @@ from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
 from perennial.base.dvc import dvc_remotes
 from perennial.base.errors import ConfigError, DataError, QualityError
+from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import provenance, publish_to_bucket, publish_to_folder
@@ -50,7 +51,7 @@ def publish(
     digests, decision = _decided(config)
     if not decision.promote and not champion:
         raise QualityError(
-            f"{config.paths.decision} rejects the model: {'; '.join(decision.reasons)}; nothing was published; "
+            f"{verdict.sentence(decision)}; nothing was published; "
             "`perennial promote --force NAME --because TEXT` makes it champion, on record, and then it can be"
         )
     allowed = AllowedExport(

@@ -25,7 +25,6 @@ from perennial.release.registry.push import push_references
 
 log = logging.getLogger(__name__)
 WAITS = ": waits for approval"  # after the subject of a record's commit
-SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")  # of both models
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 State = Literal["waiting", "approved", "rejected", "expired", "superseded"]
 Answer = Literal["approve", "reject", "expire"]
@@ -52,7 +51,7 @@ class ApprovalRequest:
 
 
 class ShownScores(documents.JsonFile):
-    """The scores of a model in a request."""
+    """The scores of both models in a request."""
 
     accuracy: float | None = None
     loss: float | None = None
@@ -61,6 +60,7 @@ class ShownScores(documents.JsonFile):
 
 
 REQUEST = TypeAdapter(ApprovalRequest)
+SHOWN = tuple(ShownScores.model_fields)
 
 
 def request(
@@ -144,13 +144,13 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     if record["approval"]["state"] != "waiting":
         return request
     state = VERBS[answer] if request.state == "waiting" else request.state
-    names = (
-        {"by": by, "because": because} if state in {"approved", "rejected"} else {"by": None, "because": None}
-    )
+    answered_by_a_person = state in {"approved", "rejected"}
+    names = {"by": by, "because": because} if answered_by_a_person else {"by": None, "because": None}
     tags, branch = dict[str, str](), None
     ended = replace(request, state=state, **names)
     if state == "approved":
-        facts = _facts(record, names)
+        facts = dict(record["approval"]["facts"])  # for the version's tag
+        facts["decision"] = {**facts["decision"], "approved": names}
         version, tags = versions.promotion(opened.repository, opened.registry, request.commit, facts)
         branch = _free_branch(opened, record["approval"].get("branch"), request.commit)
         ended = replace(ended, version=version)
@@ -168,36 +168,26 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     return replace(ended, message=_message(config, ended) + note)
 
 
-def _facts(record: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
-    """The facts in the tag of an approved version."""
-    facts = dict(record["approval"]["facts"])
-    return {**facts, "decision": {**facts["decision"], "approved": dict(names)}}
-
-
 def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalRequest, str, dict[str, Any]]]:
     """Yield the request, branch tip and record of each run that asked for approval of this model."""
     git = opened.repository
     where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
-    for row in git.run(
-        "for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", where
-    ).splitlines():
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", where)
+    for row in listed.splitlines():
         reference, tip, subject = row.split(" ", 2)
         run = reference.rpartition("/run/")[2]
         if not subject.startswith(f"Record of run {run}: "):
             continue
-        content = git.blob(
-            f"{tip}:./{(config.paths.runs / run / run_records.FILE).as_posix()}", run_records.MOST_BYTES
-        )
-        record = documents.json_object(content or b"")
+        file = config.paths.runs / run / run_records.FILE
+        record = documents.json_object(git.blob(f"{tip}:./{file.as_posix()}", run_records.MOST_BYTES) or b"")
         try:
-            request = (
-                _seen(git, run, record) if record["approval"]["artifact"] == config.record.artifact else None
-            )
+            if record["approval"]["artifact"] != config.record.artifact:
+                continue
+            request = _seen(git, run, record)
         except (LookupError, TypeError, ValueError):  # anyone with push access may have written it
             log.warning("the record of run %s holds no valid request for approval; it is left out", run)
             continue
-        if request:
-            yield request, tip, record
+        yield request, tip, record
 
 
 def _seen(git: Repository, run: str, record: Mapping[str, Any]) -> ApprovalRequest:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from perennial.base.layout import Project
 from perennial.base.project import exclusions, pins
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import IN_GIT
+from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import Decision
 from perennial.release.audit import dvc_remote
 
@@ -32,6 +34,15 @@ def require_name(run: str) -> None:
 def read_decision(config: Config) -> Decision:
     """Read the gate's decision about the model of this checkout."""
     return documents.read_checked(config.paths.decision, Decision, "`dvc repro gate` makes it")
+
+
+def rejection(decision: Path, weights: object) -> str | None:
+    """Why the gate rejected the model with these weights; None if it did not."""
+    with suppress(PerennialError):
+        found = documents.read_checked(decision, Decision, "")
+        if not found.promote and found.candidate.model == weights:
+            return verdict.sentence(found).removeprefix(f"{found.verdict}: ")
+    return None
 
 
 def recorded_files(config: Config) -> list[Path]:

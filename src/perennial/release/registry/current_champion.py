@@ -10,6 +10,7 @@ from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
+from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import Decision
 from perennial.release.registry import access, remote_tags, revision, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
@@ -74,7 +75,7 @@ def require_available(config: Config, *, fetch: bool = False) -> str | None:
 def judge(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[Verdict, str]:
     """Judge whether the model of this checkout may become champion; the text says why not."""
     if not decision.promote:
-        return "reject", f"rejected: {'; '.join(decision.reasons)}"
+        return "reject", verdict.sentence(decision)
     champion, rolled_back = opened.registry.champion, opened.registry.rolled_back
     if back := _same_output(opened, rolled_back, config.paths.model):
         undo = f"`perennial rollback {back.name}` makes it champion again"

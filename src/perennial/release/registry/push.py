@@ -101,16 +101,13 @@ def push_references(
 def _in_order(git: Repository, remote: str, references: Mapping[str, str], replaced: str | None) -> Push:
     """Push one reference after the other, and stop at the first that is refused."""
     updated: list[str] = []
-    for name in sorted(references, key=_order):
+    # The branch, the tags, the record of the run.
+    for name in sorted(references, key=lambda name: (name.startswith(RUNS), name.startswith("refs/tags/"))):
         done = _tried(git, remote, {name: references[name]}, replaced, atomic=False)
         if not done.done:
             return replace(done, updated=tuple(updated))
         updated.append(name)
     return Push()
-
-
-def _order(name: str) -> int:
-    return next((n for n, start in enumerate(("refs/tags/", RUNS), 1) if name.startswith(start)), 0)
 
 
 def _tried(

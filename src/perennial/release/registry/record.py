@@ -148,14 +148,9 @@ class _Run:
 
 
 def _record(
-    config: Config,
-    opened: OpenRegistry,
-    run: str,
-    decision: results.Decision,
-    by_hand: ByHand | None = None,
-    *,
-    rejected: str | None = None,
-) -> Recorded:
+    config: Config, opened: OpenRegistry, run: str, decision: results.Decision, by_hand: ByHand | None = None,
+    *, rejected: str | None = None,
+) -> Recorded:  # fmt: skip
     """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
     made = _committed(config, opened, run, decision, by_hand, rejected=rejected is not None)
     version = opened.registry.at(made.commit)
@@ -170,14 +165,9 @@ def _record(
 
 
 def _committed(
-    config: Config,
-    opened: OpenRegistry,
-    run: str,
-    decision: results.Decision,
-    by_hand: ByHand | None,
-    *,
-    rejected: bool,
-) -> _Run:
+    config: Config, opened: OpenRegistry, run: str, decision: results.Decision, by_hand: ByHand | None,
+    *, rejected: bool,
+) -> _Run:  # fmt: skip
     """Check that dvc.lock describes this checkout, and commit it, unless a run did that before."""
     written = recorded_files(config)
     compared = checkout_state.contents(written)

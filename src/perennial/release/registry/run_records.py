@@ -39,18 +39,8 @@ MOST_BYTES = 1 << 24  # of a record, which has some 20,000
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
 # Facts that differ between any two runs.
-OWN = {
-    "run",
-    "started",
-    "started_again",
-    "ended",
-    "stages",
-    "recorded",
-    "approval",
-    "message",
-    "request",
-    "environment.prefix",
-}
+OWN = {"run", "started", "started_again", "ended", "stages", "recorded", "approval", "message", "request",
+       "environment.prefix"}  # fmt: skip
 
 
 class StageRecord(documents.JsonFile):

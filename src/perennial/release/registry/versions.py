@@ -26,9 +26,7 @@ FORMAT = " ".join(f"%({name})" for name in FIELDS)
 # git's `--python` quotes each value, so that a message may hold any character.
 QUOTED = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
 # Of a dvc.yaml, as GTO and git take it in a tag.
-FOLDER = re.compile(
-    r"(?!.*\.lock(/|$))(?!.*\.\.)[A-Za-z0-9_][\w-]*([./][A-Za-z0-9_][\w-]*)*", re.ASCII
-)  # GTO's
+FOLDER = re.compile(r"(?!.*\.lock(/|$))(?!.*\.\.)[A-Za-z0-9_][\w-]*([./][A-Za-z0-9_][\w-]*)*", re.ASCII)
 DIGITS = 9  # of a number in a tag
 # Assignments of any stage count. `!` revokes an assignment or a version; GTO may number such tags of a version.
 TAG = re.compile(

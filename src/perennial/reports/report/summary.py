@@ -10,6 +10,7 @@ from perennial.base.params import advice
 from perennial.base.params.advice import Advice
 from perennial.data.datasets.readers.labelled import COLUMN
 from perennial.data.records import manifest
+from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import RunResults, read_results
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.current_champion import is_champion
@@ -33,7 +34,7 @@ def summary(config: Config) -> dict[str, Any]:
         "test accuracy": round(metrics.accuracy, 4),
         "test loss": round(metrics.loss, 4),
         **_traffic(results),
-        "decision": f"{decision.verdict}: {'; '.join(decision.reasons)}",
+        "decision": verdict.sentence(decision),
         **_champion(config, passed=decision.promote),
         "model": str(paths.export),
         "report": str(paths.report),

@@ -14,7 +14,7 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.git import repository
 from perennial.base.project.stages import STAGES
 from perennial.model import export_layout
-from perennial.model.evaluation.results import Decision, read_results
+from perennial.model.evaluation.results import read_results
 from perennial.model.training.training_history import (
     FINGERPRINT,
     FINISHED,
@@ -78,7 +78,7 @@ def of_training(config: Config, folder: Path) -> Content:
 def of_results(config: Config) -> Content:
     """Everything about the training whose results the stages left."""
     results, paths = read_results(config.paths), config.paths
-    weights, metrics = results.training.weights_sha256, results.metrics
+    weights, metrics, decision = results.training.weights_sha256, results.metrics, results.decision
     known = _folder(config, weights)
     found = (
         *(paths.metrics, paths.training, paths.decision, paths.report, Path(PARAMS), dvc_lock.FILE),
@@ -90,7 +90,7 @@ def of_results(config: Config) -> Content:
         name=f"{config.model.name} {(known.name if known else weights)[:8]}",
         project=config.record.artifact,
         params=_params(config),
-        tags=_origin(config) | _decision(results.decision),
+        tags=_origin(config) | {"decision": decision.verdict, "reasons": "; ".join(decision.reasons)},
         curves=_curves(paths.curves),
         scores={
             "test/accuracy": metrics.accuracy,
@@ -144,10 +144,6 @@ def _origin(config: Config) -> dict[str, str]:
         return tags
     here = [each.name for each in registry.versions if each.commit == found.revision]
     return tags | ({"version": f"{registry.artifact}@{here[-1]}"} if here else {})
-
-
-def _decision(decision: Decision) -> dict[str, str]:
-    return {"decision": decision.verdict, "reasons": "; ".join(decision.reasons)}
 
 
 def _curves(folder: Path) -> dict[str, tuple[Point, ...]]:

@@ -1,0 +1,61 @@
+"""The decision of the gate in one sentence; its `reasons` and the report have the statistics."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from perennial.base.errors import printable
+from perennial.model.evaluation.results import Check, Decision
+
+WORDS = 25
+DROPS = {"max_class_drop": "classes", "max_slice_drop": "slices"}
+
+
+def sentence(decision: Decision) -> str:
+    """Say what the gate decided and why, in at most 25 words."""
+    clauses = list(dict.fromkeys(_clauses(decision))) or decision.reasons
+    said = f"{decision.verdict}: {'; '.join(clauses)}"
+    while len(said.split()) > WORDS and len(clauses) > 1:
+        clauses = clauses[:-1]
+        said = f"{decision.verdict}: {'; '.join(clauses)}; the report says more"
+    words = said.split()
+    return said if len(words) <= WORDS else f"{' '.join(words[: WORDS - 1])} ..."
+
+
+def _clauses(decision: Decision) -> Iterator[str]:
+    compared, champion = decision.comparison, decision.champion
+    if decision.promote and compared and champion:
+        yield f"better than {champion.version} on {_images(compared['won'])}, worse on {compared['lost']:,}"
+    elif decision.promote:
+        yield from decision.reasons
+    failed = [check for check in decision.checks if not check.passed]
+    for check, reason in zip(failed, decision.reasons, strict=False):
+        if compared and check.name in {"min_gain", "significance"}:
+            yield _gain(compared["won"], compared["lost"], {each.name for each in failed})
+        elif compared and check.name in DROPS:
+            yield _drop(check, compared[DROPS[check.name]]) or reason
+        else:
+            yield reason
+
+
+def _gain(won: int, lost: int, failed: set[str]) -> str:
+    """The wins and losses of a model that does not beat the champion, or not by enough."""
+    if won < lost:
+        return f"worse on {_images(lost)}, better on {won:,}"
+    if won == lost:
+        return f"a tie: better on {_images(won)}, worse on {lost:,}"
+    why = "too little for gate.min_gain" if "min_gain" in failed else "which may be chance"
+    return f"better on {_images(won)}, worse on {lost:,}, {why}"
+
+
+def _drop(check: Check, groups: list[dict[str, Any]]) -> str | None:
+    """The scores of the class or slice whose drop the gate counts."""
+    drops = {(each["lost"] - each["won"]) / each["examples"]: each for each in groups if each["judged"]}
+    if found := drops.get(check.value or 0.0):
+        digits = int(f"{found['champion']:.0%}" == f"{found['candidate']:.0%}")
+        before, now = (f"{100 * found[each]:.{digits}f} %" for each in ("champion", "candidate"))
+        return f"{printable(found['name'])} fell from {before} to {now}"
+    return None
+
+
+def _images(count: int) -> str:
+    return f"{count:,} test image{'s' * (count != 1)}"
