@@ -41,7 +41,7 @@ LINES = {
     "base": 9_500,
     "data": 12_750,
     "model": 11_650,
-    "release": 5_000,
+    "release": 4_990,
     "stages": 1_350,
     "live": 4_700,
     "reports": 1_500,

@@ -13,7 +13,7 @@ from perennial.base.config import Config
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import DataError, printable
 from perennial.base.parallel import child
-from perennial.model.evaluation import comparison, predictions, results, verdict
+from perennial.model.evaluation import comparison, predictions, results
 from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
 from perennial.model.evaluation.predictions import TopPredictions
 from perennial.model.evaluation.results import (
@@ -24,6 +24,7 @@ from perennial.model.evaluation.results import (
     MainMetrics,
     UnbiasedScore,
 )
+from perennial.release.registry import verdict
 
 log = logging.getLogger(__name__)
 LATENCY = "perennial.model.inference.latency"

@@ -111,12 +111,9 @@ def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
         "environments": ("environments", _environment),
     }
     listed = (
-        ("mirrors", home / "mirror"),
-        ("downloads", home / "downloads"),
-        ("sources", home / "source"),
-        ("downloads", work / "downloads"),
-        ("records of runs", runs),
-    )
+        ("mirrors", home / "mirror"), ("downloads", home / "downloads"), ("sources", home / "source"),
+        ("downloads", work / "downloads"), ("records of runs", runs),
+    )  # fmt: skip
     return [
         *(
             Area(name, home / below, [item(home, each, found, cutoff) for each in _below(home / below)])

@@ -12,11 +12,11 @@ from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
 from perennial.base.dvc import dvc_remotes
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import provenance, publish_to_bucket, publish_to_folder
 from perennial.release.publishing.version_layout import CURRENT, AllowedExport, Destination, Published
+from perennial.release.registry import verdict
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.current_champion import is_champion, rolled_back
 

@@ -17,31 +17,20 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.storage import Changed, Entry, Missing, Store, open_store, together
 from perennial.data.downloads.progress_bar import progress_bar
 from perennial.model.export_layout import DESCRIPTION
+from perennial.release.publishing import version_layout as layout
 from perennial.release.publishing.fetch_version import StoredVersion
-from perennial.release.publishing.version_layout import (
-    CURRENT,
-    PROVENANCE,
-    RECORD,
-    UNCHANGED,
-    AllowedExport,
-    Pointer,
-    Published,
-    PublishedVersions,
-    rolled_back_refusal,
-)
 
 log = logging.getLogger(__name__)
 CLAIMS = "claims"
-GRAPH_LAST = (
-    "saved_model.pb",
-)  # uploaded last, so that a server that watches the bucket cannot load an incomplete version
+# Uploaded last, so that a server that watches the bucket cannot load an incomplete version.
+GRAPH_LAST = ("saved_model.pb",)
 
 
 @dataclass(frozen=True)
 class _State:
     """The content of `current`; without that object, nothing is published."""
 
-    pointer: Pointer
+    pointer: layout.Pointer
     etag: str | None
 
     @property
@@ -49,33 +38,31 @@ class _State:
         return self.pointer.version
 
 
-def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:
+def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = {}) -> layout.Published:
     """See `Destination.add`."""
     store = open_store(place, options)
     state = _state(store)
-    if (
-        state.version is not None
-        and StoredVersion.at(store, f"{state.version}/").record.files == allowed.digests
-    ):
+    now = None if state.version is None else StoredVersion.at(store, f"{state.version}/").record.files
+    if state.version is not None and now == allowed.digests:
         return _published(store, state.version, moved=False)
     _warn_unless_conditional(store)
     for version in state.pointer.rolled_back:
         if _description(store, version) == (allowed.export / DESCRIPTION).read_bytes():
-            raise rolled_back_refusal(allowed.export, version, store.url, state.version)
+            raise layout.rolled_back_refusal(allowed.export, version, store.url, state.version)
     version = _claimed(store, state, allowed)
     _upload(store, version, allowed.export, allowed.digests)
     if allowed.provenance is not None:
-        store.put(f"{version}/{PROVENANCE.as_posix()}", allowed.provenance)
+        store.put(f"{version}/{layout.PROVENANCE.as_posix()}", allowed.provenance)
     record = allowed.record(version)
-    store.put(f"{version}/{RECORD.as_posix()}", record)
+    store.put(f"{version}/{layout.RECORD.as_posix()}", record)
     return _point(store, state, version, record, state.pointer.rolled_back)
 
 
-def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:
+def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> layout.Published:
     """See `Destination.roll_back`."""
     store = open_store(place, options)
     state = _state(store)
-    history = PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
+    history = layout.PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
     version = history.target(version)
     published = StoredVersion.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
@@ -89,25 +76,24 @@ def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) 
 
 def _state(store: Store) -> _State:
     try:
-        content, entry = store.get_bytes(CURRENT)
+        content, entry = store.get_bytes(layout.CURRENT)
     except Missing:
-        return _State(Pointer(), None)
-    pointer = documents.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, UNCHANGED)
+        return _State(layout.Pointer(), None)
+    pointer = documents.parse_checked(
+        content, f"{store.url}/{layout.CURRENT}", layout.Pointer, layout.UNCHANGED
+    )
     return _State(pointer, entry.etag)
 
 
 def _warn_unless_conditional(store: Store) -> None:
     if not store.conditional():
-        log.warning(
-            "%s ignores conditional writes: two publishers at the same time are not kept apart; "
-            "publish to it from one place only",
-            store.url,
-        )
+        what = "ignores conditional writes: two publishers at the same time are not kept apart"
+        log.warning("%s %s; publish to it from one place only", store.url, what)
 
 
 def _versions(store: Store) -> list[int]:
     """The complete versions in ascending order."""
-    record = RECORD.as_posix()
+    record = layout.RECORD.as_posix()
     return [each for each in store.numbers() if next(iter(store.list(f"{each}/{record}")), None)]
 
 
@@ -119,7 +105,7 @@ def _description(store: Store, version: int) -> bytes | None:
         return None
 
 
-def _claimed(store: Store, state: _State, allowed: AllowedExport) -> int:
+def _claimed(store: Store, state: _State, allowed: layout.AllowedExport) -> int:
     """Claim a number for this export: a new one, or the highest if a publisher of the same export left it."""
     content = files.json_bytes({"files": dict(allowed.digests), "decision": dict(allowed.decision)})
     claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
@@ -148,32 +134,32 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
             for entry in together(store, lambda name: store.put(f"{version}/{name}", export / name), names):
                 advance(entry.size)
     found = {each.key.partition("/")[2]: each.size for each in store.list(f"{version}/")}
-    for added in (RECORD, PROVENANCE):
+    for added in (layout.RECORD, layout.PROVENANCE):
         found.pop(added.as_posix(), None)
     if found != sizes or files.digests(export) != digests:
         raise DataError(
             f"{store.url}/{version} differs from {export}: the export was changed meanwhile, or another "
-            f"program writes there; {CURRENT} is unchanged; run this again"
+            f"program writes there; {layout.CURRENT} is unchanged; run this again"
         )
 
 
 def _is_whole(entry: Entry | None, file: Path) -> bool:
     """Whether an object has this content, by its MD5, which most stores list."""
-    if entry is None or entry.size != file.stat().st_size:
-        return False
-    return entry.md5 == files.md5(file)
+    return entry is not None and entry.size == file.stat().st_size and entry.md5 == files.md5(file)
 
 
-def _point(store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]) -> Published:
+def _point(
+    store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]
+) -> layout.Published:
     """Write `current`, unless it has changed since this began."""
-    pointer = Pointer(
+    pointer = layout.Pointer(
         version=version, record_sha256=hashlib.sha256(record).hexdigest(), rolled_back=rolled_back
     )
     content = files.json_bytes(pointer.model_dump())
     try:
         # If the store ignores conditions, compare by reading before and after.
         if store.conditional() or _state(store).etag == state.etag:
-            store.put(CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
+            store.put(layout.CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
         won = store.conditional()
     except Changed:
         won = False
@@ -186,5 +172,5 @@ def _point(store: Store, state: _State, version: int, record: bytes, rolled_back
     )
 
 
-def _published(store: Store, version: int, *, moved: bool) -> Published:
-    return Published(version, f"{store.url}/{version}", moved=moved)
+def _published(store: Store, version: int, *, moved: bool) -> layout.Published:
+    return layout.Published(version, f"{store.url}/{version}", moved=moved)

@@ -16,17 +16,7 @@ from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.processes import locks
 from perennial.model.export_layout import DESCRIPTION
-from perennial.release.publishing.version_layout import (
-    CURRENT,
-    PROVENANCE,
-    RECORD,
-    UNCHANGED,
-    AllowedExport,
-    Published,
-    PublishedVersions,
-    VersionRecord,
-    rolled_back_refusal,
-)
+from perennial.release.publishing import version_layout as layout
 
 ROLLED_BACK = "rolled_back.json"
 LOCK = ".publish.lock"
@@ -41,7 +31,7 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:  # noqa: ARG001 - of buckets
+def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = {}) -> layout.Published:  # noqa: ARG001 - of buckets
     """See `Destination.add`."""
     folder = Path(place)
     export, digests = allowed.export, allowed.digests
@@ -52,7 +42,7 @@ def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> 
             return _move(folder, before, before)
         for version in _rolled_back(folder) & set(versions):
             if _description(folder / str(version)) == _description(export):
-                raise rolled_back_refusal(export, version, str(folder), before)
+                raise layout.rolled_back_refusal(export, version, str(folder), before)
         newest = max(versions, default=0)
         # A publish that was killed before it moved the link.
         if newest and _digests(folder / str(newest)) == digests:
@@ -62,29 +52,31 @@ def add(place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> 
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, digests)
             if allowed.provenance is not None:
-                files.write_bytes(new / PROVENANCE, allowed.provenance)
-            files.write_bytes(new / RECORD, allowed.record(version))
+                files.write_bytes(new / layout.PROVENANCE, allowed.provenance)
+            files.write_bytes(new / layout.RECORD, allowed.record(version))
             _make_readable(new, folder)
         return _move(folder, version, before)
 
 
-def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:  # noqa: ARG001 - of buckets
+def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> layout.Published:  # noqa: ARG001 - of buckets
     """See `Destination.roll_back`."""
     folder = Path(place)
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; nothing has been published there")
     with _locked(folder):
         before = _current(folder)
-        history = PublishedVersions(str(folder), _versions(folder), before, _rolled_back(folder))
+        history = layout.PublishedVersions(str(folder), _versions(folder), before, _rolled_back(folder))
         version = history.target(version)
         path = folder / str(version)
-        record = documents.read_checked(path / RECORD, VersionRecord, UNCHANGED)
-        found = {name: digest for name, digest in files.digests(path).items() if name != RECORD.as_posix()}
+        record = documents.read_checked(path / layout.RECORD, layout.VersionRecord, layout.UNCHANGED)
+        found = {
+            name: digest for name, digest in files.digests(path).items() if name != layout.RECORD.as_posix()
+        }
         if record.provenance is None:
-            found.pop(PROVENANCE.as_posix(), None)
+            found.pop(layout.PROVENANCE.as_posix(), None)
         if found != record.all_files:
             raise DataError(
-                f"{path} is not what was published: its files differ from {RECORD}; {history}; "
+                f"{path} is not what was published: its files differ from {layout.RECORD}; {history}; "
                 "nothing was changed; --rollback VERSION names another one"
             )
         # Write this first: a publish in between would otherwise make the newest version current again.
@@ -107,7 +99,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _require_links(folder: Path) -> None:
-    link = folder / CURRENT
+    link = folder / layout.CURRENT
     if link.exists() and not link.is_symlink():
         raise ConfigError(f"{link} is not a symbolic link, so publish did not make it; move it away")
     probe = folder / ".links.tmp"
@@ -117,7 +109,7 @@ def _require_links(folder: Path) -> None:
         if error.errno not in NO_LINKS:
             raise
         raise ConfigError(
-            f"{folder} does not support symbolic links, which {CURRENT} has to be: {error.strerror}; "
+            f"{folder} does not support symbolic links, which {layout.CURRENT} has to be: {error.strerror}; "
             "nothing was published; choose a folder on another file system"
         ) from error
     probe.unlink()
@@ -130,13 +122,13 @@ def _numbers(folder: Path) -> set[int]:
 
 def _versions(folder: Path) -> list[int]:
     """The published versions in ascending order."""
-    return sorted(each for each in _numbers(folder) if (folder / str(each) / RECORD).is_file())
+    return sorted(each for each in _numbers(folder) if (folder / str(each) / layout.RECORD).is_file())
 
 
 def _current(folder: Path) -> int | None:
     """The version that `current` points to, if any."""
     try:
-        target = str((folder / CURRENT).readlink())
+        target = str((folder / layout.CURRENT).readlink())
     except FileNotFoundError:
         return None
     return int(target) if NUMBER.fullmatch(target) else None
@@ -144,19 +136,19 @@ def _current(folder: Path) -> int | None:
 
 def _rolled_back(folder: Path) -> set[int]:
     file = folder / ROLLED_BACK
-    return set(documents.read_checked(file, RolledBack, UNCHANGED).versions) if file.exists() else set()
+    return set(documents.read_checked(file, RolledBack, layout.UNCHANGED).versions) if file.exists() else set()
 
 
 def _description(export: Path) -> Any:
     """The description of an export's model, without its card and other formats."""
     file = export / DESCRIPTION
-    return documents.read_checked(file, JsonFile, UNCHANGED) if file.exists() else None
+    return documents.read_checked(file, JsonFile, layout.UNCHANGED) if file.exists() else None
 
 
 def _digests(version: Path) -> dict[str, str]:
     """Compute the digests of a version's files, except those that publishing adds."""
     found = files.digests(version)
-    for added in (RECORD, PROVENANCE):
+    for added in (layout.RECORD, layout.PROVENANCE):
         found.pop(added.as_posix(), None)
     return found
 
@@ -180,7 +172,7 @@ def _make_readable(new: Path, folder: Path) -> None:
         path.chmod(path.stat().st_mode & 0o7777 | more)
 
 
-def _move(folder: Path, version: int, before: int | None) -> Published:
+def _move(folder: Path, version: int, before: int | None) -> layout.Published:
     if version != before:
-        files.point(folder / CURRENT, str(version))
-    return Published(version, str(folder / str(version)), moved=version != before)
+        files.point(folder / layout.CURRENT, str(version))
+    return layout.Published(version, str(folder / str(version)), moved=version != before)

@@ -17,9 +17,9 @@ from perennial.base.layout import Project
 from perennial.base.project import exclusions, pins
 from perennial.base.project.git import Repository
 from perennial.base.project.stages import IN_GIT
-from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import Decision
 from perennial.release.audit import dvc_remote
+from perennial.release.registry import verdict
 
 SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run

@@ -10,11 +10,10 @@ from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
-from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import Decision
-from perennial.release.registry import access, remote_tags, revision, versions
+from perennial.release.registry import access, remote_tags, revision, verdict, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
-from perennial.release.registry.push import Push, push_references
+from perennial.release.registry.push import push_references
 from perennial.release.registry.versions import Version
 
 log = logging.getLogger(__name__)
@@ -113,14 +112,14 @@ def rollback(config: Config, version: str | None = None, *, push: bool = True) -
         facts = {"rollback": {"from": before and before.name, "to": target.name}}
         subject = f"{registry.artifact} {target.name}: champion after a rollback"
         tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
-    if opened.remote:
-        _push_all(opened, tags)
+    if opened.remote and tags:
+        _push(opened, opened.remote, tags)
     remote_tags.update(opened.repository, tags, pushed=bool(opened.remote))
     return target, moved, bool(opened.remote and tags)
 
 
-def _push_all(opened: OpenRegistry, tags: Mapping[str, str]) -> None:
-    pushed = push_references(opened.repository, opened.remote or "", tags) if tags else Push()
+def _push(opened: OpenRegistry, remote: str, tags: Mapping[str, str]) -> None:
+    pushed = push_references(opened.repository, remote, tags)
     if not pushed.done:
         reason = f"another champion was assigned meanwhile ({pushed})" if pushed.lost else str(pushed)
         remedy = None if pushed.lost else pushed.remedy

@@ -92,10 +92,12 @@ def push_references(
     there = _there(git, remote, references)
     if done.failure and there == dict(references):  # the connection broke after the server had finished
         return Push()
-    others = {name: value for name, value in there.items() if name != replaced}
-    return replace(
-        done, lost=any(_is_new(git, name, value, references[name]) for name, value in others.items())
+    # Whether another value there has what the pushed one does not contain.
+    other = [name for name, value in there.items() if name != replaced and value != references[name]]
+    lost = (
+        name.startswith("refs/tags/") or not git.is_ancestor(there[name], references[name]) for name in other
     )
+    return replace(done, lost=any(lost))
 
 
 def _in_order(git: Repository, remote: str, references: Mapping[str, str], replaced: str | None) -> Push:
@@ -156,11 +158,6 @@ def _there(git: Repository, remote: str, references: Mapping[str, str]) -> dict[
         return {}
     found = {name: value for value, _, name in (row.partition("\t") for row in listed.splitlines())}
     return {name: found[name] for name in references if name in found}
-
-
-def _is_new(git: Repository, name: str, there: str, ours: str) -> bool:
-    """Whether a reference of the remote has what the pushed value does not contain."""
-    return there != ours and (name.startswith("refs/tags/") or not git.is_ancestor(there, ours))
 
 
 def short(name: str) -> str:

@@ -68,7 +68,12 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
     if (champion := here.registry.champion) and current_champion.is_champion(config, here):
         return _push_champion(config, opened, run, champion)
     if by_hand is None or not by_hand.forced:
-        _require_promotable(config, opened, decision)
+        verdict, why = current_champion.judge(config, opened, decision)
+        if verdict == "compare again":
+            raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
+        if verdict == "reject":
+            remedy = "--force NAME --because TEXT promotes it anyway, on record"
+            raise QualityError(f"{why}; nothing was promoted; {remedy}")
     if config.gate.approval and by_hand is None:
         raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
     done = _record(config, opened, run, decision, by_hand)
@@ -78,17 +83,6 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
         raise PerennialError(done.message, kind=done.failure)
     note = "" if push else access.kept_here(config, "perennial promote")
     return replace(done, message=done.message + note)
-
-
-def _require_promotable(config: Config, opened: OpenRegistry, decision: results.Decision) -> None:
-    """Check that the model passed the gate, and against the current champion."""
-    verdict, why = current_champion.judge(config, opened, decision)
-    if verdict == "compare again":
-        raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
-    if verdict == "reject":
-        raise QualityError(
-            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it anyway, on record"
-        )
 
 
 def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Version) -> Recorded:

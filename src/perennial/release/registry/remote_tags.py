@@ -78,6 +78,5 @@ def update(git: Repository, references: Mapping[str, str], *, pushed: bool) -> N
 
 def made_here(git: Repository, commit: str) -> dict[str, str]:
     """The tags of a commit that were made here without a push, by their references."""
-    return {
-        TAGS + name: tag for name, tag in listed_tags(git, UNPUSHED).items() if git.commit_of(tag) == commit
-    }
+    made = listed_tags(git, UNPUSHED).items()
+    return {TAGS + name: tag for name, tag in made if git.commit_of(tag) == commit}

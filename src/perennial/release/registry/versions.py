@@ -88,9 +88,7 @@ class Registry:
         rolled_back: dict[str, Version] = {}
         for n, now in enumerate(self.champions):
             rolled_back.pop(now.name, None)
-            rolled_back |= {
-                version.name: version for version in self.champions[:n] if version.order > now.order
-            }
+            rolled_back |= {each.name: each for each in self.champions[:n] if each.order > now.order}
         return tuple(rolled_back.values())
 
     @property
@@ -166,9 +164,7 @@ def read(repository: Repository, artifact: str, *, unpushed: bool = True) -> Reg
     for tag, _, *row in _rows(repository, remote_tags.ONLY_HERE, artifact):
         others.add(tag, *row, only_here=True)
     versions = _registered(found.events)
-    assigned = [
-        (revoked, commit) for _, stage, revoked, commit in sorted(found.assignments) if stage == CHAMPION
-    ]
+    assigned = [(revoked, commit) for _, kind, revoked, commit in sorted(found.assignments) if kind == CHAMPION]
     champions, champion = _champions(assigned, {version.commit: version for version in versions})
     return Registry(
         artifact=artifact,
@@ -262,11 +258,8 @@ def _registered(events: Sequence[tuple[Version, bool]]) -> tuple[Version, ...]:
     last: dict[str, tuple[Version, bool]] = {}
     for version, revoked in sorted(events, key=lambda event: (event[0].date, event[1])):
         last[version.name] = version, revoked
-    return tuple(
-        sorted(
-            (version for version, revoked in last.values() if not revoked), key=lambda version: version.order
-        )
-    )
+    known = (version for version, revoked in last.values() if not revoked)
+    return tuple(sorted(known, key=lambda version: version.order))
 
 
 def _champions(

@@ -10,8 +10,8 @@ from perennial.base.params import advice
 from perennial.base.params.advice import Advice
 from perennial.data.datasets.readers.labelled import COLUMN
 from perennial.data.records import manifest
-from perennial.model.evaluation import verdict
 from perennial.model.evaluation.results import RunResults, read_results
+from perennial.release.registry import verdict
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.current_champion import is_champion
 

@@ -85,17 +85,12 @@ class MlflowSink:
                 self._client.log_artifacts(name, folder, MODEL)
             self._client.log_artifacts(name, str(content.export), f"{MODEL}/{mlflow_model.EXPORT}")
         if run.info.status != status:
-            self._set(name, status)
+            # A run that has ended gets the time, for its duration.
+            change = self._client.update_run if status == "RUNNING" else self._client.set_terminated
+            change(name, status=status)
         address = str(self._client.tracking_uri)
         shown = address.startswith("http")
         return f"{address}/#/experiments/{run.info.experiment_id}/runs/{name}" if shown else f"run {name}"
-
-    def _set(self, name: str, status: str) -> None:
-        """Set the status; a run that has ended gets the time, for its duration."""
-        if status == "RUNNING":
-            self._client.update_run(name, status=status)
-        else:
-            self._client.set_terminated(name, status=status)
 
     def close(self) -> None:
         """Nothing is left to send."""
