@@ -45,7 +45,7 @@ LINES = {
     "stages": 1_350,
     "live": 4_700,
     "reports": 1_500,
-    "orchestration": 5_950,
+    "orchestration": 5_930,
     "project": 3_850,
     "reproduce": 2_750,
     "cli": 3_500,
@@ -192,6 +192,7 @@ def test_runs_start_all_work_as_commands() -> None:
     base = {
         f"base.{name}"
         for name in (
+            "documents",
             "dvc",
             "errors",
             "failures",

@@ -9,7 +9,7 @@ from support.tasks import write_pipeline
 
 from perennial.base.config import Config
 from perennial.base.errors import Failure
-from perennial.orchestration.work.stage_failures import InputsChanged, NotStarted, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 from tasks import stages
 from tasks.policy import is_worth_retrying
 from tasks.stages import publish
@@ -18,11 +18,6 @@ from tasks.stages import publish
 @pytest.mark.parametrize(("code", "expected"), [(1, True), (2, False), (3, False), (4, False), (75, True)])
 def test_what_a_person_must_change_first_is_not_retried(code: int, *, expected: bool) -> None:
     assert is_worth_retrying(StageFailed("train", code, "message")) is expected
-
-
-@pytest.mark.parametrize("error", [NotStarted("train", 1, "message"), InputsChanged("train", 75, "message")])
-def test_what_dvc_refuses_and_inputs_that_changed_are_not_retried(error: Exception) -> None:
-    assert is_worth_retrying(error) is False
 
 
 @pytest.mark.parametrize("kind", Failure)

@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from support.tasks import write_pipeline
 from perennial.base.dvc import repro
 from perennial.base.errors import Failure
 from perennial.base.processes import locks, process
+from perennial.orchestration.work import dvc_repo
 from perennial.orchestration.work.dvc_repo import reproduce
-from perennial.orchestration.work.stage_failures import InputsChanged, NotStarted, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 pytestmark = pytest.mark.timing
 
@@ -48,10 +50,11 @@ MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake');
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes a pipeline of the one stage `train` into the folder that the test works in."""
     monkeypatch.chdir(tmp_path)
-    return lambda code, **more: write_pipeline(tmp_path, code, **more)
+    yield lambda code, **more: write_pipeline(tmp_path, code, **more)
+    dvc_repo.end()
 
 
 def failed() -> StageFailed:
@@ -59,6 +62,11 @@ def failed() -> StageFailed:
     with pytest.raises(StageFailed) as error:
         reproduce("train", print)
     return error.value
+
+
+def at_work(folder: Path) -> list[str]:
+    """The processes of DVC and of the stage."""
+    return [line for line in processes_under(folder) if "stage.py" in line or "dvc_requests" in line]
 
 
 def interrupt(line: str) -> None:
@@ -102,23 +110,66 @@ def test_an_interrupted_stage_has_time_to_save_and_log(
 ) -> None:
     folder = write(SAVING)
     with pytest.raises(KeyboardInterrupt):
-        reproduce("train", interrupt, grace_s=600)
+        reproduce("train", interrupt)
     assert (folder / "saved").exists()
     locks = json.loads((folder / ".dvc" / "tmp" / "rwlock").read_text())
     assert locks == {"read": {}, "write": {}}  # of a DVC that has ended, of which others would warn
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 
 
-def test_a_stage_that_does_not_end_is_killed(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stage_that_does_not_end_is_killed(
+    write: Write, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repro, "GRACE_S", 0.5)
     folder = write(DEAF)
     with pytest.raises(KeyboardInterrupt):
-        reproduce("train", interrupt, grace_s=0.5)
+        reproduce("train", interrupt)
     assert "was killed" in caplog.text
-    wait_until(lambda: not any("stage.py" in line for line in processes_under(folder)))
+    wait_until(lambda: not at_work(folder))
 
 
 def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_long() -> None:
     assert min(repro.GRACE_S, locks.WAIT_S) > process.GRACE_S + 2 * process.POLL_S
+
+
+LEADER = "import os, pathlib; pathlib.Path('out').write_text(str(os.getsid(0)))"
+
+
+def test_one_dvc_process_runs_all_stages(write: Write) -> None:
+    file, leaders = write(LEADER, outs=["out"], deps=["stage.py"]) / "stage.py", []
+    for number in range(2):
+        file.write_text(f"{LEADER}  # {number}")
+        assert reproduce("train", print) == "ran"
+        leaders.append((file.parent / "out").read_text())
+    assert leaders[0] == leaders[1]
+
+
+def test_a_stage_has_no_input(write: Write) -> None:
+    folder = write("import sys; open('out', 'w').write(sys.stdin.read() + '.')", outs=["out"])
+    assert reproduce("train", print) == "ran"
+    assert (folder / "out").read_text() == "."
+
+
+def test_a_dvc_process_that_is_killed_takes_the_stage_with_it_and_the_next_one_starts(write: Write) -> None:
+    folder = write("import os, time; print('killing'); os.kill(os.getsid(0), 9); time.sleep(1000)")
+    error = failed()
+    assert (error.exit_code, error.kind) == (1, Failure.OUTSIDE)
+    assert error.message.endswith("killing")
+    assert not at_work(folder)
+    (folder / "stage.py").write_text("")
+    assert reproduce("train", print) == "ran"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_process_outlives_the_flow_that_started_it(write: Write, number: int) -> None:
+    folder = write("import time; print('working', flush=True); time.sleep(1000)")
+    flow = "from perennial.orchestration.work.dvc_repo import reproduce; reproduce('train', print)"
+    command = [sys.executable, "-u", "-c", flow]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert any(line == "working\n" for line in process.stdout)
+        process.send_signal(number)
+    wait_until(lambda: not at_work(folder))
 
 
 def test_a_failure_has_the_message_of_the_stage(write: Write) -> None:
@@ -164,7 +215,7 @@ def test_a_missing_dependency_is_reported_before_anything_is_removed(write: Writ
 def test_what_dvc_refuses_is_an_error_of_its_own(write: Write) -> None:
     write("", params=["no.such.key"])
     error = failed()
-    assert type(error) is NotStarted
+    assert error.kind is Failure.REFUSED
     assert error.exit_code == 1
     assert "'no.such.key' are missing from 'params.yaml'" in str(error)
 
@@ -172,7 +223,7 @@ def test_what_dvc_refuses_is_an_error_of_its_own(write: Write) -> None:
 def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> None:
     (write("") / "dvc.lock").write_text("<<<<<<< ours\nschema: '2.0'\n=======\n>>>>>>> theirs\n")
     error = failed()
-    assert type(error) is NotStarted
+    assert error.kind is Failure.REFUSED
     assert error.exit_code == 1
     assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
     assert "\n" not in error.message
@@ -220,7 +271,7 @@ def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(
     (folder / "mine").write_text("new")
     remedy = damage(folder)
     error = failed()
-    assert type(error) is NotStarted
+    assert error.kind is Failure.REFUSED
     assert error.exit_code == 1
     assert error.message.count("\n") == 0
     assert remedy in error.message
@@ -233,17 +284,6 @@ def test_a_file_name_that_is_not_utf_8_is_invalid_data(write: Write) -> None:
     error = failed()
     assert error.exit_code == 3
     assert r"mine/cat/caf\xe9.jpg" in error.message
-
-
-def test_dvc_writes_nothing_into_the_live_view() -> None:
-    """Neither of locks that it removes nor of anything else: its records go to the root logger alone."""
-    program = (
-        "import logging; from perennial.orchestration.work import dvc_repo\n"
-        "logging.getLogger().addHandler(logging.NullHandler())\n"
-        "for name in ('rwlock', 'repo'): logging.getLogger(f'dvc.{name}').warning('something')"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
 
 
 def test_a_folder_that_is_not_dvc_s_is_refused(write: Write) -> None:
@@ -259,20 +299,20 @@ def test_another_dvc_that_works_here_may_end(write: Write, mode: str) -> None:
     (folder / ".dvc" / "tmp").mkdir()
     (folder / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(locks))
     error = failed()
-    assert type(error) is StageFailed
+    assert error.kind is Failure.OUTSIDE
     assert error.exit_code == 1
     assert "is busy" in str(error)
 
 
-@pytest.mark.parametrize(("changed", "kind"), [("true", InputsChanged), ("false", StageFailed)])
-def test_changed_inputs_are_no_interruption(write: Write, changed: str, kind: type[StageFailed]) -> None:
-    failure = f'{{"stage": "train", "code": 75, "message": "why", "changed": {changed}}}'
+@pytest.mark.parametrize("kind", [Failure.CHANGED, Failure.INTERRUPTED])
+def test_changed_inputs_are_no_interruption(write: Write, kind: Failure) -> None:
+    failure = json.dumps({"stage": "train", "code": 75, "message": "why", "kind": kind})
     write(
         f"import pathlib, sys; pathlib.Path('.work').mkdir(); "
         f"pathlib.Path('.work/failure.json').write_text({failure!r}); sys.exit(75)"
     )
     error = failed()
-    assert type(error) is kind
+    assert error.kind is kind
     assert error.exit_code == 75
     assert error.message == "why"
 
@@ -297,7 +337,7 @@ def test_what_changed_just_before_dvc_read_it_is_not_recorded(write: Write) -> N
     file.write_text(before)
     (folder / "edit").touch()
     error = failed()
-    assert type(error) is InputsChanged
+    assert error.kind is Failure.CHANGED
     assert error.message.startswith("seed changed just as train ended; nothing was recorded: set it back")
     assert not (folder / "dvc.lock").exists()
     (folder / "edit").unlink()
@@ -324,7 +364,7 @@ def test_what_another_pipeline_stored_in_the_same_cache_meanwhile_stays(
     folder = write(beside + NOTED, outs=["out"], params=["seed"])
     (folder / "params.yaml").write_text("paths: {work: .work}\nseed: 0\n")
     (folder / "edit").touch()
-    assert type(failed()) is InputsChanged
+    assert failed().kind is Failure.CHANGED
     (stored,) = (file for file in (folder / ".dvc" / "cache" / "runs").rglob("*") if file.is_file())
     assert "mine" in stored.read_text()
     (other / "dvc.lock").unlink()
@@ -339,7 +379,7 @@ def test_a_clock_that_is_set_back_hides_nothing(write: Write) -> None:
     with (folder / "params.yaml").open("a") as stream:
         stream.write("seed: 0\n")
     (folder / "edit").touch()
-    assert type(failed()) is InputsChanged
+    assert failed().kind is Failure.CHANGED
     assert not (folder / "dvc.lock").exists()
     assert not [file for file in (folder / ".dvc" / "cache" / "runs").rglob("*") if file.is_file()]
 
@@ -349,6 +389,6 @@ def test_half_written_parameters_are_one_line(write: Write, text: str | None) ->
     file = write("") / "params.yaml"
     file.write_text(text) if text is not None else file.unlink()
     error = failed()
-    assert type(error) is NotStarted
+    assert error.kind is Failure.REFUSED
     assert error.exit_code == 2
     assert error.message.startswith("params.yaml has no paths.work or cannot be read")

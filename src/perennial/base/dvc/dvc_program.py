@@ -42,7 +42,7 @@ def run(
     try:
         done = call()
         if done.code and BROKEN_LOCKS in done.errors:
-            _remove_broken_locks(folder or root())
+            remove_broken_locks(folder or root())
             done = call()
     except programs.TimedOut as error:
         raise DvcError(str(programs.TimedOut(f"dvc {arguments[0]}", error.limit_s, error.said))) from None
@@ -55,15 +55,15 @@ def run(
     return done.output
 
 
-def _remove_broken_locks(folder: Path) -> None:
+def remove_broken_locks(folder: Path) -> None:
     """Remove the list of locks that a full disk or a kill left half written, on which every later DVC fails."""
-    file, guard = folder / ".dvc" / "tmp" / "rwlock", folder / ".dvc" / "tmp" / "rwlock.lock"
-    with suppress(OSError), guard.open("ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)  # as DVC does while it writes the list
-        try:
-            documents.parse_json(file.read_bytes())
-        except ValueError:
-            file.unlink()
+    file = folder / ".dvc" / "tmp" / "rwlock"
+    with suppress(OSError):
+        if not documents.json_object(file.read_bytes()):  # or another DVC is writing it, with the guard
+            with file.with_name("rwlock.lock").open("ab") as guard:
+                fcntl.flock(guard, fcntl.LOCK_EX)
+                if not documents.json_object(file.read_bytes()):
+                    file.unlink()
 
 
 def root() -> Path:

@@ -53,15 +53,15 @@ def remotes(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 def remotes_section(options: Mapping[str, str]) -> str:
     """The remotes of these options as text of a DVC configuration file."""
-    lines = ["[core]", f"remote = {_quoted(options['core.remote'])}"] if "core.remote" in options else []
+    lines = ["[core]", f"remote = {quoted(options['core.remote'])}"] if "core.remote" in options else []
     for name, own in remotes(options).items():
-        lines += [f"['remote \"{name}\"']", *(f"{key} = {_quoted(value)}" for key, value in own.items())]
+        lines += [f"['remote \"{name}\"']", *(f"{key} = {quoted(value)}" for key, value in own.items())]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _quoted(value: str) -> str:
-    """A value in ConfigObj's format, DVC's own; without quotes, a comma would make a list."""
-    mark = "'" if '"' in value else '"'
+def quoted(value: str) -> str:
+    """A value in ConfigObj's format, DVC's own; without quotes, `,` would make a list and `#` a comment."""
+    mark = next((each for each in ('"', "'", '"""', "'''") if each not in value), "")
     return f"{mark}{value}{mark}"
 
 

@@ -1,7 +1,6 @@
 """Commands of DVC that run stages: their variables, their output line by line, and how a signal ends them."""
 
 import logging
-import math
 import os
 import re
 import signal
@@ -23,10 +22,9 @@ from perennial.base.processes.programs import STDOUT, Program
 log = logging.getLogger(__name__)
 # Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
 GRACE_S = 20.0
+KILLED = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"
 KEPT_LINES = 50  # of the output, for the message of a failure
-# DVC's lines about a stage: it starts its command, or finds the result in a cache.
-RUNNING = re.compile(r"^Running stage '(.+)':$")
-RESTORED = re.compile(r"^Stage '(.+)' is cached - skipping run")
+RUNNING = re.compile(r"^Running stage '(.+)':$")  # DVC's line when it starts one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,6 @@ class Ended:
 
     code: int  # DVC's: 255 for every failure of a stage
     ran: set[str]  # the stages that it started
-    restored: set[str]  # those that it found in a cache
     lines: list[str]  # the last of its output, without empty ones
     failure: Mapping[str, Any] | None  # as the stage that failed wrote it: `code`, `message`, `changed`
 
@@ -44,11 +41,16 @@ def environment(python: Path, checkout: Path) -> dict[str, str]:
     """The variables of a stage: a Python's programs first on the PATH, and the code of a checkout."""
     return {
         **dvc_program.environment(),
-        "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
-        "PYTHONPATH": python_path(python, checkout),
+        **search_paths(python, checkout),
         "PYTHONUNBUFFERED": "1",
         STARTED_BY: str(os.getpid()),
     }
+
+
+def search_paths(python: Path, checkout: Path) -> dict[str, str]:
+    """PATH and PYTHONPATH of programs in a checkout."""
+    programs = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
+    return {"PATH": programs, "PYTHONPATH": python_path(python, checkout)}
 
 
 def python_path(python: Path, checkout: Path) -> str:
@@ -66,43 +68,40 @@ def run(
     variables: Mapping[str, str],
     work: Path,
     to: Callable[[str], None],
-    grace_s: float = GRACE_S,
 ) -> Ended:
     """Run `dvc ARGUMENTS` to the end, and pass each line `to` a function; stages note failures in `work`."""
     failure = work / "failure.json"
     failure.unlink(missing_ok=True)
-    ran, restored, last = set[str](), set[str](), deque[str](maxlen=KEPT_LINES)
+    ran, last = set[str](), deque[str](maxlen=KEPT_LINES)
 
     def take(line: str) -> None:
         if text := line.strip():
             ran.update(RUNNING.findall(text))
-            restored.update(RESTORED.findall(text))
             last.append(text)
             to(text)
 
     command = [str(python), "-m", "dvc", *arguments]
-    with Program(command, cwd=folder, env=variables, stderr=STDOUT, to=take, grace_s=grace_s) as program:
-        try:
-            code = program.wait(math.inf) or 0
-        except BaseException:
-            with _sigterm_ignored():
-                log.warning("stopping the stage")
-                if not program.stop():
-                    kept = "complete files and checkpoints are kept"
-                    log.warning("the stage did not end within %.0f s and was killed; %s", grace_s, kept)
-            raise
+    with (
+        Program(command, cwd=folder, env=variables, stderr=STDOUT, to=take, grace_s=GRACE_S) as program,
+        stopping(program),
+    ):
+        code = program.wait() or 0
     said = documents.read_json(failure) if code and failure.is_file() else None
-    return Ended(code=code, ran=ran, restored=restored, lines=list(last), failure=said)
+    return Ended(code=code, ran=ran, lines=list(last), failure=said)
 
 
 @contextmanager
-def _sigterm_ignored() -> Iterator[None]:
-    """Ignore SIGTERM in the block: several processes may send it, and a second one would abort the clean-up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def stopping(program: Program) -> Iterator[None]:
+    """Stop a program if the block fails or is interrupted: its stage has time to save."""
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
+    except BaseException:
+        log.warning("stopping the stage")
+        at_main = threading.current_thread() is threading.main_thread()
+        # Several processes may send SIGTERM, and a second one would abort the clean-up.
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if at_main else None
+        if not program.stop():
+            log.warning(KILLED, GRACE_S)
+        if at_main:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        raise

@@ -196,9 +196,9 @@ class Program:
         """Send a signal to the program, but not to what it started; does nothing if it has ended."""
         self._process.send_signal(number)
 
-    def wait(self, limit_s: float) -> int | None:
-        """Wait for its end and read what it writes; returns the exit code, None after the limit."""
-        self._read(time.monotonic() + limit_s, None)
+    def wait(self, limit_s: float = math.inf, until: Callable[[], bool] = lambda: False) -> int | None:
+        """Wait for its end, or `until`, and read what it writes; returns the exit code, None if it runs."""
+        self._read(time.monotonic() + limit_s, None, until)
         return self.poll()
 
     def finish(
@@ -258,9 +258,9 @@ class Program:
             with suppress(BrokenPipeError):
                 stream.close()
 
-    def _read(self, deadline: float, most: int | None) -> bool:
+    def _read(self, deadline: float, most: int | None, until: Callable[[], bool] = lambda: False) -> bool:
         """Read until it has ended or wrote enough; False if the deadline passes before that."""
-        while most is None or len(self._output.content) < most:
+        while not until() and (most is None or len(self._output.content) < most):
             left = deadline - time.monotonic()
             ended = self.poll() is not None  # asked before the read, which then gets the rest
             if not self._step(0 if ended else min(max(left, 0), POLL_S)) and ended:

@@ -64,9 +64,7 @@ def owner(variables: Mapping[str, Any] | None, parameters: Mapping[str, Any] | N
     environment = (variables or {}).get("env") or {}
     named = (parameters or {}).get("pipeline") or environment.get(PIPELINE)
     return Owner(
-        environment.get(REPOSITORY) or None,
-        str(environment.get(FOLDER) or ""),
-        str(named) if named else None,
+        environment.get(REPOSITORY) or None, str(environment.get(FOLDER) or ""), str(named) if named else None
     )
 
 

@@ -65,8 +65,8 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         return ConfigError(f"{name} ({found[name][1]}) {problem}")
 
     url = str(values[URL]) if URL in values else None
-    if url and (problem := _not_an_address(url)):
-        raise refuse(URL, f"{problem}, got {redacted(url)}; set it to an address such as {EXAMPLE}")
+    if url and (wrong := problem(url)):
+        raise refuse(URL, f"{wrong}, got {redacted(url)}; set it to an address such as {EXAMPLE}")
     for name in (SKIP, CSRF):
         if str(values.get(name, "no")).lower() not in YES | NO:
             raise refuse(name, f"must be true or false, got {values[name]}")
@@ -80,8 +80,8 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(url=url, headers=headers, verify=verify, csrf=csrf, timeout_s=timeout_s)
 
 
-def _not_an_address(url: str) -> str | None:
-    """Why a URL cannot be that of a server."""
+def problem(url: str) -> str | None:
+    """Why a URL cannot be the address of a server."""
     try:
         parts = urlsplit(url)
     except ValueError:

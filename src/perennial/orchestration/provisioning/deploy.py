@@ -15,7 +15,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
@@ -29,6 +28,7 @@ from perennial.base.errors import PerennialError, redacted
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.project.git import Repository
 from perennial.base.retries import TERMINAL_PAUSES_S
+from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import (
     REPOSITORY,
     LocalOwner,
@@ -53,7 +53,7 @@ def main() -> None:
     try:
         require_no_password(os.environ.get(REPOSITORY, ""))
         address = os.environ.get(automations.NOTIFY_URL)
-        if address and not _is_web_address(address):  # it may hold a secret, so no message shows it
+        if address and settings.problem(address):  # it may hold a secret, so no message shows it
             refuse(
                 f"{automations.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
                 "was deployed"
@@ -69,14 +69,6 @@ def main() -> None:
         refuse(f"the Prefect server {redacted(url)} cannot be used: {error}")
 
 
-def _is_web_address(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname)
-    except ValueError:
-        return False
-
-
 def _deploy(client: SyncPrefectClient, server: str) -> None:
     """Check everything, then bring it to the server."""
     project = Project.find()
@@ -88,21 +80,18 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     plan = plans.read(owners)
     if not plan:
         refuse(f"{FILE} declares no deployments; nothing was deployed")
-    wanted = _pools(plan)
+    wanted = pools.declared(_used(plan))
     for planned in plan:
         _require_ours(client, planned, wanted, server)
     ours = list(owners.values())
     others = [deployment for deployment in there if not any(each.owns(deployment.owner) for each in ours)]
-    ours_elsewhere = ", ".join(
-        sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags})
-    )
+    elsewhere = ", ".join(sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags}))
     for pool in wanted.values():
         # The limit is the pool's: a deployment's is a lease, which can end a healthy run.
         pools.set_up(client, pool, len(ours), shared=any(deployment.pool == pool.name for deployment in others))
-    automations.install(client, ours_elsewhere)
+    automations.install(client, elsewhere)
     _bring(client, plan)
-    _remove_others(client, ours, there, [planned.name for planned in plan])
-    _remove_gone(client, owner_of_checkout(project.root, None), ours, there)
+    _remove(client, ours, there, {planned.name for planned in plan})
     _remember(repository)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
     folders = [each.folder for each in ours if each.folder]
@@ -166,22 +155,14 @@ def _used(plan: Sequence[Planned]) -> list[str]:
     return sorted({name for name in named if isinstance(name, str)})
 
 
-def _pools(plan: Sequence[Planned]) -> dict[str, Pool]:
-    try:
-        return pools.declared(_used(plan))
-    except ValueError as error:
-        refuse(f"{error}; nothing was deployed")
-
-
 def _require_ours(client: SyncPrefectClient, planned: Planned, wanted: Mapping[str, Pool], server: str) -> None:
     """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
     local = planned.owner
     deployment = _deployment(client, planned.name)
     if deployment is not None:
         whose = owner(deployment.job_variables, deployment.parameters)
-        unknown = whose.repository is None and (
-            TAG not in deployment.tags or deployment.entrypoint != planned.declared["entrypoint"]
-        )
+        other_code = TAG not in deployment.tags or deployment.entrypoint != planned.declared["entrypoint"]
+        unknown = whose.repository is None and other_code
         if unknown or not local.owns(whose):
             same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
             refuse(
@@ -265,33 +246,25 @@ def _prefect(*command: str) -> tuple[int | str | None, str]:
     return code, printed.getvalue()
 
 
-def _remove_others(
-    client: SyncPrefectClient, ours: Sequence[LocalOwner], there: Sequence[There], names: Sequence[str]
+def _remove(
+    client: SyncPrefectClient, ours: Sequence[LocalOwner], there: Sequence[There], names: set[str]
 ) -> None:
-    """Remove deployments of this project's pipelines that prefect.yaml no longer names."""
+    """Remove deployments that prefect.yaml no longer names, and those of pipelines that are gone."""
+    top, folders = owner_of_checkout(Path.cwd(), None), {each.folder for each in ours}
+    place = f"{top.folder}/{PIPELINES}".lstrip("/")
     for deployment in there:
-        known = deployment.owner.repository is not None and TAG in deployment.tags
-        own = any(local.owns(deployment.owner) for local in ours)
-        if known and own and deployment.name not in names:
-            client.delete_deployment(deployment.id)
-            started = "; its schedule was active, and starts no more runs" if deployment.starts else ""
-            sys.stdout.write(
-                f"Removed the deployment {deployment.name}, which {FILE} no longer names{started}\n"
-            )
-
-
-def _remove_gone(
-    client: SyncPrefectClient, top: LocalOwner, ours: Sequence[LocalOwner], there: Sequence[There]
-) -> None:
-    """Remove the deployments of pipelines that this project no longer has."""
-    folders, place = {each.folder for each in ours}, f"{top.folder}/{PIPELINES}".lstrip("/")
-    for deployment in there:
-        whose = deployment.owner
-        if whose.repository is None or TAG not in deployment.tags or whose.folder in folders:
+        whose, reason = deployment.owner, ""
+        if whose.repository is None or TAG not in deployment.tags:
             continue
-        if whose.folder.rpartition("/")[0] == place and top.has(replace(whose, folder=top.folder)):
+        if any(local.owns(whose) for local in ours):
+            started = "; its schedule was active, and starts no more runs" if deployment.starts else ""
+            reason = "" if deployment.name in names else f", which {FILE} no longer names{started}"
+        elif whose.folder not in folders and whose.folder.rpartition("/")[0] == place:
+            gone = top.has(replace(whose, folder=top.folder))
+            reason = f": there is no {whose.folder} here" if gone else ""
+        if reason:
             client.delete_deployment(deployment.id)
-            sys.stdout.write(f"Removed the deployment {deployment.name}: there is no {whose.folder} here\n")
+            sys.stdout.write(f"Removed the deployment {deployment.name}{reason}\n")
 
 
 def _deployed_from_here() -> list[str]:

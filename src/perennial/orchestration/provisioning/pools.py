@@ -13,6 +13,7 @@ from prefect.client.schemas.objects import WorkPool
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
+from perennial.base.errors import ConfigError
 from perennial.orchestration.remote_runs.status import KIND
 
 FOLDER = Path("infra", "pools")
@@ -49,7 +50,7 @@ def _read(name: str, file: Path) -> Pool:
             "kubernetes" if "job_manifest" in configuration else "docker" if "image" in configuration else KIND
         )
     except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(
+        raise ConfigError(
             f"{file} is no template of a work pool ({type(error).__name__}: {error}); "
             "`prefect work-pool get-default-base-job-template --type kubernetes` shows what one looks like"
         ) from error

@@ -89,9 +89,8 @@ def start(
     body = {
         "state": {"type": "SCHEDULED", "name": "Scheduled"},
         "parameters": dict(parameters),
-        "idempotency_key": str(
-            uuid.uuid4()
-        ),  # a repeated request, after a lost response, must not start a second run
+        # A repeated request, after a lost response, must not start a second run.
+        "idempotency_key": str(uuid.uuid4()),
     }
     try:
         run = server.request("POST", f"deployments/{found['id']}/create_flow_run", body)

@@ -33,9 +33,8 @@ AGAIN = "this run completed before, so it does not run again and its record stay
 PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
 PERIOD_S = 30.0
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
-REVISION = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._/+-]*"
-)  # excludes what git would parse as an option or an expression
+# Excludes what git would parse as an option or an expression.
+REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")
 
 
 def start() -> NoReturn:
@@ -57,7 +56,7 @@ def start() -> NoReturn:
                 deployment = server.request("GET", f"deployments/{found['deployment_id']}")
                 require_taken(Project.find(checkout).root, deployment["entrypoint"] or "", parameters)
     except (PerennialError, OSError) as error:
-        _fail(server, run, f"the run could not be prepared: {error}")
+        _leave(server, run, f"the run could not be prepared: {error}", failed=True)
     _become_engine(python, checkout)
 
 
@@ -71,9 +70,7 @@ def _require_newest_job(server: PrefectServer, run: str) -> None:
         time.sleep(JOB_PAUSE_S)
     if own:
         message = f"the run was started again as Job {newest} while Job {own} waited for a node; {own} ends"
-        server.log(run, message, logging.WARNING)
-        sys.stderr.write(f"perennial flow-run: {message}\n")
-        raise SystemExit(0)
+        _leave(server, run, message)
 
 
 def take(server: PrefectServer, run: str) -> Mapping[str, Any]:
@@ -85,20 +82,21 @@ def take(server: PrefectServer, run: str) -> Mapping[str, Any]:
         with suppress(ServerRefused):  # late alerts must not prevent the run
             server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
     if completed := next((state for state in states if state["type"] == "COMPLETED"), None):
-        _leave(server, run, completed)
+        # Its record, which git has, would be replaced.
+        state = {"type": "COMPLETED", "name": completed["name"], "message": completed["message"]}
+        server.request("POST", f"flow_runs/{run}/set_state", {"state": state, "force": True})
+        _leave(server, run, AGAIN)
     if restarts([state["type"] for state in states]) > RESTARTS:
         why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
-        _fail(server, run, f"{GIVEN_UP}; at last: {why}")
+        _leave(server, run, f"{GIVEN_UP}; at last: {why}", failed=True)
     return found
 
 
-def _leave(server: PrefectServer, run: str, completed: Mapping[str, Any]) -> NoReturn:
-    """Set a run that a person started again back to Completed: its record, which git has, would be replaced."""
-    state = {"type": "COMPLETED", "name": completed["name"], "message": completed["message"]}
-    server.request("POST", f"flow_runs/{run}/set_state", {"state": state, "force": True})
-    server.log(run, AGAIN, logging.WARNING)
-    sys.stderr.write(f"perennial flow-run: {AGAIN}\n")
-    raise SystemExit(0)
+def _leave(server: PrefectServer, run: str, message: str, *, failed: bool = False) -> NoReturn:
+    """End this process without the run's work, and say why."""
+    server.fail(run, message) if failed else server.log(run, message, logging.WARNING)
+    sys.stderr.write(f"perennial flow-run: {message}\n")
+    raise SystemExit(0)  # with another code, the worker would mark the run as Crashed
 
 
 def restarts(states: Sequence[str]) -> int:
@@ -110,12 +108,6 @@ def restarts(states: Sequence[str]) -> int:
         elif (before, state) == ("CRASHED", "SCHEDULED"):
             count += 1
     return count
-
-
-def _fail(server: PrefectServer, run: str, message: str) -> NoReturn:
-    server.fail(run, message)
-    sys.stderr.write(f"perennial flow-run: {message}\n")
-    raise SystemExit(0)  # with another code, the worker would mark the run as Crashed
 
 
 @contextmanager
@@ -184,8 +176,7 @@ def _become_engine(python: Path, checkout: Path) -> NoReturn:
     environment = {
         **settings.DEFAULTS,  # flows would set them too late for the engine
         **os.environ,
-        "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
-        "PYTHONPATH": repro.python_path(python, checkout),
+        **repro.search_paths(python, checkout),
         "VIRTUAL_ENV": str(python.parents[1]),
     }
     os.chdir(checkout)

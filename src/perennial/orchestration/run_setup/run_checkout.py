@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perennial.base import config
+from perennial.base.dvc.dvc_remotes import quoted
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.layout import Project
 from perennial.base.processes import locks
@@ -200,7 +201,7 @@ def _share(home: Path, folder: Path, project: str) -> None:
     dvc = Project.find(folder).root / ".dvc"
     dvc.mkdir(exist_ok=True)
     local = dvc / "config.local"
-    local.write_text(f"[cache]\n    dir = {_quoted(str(home / 'cache'))}\n", encoding="utf-8")
+    local.write_text(f"[cache]\n    dir = {quoted(str(home / 'cache'))}\n", encoding="utf-8")
     work = folder / ".work"
     work.mkdir(exist_ok=True)
     # One run of a pipeline of a project works at a time, so each has its own trainings.
@@ -212,12 +213,6 @@ def _share(home: Path, folder: Path, project: str) -> None:
         shared.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(work / name):
             (work / name).symlink_to(shared)
-
-
-def _quoted(value: str) -> str:
-    """A value of DVC's settings, in which `#` would start a comment and `,` a list."""
-    quote = next((each for each in ('"', "'", '"""', "'''") if each not in value), "")
-    return f"{quote}{value}{quote}"
 
 
 def _pipeline(folder: Path) -> str:

@@ -30,11 +30,7 @@ def become(module: str, arguments: Sequence[str] = (), *, at_top: bool = False) 
     python = python_for(files.home(), project.root, lambda line: log.info("%s", line))
     link(project.root, python)
     os.chdir(project.root if at_top else project.folder)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
-        "PYTHONPATH": repro.python_path(python, project.root),
-    }
+    environment = {**os.environ, **repro.search_paths(python, project.root)}
     os.execve(python, [str(python), "-m", module, *arguments], environment)  # noqa: S606 - no shell is wanted
 
 

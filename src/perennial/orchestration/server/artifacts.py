@@ -32,11 +32,9 @@ def alert(kind: Alert, words: str) -> None:
     if this_run.is_deployed():
         from prefect.events import emit_event
 
-        run = {
-            "prefect.resource.id": f"prefect.flow-run.{this_run.run_id()}",
-            "prefect.resource.name": this_run.run_name(),
-        }
-        emit_event(f"perennial.{kind}", resource=run, payload={"words": words})
+        run = f"prefect.flow-run.{this_run.run_id()}"
+        resource = {"prefect.resource.id": run, "prefect.resource.name": this_run.run_name()}
+        emit_event(f"perennial.{kind}", resource=resource, payload={"words": words})
 
 
 def _tried(key: str, create: Callable[[], Any]) -> None:

@@ -11,12 +11,7 @@ from typing import Any
 from httpx import HTTPError
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterId,
-    FlowRunFilter,
-    FlowRunFilterIdempotencyKey,
-)
+from prefect.client.schemas.filters import FlowFilter, FlowFilterId, FlowRunFilter, FlowRunFilterIdempotencyKey
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.variables import Variable

@@ -22,6 +22,7 @@ from perennial.orchestration.client.owner import require_commit
 from perennial.orchestration.engine import local_runs, this_run
 from perennial.orchestration.guard.one_at_a_time import require_idle
 from perennial.orchestration.terminal.view import live_view
+from perennial.orchestration.work import dvc_repo
 from perennial.orchestration.work.dvc_repo import stages, work_folder
 from perennial.orchestration.work.output import ignore_closed_terminal
 from perennial.orchestration.work.parameters import check_parameters, pipeline, set_parameters
@@ -44,6 +45,7 @@ def run(flow: Callable[..., Mapping[str, str]]) -> None:
     values = _values(parser)
     with _exit_codes():
         print("checking parameters, pins and stages", file=sys.stderr)  # noqa: T201 - something is shown at once
+        dvc_repo.start()
         check_parameters()
         require_commit(Path.cwd())
         if values or not this_run.has_server():

@@ -19,10 +19,8 @@ from perennial.orchestration.engine.local_runs import FLOW, LINE_FORMAT
 from perennial.orchestration.steps.progress_artifact import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
-STATES = (
-    "Finished in state",
-    "Crash detected",
-)  # Prefect's messages, which the rows and the end of the command show already
+# Prefect's messages, which the rows and the end of the command show already.
+STATES = ("Finished in state", "Crash detected")
 COMMANDS = ("Running stage", "> ")  # DVC's lines before the first line of a stage
 OURS = ("prefect.", "perennial.")  # loggers whose warnings are for the person at the terminal
 MOST = 110  # columns of a row
@@ -50,9 +48,7 @@ class View(logging.Handler):
         line, _, _ = record.getMessage().strip().partition("\n")
         stage = str(getattr(record, "stage", "") or getattr(record, "task_name", ""))
         result = getattr(record, "result", None)
-        if (
-            stage and stage not in self._stages
-        ):  # pins and records, which do not count as time of the next stage
+        if stage and stage not in self._stages:  # pins and records: no time of the next stage
             self._started = time.monotonic()
         if stage in self._stages and result:
             self._results[stage] = result, time.monotonic() - self._started

@@ -24,26 +24,12 @@ class StageFailed(Exception):
     `kind`: what it wrote about its failure, else what its exit code stands for.
     """
 
-    always: Failure | None = None
-
     def __init__(self, stage: str, exit_code: int, message: str, kind: Failure | None = None) -> None:
         first_line, _, _ = message.partition("\n")
         super().__init__(f"{stage} ended with exit code {exit_code}: {first_line}")
         self.stage, self.exit_code, self.message = stage, exit_code, message
-        self.kind = kind or self.always or KINDS.get(exit_code, Failure.OUTSIDE)
+        self.kind = kind or KINDS.get(exit_code, Failure.OUTSIDE)
         self.logged = False  # by the flow
-
-
-class NotStarted(StageFailed):
-    """DVC did not start the stage, or could not record it, and a retry would not help."""
-
-    always = Failure.REFUSED
-
-
-class InputsChanged(StageFailed):
-    """What the stage reads changed while it ran. A retry would go on with new values that nobody asked for."""
-
-    always = Failure.CHANGED
 
 
 def _whole_message(record: logging.LogRecord) -> bool:
