@@ -194,7 +194,11 @@ def test_names_that_standard_output_does_not_encode_are_printed(
     assert expected in shown.stdout_bytes
 
 
-BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is incomplete", "001 page.jpg: not a JPEG, PNG, WebP"]
+BROKEN = [
+    "001 empty.png: it is empty",
+    "001 half.jpg: it is incomplete",
+    "001 page.jpg: not a JPEG, HEIC, PNG, WebP",
+]
 
 
 @pytest.mark.parametrize(("policy", "code"), [(None, 3), ("skip", 0)])

@@ -33,7 +33,7 @@ def valid() -> list[bytes]:
         )
     ]  # fmt: skip
     pngs = [saved(image, "PNG") for image in (PHOTO, grey, alpha, PHOTO.quantize(16), grey.convert("1"))]
-    others = [saved(PHOTO, kind) for kind in ("GIF", "BMP", "WEBP")]
+    others = [saved(PHOTO, kind) for kind in ("GIF", "BMP", "WEBP", "TIFF", "HEIF", "AVIF")]
     return [*jpegs, *pngs, *others, saved(PHOTO.quantize(8), "GIF", transparency=2)]
 
 

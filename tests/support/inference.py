@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import PIL.Image
+import pillow_heif
 import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -112,6 +113,9 @@ def photographs(tmp_path: Path) -> Callable[[int], list[Path]]:
         return files
 
     return write
+
+
+pillow_heif.register_heif_opener()
 
 
 def saved_as(image: PIL.Image.Image, kind: str, **options: object) -> bytes:

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import pillow_heif
 
 from perennial.data.images import png
 
+pillow_heif.register_heif_opener()
 HEIGHT, WIDTH = 24, 36
 ROWS, COLUMNS = np.mgrid[:HEIGHT, :WIDTH]
 COLOURS = np.stack([ROWS * 10, COLUMNS * 7, (ROWS * COLUMNS) % 251], axis=-1).astype(np.uint8)

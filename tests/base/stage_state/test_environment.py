@@ -14,7 +14,13 @@ from perennial.base.stage_state import environment
 from perennial.cli.stage_runner import run_stage
 
 ROOT = Path(__file__).parents[3]
-NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
+NAMES = {
+    "PIL": "pillow",
+    "pillow_heif": "pillow-heif",
+    "google": "protobuf",
+    "ml_dtypes": "ml-dtypes",
+    "sklearn": "scikit-learn",
+}
 # These read parameters, fetch, lock, show, serve, or compute a standard (digests, checksums, inflate).
 CHANGE_NO_NUMBER = {
     "azure", "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx",

@@ -81,6 +81,27 @@ def test_a_folder_of_documents_is_left_out_with_a_line(packed, caplog):
     assert "left out 2 files beside the images: 'docs/more.txt', 'docs/notes.md'" in caplog.text
 
 
+def test_what_phones_and_albums_keep_beside_photos_is_left_out_with_a_line(packed, caplog):
+    beside = (
+        "IMG_1.AAE",
+        "IMG_1.MOV",
+        "2024/IMG_1.jpg.supplemental-metadata.json",
+        "Thumbs.db",
+        ".DS_Store",
+        ".nomedia",
+    )
+    names = ["cat/IMG_1.jpg", "cat/2024/IMG_1(1).jpg", "dog/IMG_2.jpg", *(f"cat/{name}" for name in beside)]
+    with caplog.at_level("INFO"):
+        source = class_folders.read(packed(*names))
+    assert sorted(source.splits["train"].names) == ["cat/2024/IMG_1(1).jpg", "cat/IMG_1.jpg", "dog/IMG_2.jpg"]
+    assert "left out 3 files beside the images: 'cat/2024/IMG_1.jpg.supplemental" in caplog.text
+
+
+def test_a_class_of_videos_alone_is_refused_and_never_left_out(packed):
+    with pytest.raises(DataError, match="no images of 'cat'"):
+        class_folders.read(packed(*TWO, "cat/IMG_1.MOV", "cat/IMG_2.MOV"))
+
+
 def test_a_folder_of_records_names_the_data_set_for_them(packed):
     with pytest.raises(DataError, match=r"for TFRecords, set dataset\.name to tfrecord"):
         class_folders.read(packed("train.tfrecord", "rose/1.png"))
@@ -119,11 +140,10 @@ def test_images_come_in_the_order_asked_for_here_and_in_another_process(packed):
 
 
 def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):
-    examples = class_folders.read(
-        packed(*TWO, "rose/notes.jpg", "rose/list.txt", notes=b"hello", list=b"")
-    ).splits["train"]
+    names = (*TWO, "rose/notes.jpg", "rose/list.bin")
+    examples = class_folders.read(packed(*names, notes=b"hello", list=b"")).splits["train"]
     bad = {image.filename for image in examples.images(range(5)) if isinstance(image, BadImage)}
-    assert bad == {"rose/notes.jpg", "rose/list.txt"}
+    assert bad == {"rose/notes.jpg", "rose/list.bin"}
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_an_image_that_is_damaged_or_of_another_format_is_reported_with_its_plac
     assert gif == BadImage(
         filename=f"train.tfrecord at byte {at}", reason="it is incomplete: a GIF without an end"
     )
-    assert "not a JPEG, PNG, WebP, BMP or GIF" in other.reason
+    assert "not a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF" in other.reason
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "BMP"])

@@ -86,13 +86,15 @@ COLOURED = {
     "WebP with alpha": saved(ALPHA, "WEBP", lossless=True),
     "BMP": saved(PHOTO, "BMP"),
     "BMP with a palette": saved(PHOTO.quantize(16), "BMP"),
+    "TIFF": saved(PHOTO, "TIFF", compression="tiff_lzw"),
+    "TIFF with alpha": saved(ALPHA, "TIFF"),
     "GIF": saved(PHOTO, "GIF"),
     "GIF with a transparent colour": saved(PHOTO.quantize(16), "GIF", transparency=3),
 }
 CONVERTED = GREYS | COLOURED
 WITHOUT_LOSS = {
     name: CONVERTED[name]
-    for name in ("PNG with alpha", "PNG of 16 bits a colour", "lossless WebP", "WebP with alpha", "BMP")
+    for name in ("PNG with alpha", "PNG of 16 bits a colour", "lossless WebP", "WebP with alpha", "BMP", "TIFF")
 }
 ANIMATED = {"save_all": True, "append_images": [TURNED]}
 
@@ -122,10 +124,9 @@ def webp(kind, body):
 
 REFUSED = {
     "nothing": (b"", "it is empty"),
-    "HTML": (b"<html>404</html>", "not a JPEG, PNG, WebP, BMP or GIF: it starts with b'<html>40'"),
-    "TIFF": (saved(PHOTO, "TIFF"), "not a JPEG, PNG, WebP, BMP or GIF"),
-    "ICO": (saved(PHOTO, "ICO"), "not a JPEG, PNG, WebP, BMP or GIF"),
-    "zeros": (bytes(1000), "not a JPEG, PNG, WebP, BMP or GIF"),
+    "HTML": (b"<html>404</html>", "it is a web page or a drawing in SVG"),
+    "ICO": (saved(PHOTO, "ICO"), "not a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF"),
+    "zeros": (bytes(1000), "not a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF"),
     "animated GIF": (saved(PHOTO, "GIF", **ANIMATED), "it is an animation"),
     "animated WebP": (saved(PHOTO, "WEBP", **ANIMATED), "it is an animation"),
     "animated PNG": (saved(PHOTO, "PNG", **ANIMATED), "it is an animation"),
@@ -154,7 +155,7 @@ REFUSED = {
     "PNG of no width": (raw_png(COLOURS, 2, size=(HEIGHT, 0)), "0 x 24 pixels"),
     "JPEG of 12 bits": (of_12_bits(), "12-bit"),
     "JPEG of no height": (sized_jpeg(36, 0), "it cannot be decoded|36 x 0 pixels"),
-    "JPEG bomb": (sized_jpeg(65_000, 65_000), "65000 x 65000 pixels, expected 1 to 80000000"),
+    "JPEG bomb": (sized_jpeg(65_000, 65_000), "65000 x 65000 pixels, expected 1 to 120000000"),
     "PNG bomb": (raw_png(COLOURS, 2, size=(30_000, 30_000)), "30000 x 30000 pixels"),
     "GIF bomb": (
         b"GIF89a" + struct.pack("<HH", 60_000, 60_000) + COLOURED["GIF"][10:],

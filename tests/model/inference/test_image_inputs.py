@@ -74,20 +74,24 @@ ACCEPTED = {
     "lossy WebP": saved_as(PHOTO, "WEBP"),
     "lossless WebP": saved_as(ALPHA, "WEBP", lossless=True),
     "BMP": saved_as(PHOTO, "BMP"),
+    "TIFF": saved_as(PHOTO, "TIFF"),
+    "HEIC": saved_as(PHOTO, "HEIF"),
+    "AVIF": saved_as(PHOTO, "AVIF"),
     "GIF": saved_as(PHOTO, "GIF"),
 }
 BAD = {
     "nothing": (b"", "it is empty"),
-    "HTML": (b"<html>404</html>", "it starts with b'<html>40'"),
+    "HTML": (b"<html>404</html>", "it is a web page or a drawing in SVG"),
     "half a JPEG": (saved_as(PHOTO, "JPEG")[:-100], "it is incomplete"),
     "damaged JPEG": (damaged_jpeg(), "it (is incomplete|is damaged|cannot be decoded)"),
     "half a PNG": (saved_as(PHOTO, "PNG")[:-20], "it is incomplete"),
     "half a WebP": (saved_as(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
     "animated GIF": (saved_as(PHOTO, "GIF", **two()), "it is an animation"),
     "animated PNG": (saved_as(PHOTO, "PNG", **two()), "it is an animation"),
-    "TIFF": (saved_as(PHOTO, "TIFF"), "not a JPEG, PNG, WebP, BMP or GIF"),
+    "half a TIFF": (saved_as(PHOTO, "TIFF")[:-100], "it is incomplete"),
+    "half a HEIC": (saved_as(PHOTO, "HEIF")[:-100], "it cannot be decoded: .*Unexpected end of file"),
     "Pillow image of 32 bits": (GREY.convert("F"), "samples of 32 bits"),
-    "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, PNG, WebP, BMP or GIF"),
+    "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF"),
     "a bomb": (huge_png(), "100000 x 100000 pixels, expected 1 to"),
 }
 

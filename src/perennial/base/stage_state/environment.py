@@ -23,7 +23,7 @@ REQUIREMENTS = Path("requirements")
 OWN = REQUIREMENTS / "perennial.txt"  # the lock of perennial itself, in a project without its source
 # The other packages check, print, download, lock, or compute a standard such as CRC-32, equal in every version.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "data": ("numpy", "pillow", "protobuf", "scikit-learn"),
+    "data": ("numpy", "pillow", "pillow-heif", "protobuf", "scikit-learn"),
     "train": ("h5py", "keras", "keras-hub", "ml-dtypes", "numpy", "protobuf", "scipy", "tensorflow"),
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),

@@ -12,8 +12,8 @@ from perennial.base.errors import DataError
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LEFTOVERS = {
     ".DS_Store", ".localized", ".Spotlight-V100", ".fseventsd", "__MACOSX", "Thumbs.db", "desktop.ini",
-    ".directory", ".git", ".gitignore", ".gitattributes", ".gitkeep", ".keep", ".dvc", ".dvcignore",
-    ".ipynb_checkpoints", ".cache", "Icon\r",
+    ".directory", ".nomedia", ".picasa.ini", ".thumbnails", "@eaDir", ".git", ".gitignore", ".gitattributes",
+    ".gitkeep", ".keep", ".dvc", ".dvcignore", ".ipynb_checkpoints", ".cache", "Icon\r",
 }  # fmt: skip
 _DRIVE = re.compile(r"[A-Za-z]:")
 # A file that Git LFS has not fetched begins so.

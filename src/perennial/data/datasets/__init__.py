@@ -14,15 +14,9 @@ from perennial.data.datasets.tfrecord import TFRECORD
 from perennial.data.datasets.visualwakewords import VISUALWAKEWORDS
 
 DATASETS: dict[str, Dataset] = {
-    "digits": DIGITS,
-    "mnist": MNIST,
-    "cifar10": CIFAR10,
-    "flowers": FLOWERS,
-    "imagenet": IMAGENET,
-    "visualwakewords": VISUALWAKEWORDS,
-    "image_folder": IMAGE_FOLDER,
-    "tfrecord": TFRECORD,
-}
+    "digits": DIGITS, "mnist": MNIST, "cifar10": CIFAR10, "flowers": FLOWERS, "imagenet": IMAGENET,
+    "visualwakewords": VISUALWAKEWORDS, "image_folder": IMAGE_FOLDER, "tfrecord": TFRECORD,
+}  # fmt: skip
 
 
 def of(options: DatasetConfig) -> Dataset:

@@ -1,6 +1,6 @@
 """Data sets of a project's own components: what they return is checked, and their errors name them."""
 
-import io
+import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +13,6 @@ from perennial.base.choices import SPLITS
 from perennial.base.project import own_components
 from perennial.data.datasets.dataset import Dataset, Examples, Source
 from perennial.data.images import BadImage, Image
-
-
-class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing."""
-
-    def write(self, content: object) -> int:
-        return len(memoryview(content))  # type: ignore[arg-type]  # bytes or a buffer
 
 
 def load(name: str) -> Dataset:
@@ -65,12 +58,9 @@ def _wrong_split(examples: object, classes: int) -> str | None:
         return f"with labels {found}, expected whole numbers from 0 to {classes - 1}"
     if len(examples.image_bytes) != count or (len(examples.names) not in {0, count}):
         return f"with {count} labels, {len(examples.image_bytes)} image_bytes and {len(examples.names)} names"
-    return _not_picklable(examples)
-
-
-def _not_picklable(examples: Examples) -> str | None:
     try:
-        pickle.dump(examples, _Nowhere())
+        with Path(os.devnull).open("wb") as nowhere:
+            pickle.dump(examples, nowhere)
     except Exception as error:  # noqa: BLE001 - pickling raises errors of many kinds
         return (
             f"that other processes cannot read: {error}; let `images` be a function of the module, with its "
@@ -87,9 +77,7 @@ def _images(
     with own_components.naming_component():
         for image in images(indices, **options):
             if not isinstance(image, Image | BadImage):
-                raise own_components.refused(
-                    name, f"yielded {own_components.described(image)}, expected an Image"
-                )
+                raise own_components.refused(name, f"yielded {own_components.described(image)}, not an Image")
             yield image
             count += 1
     if count != len(indices):

@@ -21,36 +21,24 @@ def read(folder: Path) -> Source:
     return Source(classes=CLASSES, splits={"train": examples("train"), "test": examples("t10k")})
 
 
+def _file(name: str, size: int, sha256: str, content_sha256: str) -> SourceFile:
+    return SourceFile(name=f"{name}-ubyte.gz", bytes=size, sha256=sha256, content_sha256=content_sha256)
+
+
 MNIST = Dataset(
     mirrors=(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
     ),
     files=(
-        SourceFile(
-            name="train-images-idx3-ubyte.gz",
-            bytes=9_912_422,
-            sha256="440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            content_sha256="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        ),
-        SourceFile(
-            name="train-labels-idx1-ubyte.gz",
-            bytes=28_881,
-            sha256="3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            content_sha256="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        ),
-        SourceFile(
-            name="t10k-images-idx3-ubyte.gz",
-            bytes=1_648_877,
-            sha256="8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            content_sha256="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        ),
-        SourceFile(
-            name="t10k-labels-idx1-ubyte.gz",
-            bytes=4_542,
-            sha256="f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            content_sha256="ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        ),
+        _file("train-images-idx3", 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+              "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+        _file("train-labels-idx1", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+              "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+        _file("t10k-images-idx3", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+              "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+        _file("t10k-labels-idx1", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+              "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
     ),
     read=read,
-)
+)  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 BRIGHTNESS_BINS = 32  # of mean brightness, 0..255
-MOST_PIXELS = 80_000_000  # below Pillow's warning threshold; a record of such an image holds 240 MB
+MOST_PIXELS = 120_000_000  # a record of such an image holds 360 MB at most; TensorFlow decodes 178 million
 MOST_SIDE = 1_000_000  # pixels; libpng in TensorFlow refuses more
 
 

@@ -2,7 +2,8 @@
 
     8-bit JPEG (also MPO), grey or RGB         kept byte for byte, or re-encoded upright
     8-bit PNG, grey or RGB                     kept byte for byte; without its metadata if that is large
-    other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG
+    HEIC, AVIF                                 upright 8-bit grey or RGB, as JPEG of quality 95
+    other JPEG, PNG, WebP, BMP, GIF, TIFF      upright 8-bit grey or RGB, as PNG
     animations, other formats, damaged files   BadImage
 
 What TensorFlow's decoder refuses or decodes differently becomes PNG. The content determines the format, and no
@@ -19,6 +20,7 @@ from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from perennial.base.choices import Transparency
@@ -32,17 +34,30 @@ from perennial.data.images import (
     decode,
     gif_bmp_webp,
     header,
+    heif,
     jpeg,
     jpeg_file,
     orientation,
     png,
     png_file,
+    tiff,
 )
 from perennial.data.images.decode import PILLOW_ERRORS
 
 REDUCED_QUALITY = 95  # of a JPEG, as libjpeg counts
-WEBP = b"WEBP"
+FORMATS = "JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF"
+# Of the formats that their first bytes tell.
+STARTS = {jpeg.START: "JPEG", png.SIGNATURE: "PNG", b"BM": "BMP"}
+STARTS |= dict.fromkeys(gif_bmp_webp.GIF, "GIF") | dict.fromkeys(tiff.STARTS, "TIFF")
+HEIF = "HEIF"  # Pillow's name of HEIC; a file may hold further views of its scene
+PHOTOGRAPHS = {HEIF, "AVIF"}
 COMPONENTS = {1, 3}  # of a JPEG that is grey or in colours
+# Other files that people have among their photos, by their first bytes.
+OTHERS = {
+    LFS: IS_LFS, b"8BPS": f"a document of Photoshop; {tiff.SAVE}", b"%PDF": f"a PDF; {tiff.SAVE}",
+    b"<": "a web page or a drawing in SVG", b"\xff\x0a": f"a JPEG XL; {tiff.SAVE}",
+    b"\0\0\0\x0cJXL ": f"a JPEG XL; {tiff.SAVE}", b"\0\0\0\x0cjP  ": f"a JPEG 2000; {tiff.SAVE}",
+}  # fmt: skip
 
 
 def accepted(content: bytes, filename: str, transparency: Transparency = "drop") -> Image | BadImage:
@@ -83,7 +98,7 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
 
 
 def _reason(error: Exception) -> str:
-    return re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
+    return re.sub(r" at 0x[0-9a-f]+", "", str(error)).strip() or type(error).__name__
 
 
 def limited(image: Image, max_side: int) -> Image | BadImage:
@@ -95,25 +110,21 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
         encoded = smaller(image.encoded, max_side)
     except PILLOW_ERRORS as error:
         return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
-    head, notes = header.header(encoded), image.annotations
-    if head is None:
+    now, note = header.header(encoded), image.annotations
+    if now is None:
         return BadImage(filename=image.filename or "an image without a name", reason="it cannot be reduced")
-    if notes is not None and notes.areas is not None:
-        scale = head.height * head.width / (image.height * image.width)
-        notes = notes._replace(areas=tuple(area * scale for area in notes.areas))
-    return image._replace(
-        encoded=encoded, height=head.height, width=head.width, annotations=notes, original=False
-    )
+    if note is not None and note.areas is not None:
+        scale = now.height * now.width / (image.height * image.width)
+        note = note._replace(areas=tuple(area * scale for area in note.areas))
+    return image._replace(encoded=encoded, height=now.height, width=now.width, annotations=note, original=False)
 
 
 def smaller(encoded: bytes, max_side: int) -> bytes:
     """Reduce a JPEG or PNG file by Lanczos until its longer side has at most `max_side` pixels."""
     head = header.header(encoded)
-    if head is None or max(head.width, head.height) <= max_side:
+    if head is None or max(sides := (head.width, head.height)) <= max_side:
         return encoded
-    width, height = (
-        max(1, round(side * max_side / max(head.width, head.height))) for side in (head.width, head.height)
-    )
+    width, height = (max(1, round(side * max_side / max(sides))) for side in sides)
     image = decode.opened(encoded)
     if head.format == "jpg":
         image.draft(image.mode, (2 * width, 2 * height))
@@ -121,8 +132,13 @@ def smaller(encoded: bytes, max_side: int) -> bytes:
     reduced = decode.plain(image).resize((width, height), PIL.Image.Resampling.LANCZOS)
     if head.format == "png":
         return png.encode(decode.array(reduced))
+    return _photograph(reduced)
+
+
+def _photograph(image: PIL.Image.Image) -> bytes:
+    """Encode grey or RGB as JPEG of high quality, with chroma of half the resolution, as cameras do."""
     stream = io.BytesIO()
-    reduced.save(stream, "JPEG", quality=REDUCED_QUALITY, subsampling="4:2:0")
+    image.save(stream, "JPEG", quality=REDUCED_QUALITY, subsampling="4:2:0")
     return stream.getvalue()
 
 
@@ -143,25 +159,32 @@ def is_kept(content: bytes) -> bool:
 
 def size(content: bytes) -> tuple[int, int] | None:
     """Read width and height of a file of a format that is accepted; None for other files."""
-    head = header.header(content)
-    if head is not None:
-        width, height = head.width, head.height
-    elif content.startswith(gif_bmp_webp.GIF):
-        (width, height), _ = gif_bmp_webp.single_gif(content)
-    elif content.startswith(b"BM"):
-        width, height = gif_bmp_webp.bmp_size(content)
-    elif _is_webp(content):
-        width, height = gif_bmp_webp.webp_size(content)
-    else:
-        return None
+    match format_name(content):
+        case "JPEG" | "PNG":
+            if (head := header.header(content)) is None:
+                return None
+            width, height = head.width, head.height
+        case "GIF":
+            (width, height), _ = gif_bmp_webp.single_gif(content)
+        case "BMP":
+            width, height = gif_bmp_webp.bmp_size(content)
+        case "WEBP":
+            width, height = gif_bmp_webp.webp_size(content)
+        case "TIFF":
+            width, height, *_ = tiff.check(content)
+        case "HEIC" | "AVIF":
+            width, height = heif.opened(content).size
+        case _:
+            return None
     check_size(width, height)
     return width, height
 
 
 def format_name(content: bytes) -> str:
     """The name of the format of a file that is accepted."""
-    begins = {jpeg.START: "JPEG", png.SIGNATURE: "PNG", b"GIF": "GIF", b"BM": "BMP", b"RIFF": "WEBP"}
-    return next((name for start, name in begins.items() if content.startswith(start)), "unknown")
+    return next((name for start, name in STARTS.items() if content.startswith(start)), "") or (
+        heif.format_name(content) or ("WEBP" if content[:4] + content[8:12] == b"RIFFWEBP" else "unknown")
+    )
 
 
 def _readable(image: Image) -> Image:
@@ -172,28 +195,27 @@ def _readable(image: Image) -> Image:
     return image
 
 
-def _is_webp(content: bytes) -> bool:
-    return content[:4] == b"RIFF" and content[8:12] == WEBP
-
-
 def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
-    if content.startswith(png.SIGNATURE):
-        return _png(content, filename, transparency)
     size(content)
     opened: PIL.Image.Image
-    if content.startswith(gif_bmp_webp.GIF):
-        _, single = gif_bmp_webp.single_gif(content)
-        opened = GifImageFile(io.BytesIO(single))
-    elif _is_webp(content):
-        opened = WebPImageFile(io.BytesIO(content))
-    elif content.startswith(b"BM"):
-        opened = BmpImageFile(io.BytesIO(content))
-    else:
-        if content.startswith(LFS):
-            raise Refused(f"it is {IS_LFS}")
-        raise Refused(
-            f"not a JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
-        )
+    match format_name(content):
+        case "PNG":
+            return _png(content, filename, transparency)
+        case "TIFF":
+            *_, turned, alone = tiff.check(content)
+            return _converted(TiffImageFile(io.BytesIO(alone)), filename, turned, transparency)
+        case "GIF":
+            opened = GifImageFile(io.BytesIO(gif_bmp_webp.single_gif(content)[1]))
+        case "WEBP":
+            opened = WebPImageFile(io.BytesIO(content))
+        case "BMP":
+            opened = BmpImageFile(io.BytesIO(content))
+        case "HEIC" | "AVIF":
+            opened = heif.opened(content)
+        case _:
+            known = (f"it is {what}" for start, what in OTHERS.items() if content.startswith(start))
+            unknown = f"not a {FORMATS}: it starts with {content[:8]!r}" if content else "it is empty"
+            raise Refused(next(known, None) or heif.refusal(content) or unknown)
     return _converted(opened, filename, orientation.of_image(opened), transparency)
 
 
@@ -223,9 +245,7 @@ def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
     stream = io.BytesIO()
     rotated.save(stream, "JPEG", qtables=[table.ravel().tolist() for table in tables], subsampling=0, exif=b"")
     width, height = rotated.size
-    return Image(
-        encoded=stream.getvalue(), format="jpg", height=height, width=width, filename=filename, turned=True
-    )
+    return Image(stream.getvalue(), "jpg", height, width, filename, turned=True)
 
 
 def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
@@ -233,10 +253,7 @@ def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
     if not parsed.plain:
         return _converted(_opened_png(content, parsed), filename, parsed.orientation, transparency)
     encoded = content if parsed.kept else parsed.for_decoder(content)
-    return Image(
-        encoded=encoded, format="png", height=parsed.height, width=parsed.width, filename=filename,
-        original=parsed.kept,
-    )  # fmt: skip
+    return Image(encoded, "png", parsed.height, parsed.width, filename, original=parsed.kept)
 
 
 def _opened_png(content: bytes, parsed: png_file.Png) -> PngImageFile:
@@ -246,19 +263,17 @@ def _opened_png(content: bytes, parsed: png_file.Png) -> PngImageFile:
     return image
 
 
-def _converted(
-    image: PIL.Image.Image, filename: str, turned: int, transparency: Transparency = "drop"
-) -> Image:
-    """Convert the image to PNG."""
+def _converted(image: PIL.Image.Image, name: str, turned: int, transparency: Transparency = "drop") -> Image:
+    """Convert the image to PNG, or to JPEG, as a PNG of a photograph would be ten times as large."""
     check_size(*image.size)
-    if getattr(image, "is_animated", False):
+    if getattr(image, "is_animated", False) and image.format != HEIF:
         raise Refused("it is an animation")
+    is_photograph = image.format in PHOTOGRAPHS
     image.load()
     image = orientation.applied(image, turned)
-    pixels = np.asarray(decode.plain(image, transparency))
+    upright = decode.plain(image, transparency)
+    pixels = np.asarray(upright)
     height, width = pixels.shape[:2]
     hidden = transparency == "drop" and alpha.holds_the_picture(image, pixels)
-    return Image(
-        encoded=png.encode(pixels), format="png", height=height, width=width, filename=filename,
-        turned=turned != orientation.UPRIGHT, hidden=hidden,
-    )  # fmt: skip
+    kind, encoded = ("jpg", _photograph(upright)) if is_photograph else ("png", png.encode(pixels))
+    return Image(encoded, kind, height, width, name, turned=turned != orientation.UPRIGHT, hidden=hidden)

@@ -6,7 +6,7 @@ from perennial.data.images import Refused
 
 GIF = (b"GIF87a", b"GIF89a")
 IMAGE, EXTENSION, TRAILER, GRAPHIC_CONTROL = 0x2C, 0x21, 0x3B, 0xF9
-MOST_BLOCKS = 500_000  # of at most 255 bytes: 80 million incompressible pixels have as many
+MOST_BLOCKS = 750_000  # of at most 255 bytes: 120 million incompressible pixels have as many
 RUN_LENGTH = (1, 2)  # compression methods of a BMP, which Pillow decodes in Python
 MOST_RUN_LENGTH_PIXELS = 1_000_000
 INFO_HEADER = 40  # bytes; the older header of 12 bytes has no compression

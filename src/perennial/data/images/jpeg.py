@@ -53,9 +53,7 @@ class Jpeg:
     factors: Sequence[tuple[int, int]]  # horizontal and vertical sampling factors of each component
     ids: bytes = b""  # of the components
     orientation: int = orientation.UPRIGHT  # as in EXIF, 1 to 8
-    heads: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # spans before the first scan that a decoder needs
+    heads: list[tuple[int, int]] = field(default_factory=list)  # needed spans before the first scan
     scans: list[Segment] = field(default_factory=list)
     whole: bool = False  # whether the first scan has all components, so that the pixels end with it
     end: int = 0  # after the end marker

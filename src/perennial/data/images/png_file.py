@@ -22,7 +22,7 @@ WITH_ALPHA = {4, 6}  # colour types
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # per pixel, by the colour type in the header
 # First column and row of each pass of an interlaced PNG, then the column and row steps.
 ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-MOST_CHUNKS = 2**16  # enough for 80 million pixels in the 8 KB chunks of most encoders
+MOST_CHUNKS = 2**17  # enough for 120 million pixels in the 8 KB chunks of most encoders
 MOST_METADATA = 2**15  # bytes in a record; TensorFlow unpacks all texts and profiles, up to 1000 times as large
 MOST_UNPACKED = 2**20  # of a text that may hold the orientation
 SMALL_PARTS = 64  # chunks that Pillow reads without noticeable cost

@@ -54,9 +54,7 @@ def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
     mode = "L" if channels == 1 else "RGB"
     stacked = PIL.Image.frombuffer(mode, (width, count * height), content, "raw", mode, 0, 1)
     brightness = np.frombuffer(content, np.uint8).reshape(count, size).sum(1, dtype=np.uint64) / size
-    digests = [
-        _digest(content[start : start + size], pixels.shape[1:]) for start in range(0, len(content), size)
-    ]
+    digests = [_digest(content[at : at + size], pixels.shape[1:]) for at in range(0, len(content), size)]
     luma = np.asarray(stacked.convert("L")).reshape(count, height, width)
     return (
         Statistics(histograms={channels: _histogram(stacked)}, brightness=_binned(brightness)),

@@ -13,32 +13,17 @@ from perennial.base.config.fields import is_component
 from perennial.base.config.training import AugmentationConfig
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
-from perennial.data.preprocessing import rand_augment
-from perennial.data.preprocessing.basic import (
-    CIFAR10_TUTORIAL,
-    CIFARNET,
-    LENET,
-    PLAIN,
-    RESCALE,
-    SHIFTED,
-    STANDARD,
-)
+from perennial.data.preprocessing import basic, rand_augment
 from perennial.data.preprocessing.inception_and_vgg import INCEPTION, VGG
 from perennial.data.preprocessing.randomness import keys, turned
 from perennial.data.preprocessing.transforms import Distortion, Preprocessing, Target
 
 __all__ = ["PREPROCESSING", "ImageSpec", "fitted", "keys"]
 PREPROCESSING: dict[str, Preprocessing] = {
-    "rescale": RESCALE,
-    "lenet": LENET,
-    "cifarnet": CIFARNET,
-    "cifar10_tutorial": CIFAR10_TUTORIAL,
-    "inception": INCEPTION,
-    "vgg": VGG,
-    "standard": STANDARD,
-    "shifted": SHIFTED,
-    "plain": PLAIN,
-}
+    "rescale": basic.RESCALE, "lenet": basic.LENET, "cifarnet": basic.CIFARNET, "plain": basic.PLAIN,
+    "cifar10_tutorial": basic.CIFAR10_TUTORIAL, "inception": INCEPTION, "vgg": VGG,
+    "standard": basic.STANDARD, "shifted": basic.SHIFTED,
+}  # fmt: skip
 LARGEST_STACKED = 512 * 512  # pixels; a batch of larger images would fill a device's memory
 LARGEST_RESIZED = 128 * 128  # pixels; larger images are resized in less time one by one
 VERSION = 2  # of the pixels; since 2, photographs are distorted when they are decoded, and in whole numbers
@@ -121,7 +106,7 @@ class ImageSpec(BaseModel):
     @property
     def trained_as(self) -> tf.TensorSpec:
         """Shape and type of an image in a training batch; colors and values are still to be distorted."""
-        if self.same_size or not self.distorts:
+        if self.same_size or self.distortion is None:
             return self.undistorted_as
         height, width, _ = self.model_shape
         return tf.TensorSpec((height, width, self.channels), tf.uint8)
@@ -131,11 +116,6 @@ class ImageSpec(BaseModel):
         """Whether XLA can compile the part on the device: all but the resizing of rescale."""
         return not (self.same_size and self.preprocessing == "rescale" and self._resized)
 
-    @property
-    def distorts(self) -> bool:
-        """Whether images are distorted in training."""
-        return self.distortion is not None
-
     def training(
         self, images: tf.Tensor, keys: tf.Tensor, augmentation: AugmentationConfig | None = None
     ) -> tf.Tensor:
@@ -144,9 +124,8 @@ class ImageSpec(BaseModel):
         if augmentation is not None and augmentation.alternating_flip:
             raw = tf.where(turned(keys)[:, None, None, None], raw[:, :, ::-1], raw)
         if augmentation is not None and augmentation.operations:
-            raw = rand_augment.distorted(
-                raw, keys, operations=augmentation.operations, magnitude=augmentation.magnitude
-            )
+            operations, magnitude = augmentation.operations, augmentation.magnitude
+            raw = rand_augment.distorted(raw, keys, operations=operations, magnitude=magnitude)
         if self.distortion is None:
             return self.evaluation(raw)
         placed = self.distortion.placed(raw, keys, self.target)
@@ -195,9 +174,8 @@ class ImageSpec(BaseModel):
     def target(self) -> Target:
         """The model input."""
         height, width, channels = self.model_shape
-        return Target(
-            height=height, width=width, channels=channels, fast=self.fast, centered=self.resize == "exact"
-        )
+        centered = self.resize == "exact"
+        return Target(height=height, width=width, channels=channels, fast=self.fast, centered=centered)
 
     def _raw(self, images: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.ensure_shape(images, (None, *self.raw_shape)), tf.float32)
@@ -221,9 +199,6 @@ def fitted(
     comes from a program of TensorFlow 1, which took images as that version resized them.
     """
     (low, high), (left, right) = heights, widths
-    resize = config.resize
-    if resize == "auto":
-        resize = "legacy" if tensorflow_1 else "exact"
     if config.image_size is None and (low != high or left != right):
         raise ConfigError(
             "preprocessing.image_size must be set: "
@@ -237,6 +212,6 @@ def fitted(
         image_size=config.image_size,
         grayscale=config.grayscale,
         fast=config.fast,
-        resize=resize,
+        resize=("legacy" if tensorflow_1 else "exact") if config.resize == "auto" else config.resize,
         version=VERSION,
     )

@@ -20,15 +20,7 @@ import tensorflow as tf
 from perennial.data.preprocessing import transforms
 from perennial.data.preprocessing.randomness import Draws
 from perennial.data.preprocessing.resampling import resize
-from perennial.data.preprocessing.transforms import (
-    Distortion,
-    Length,
-    Preprocessing,
-    Target,
-    Window,
-    convert_channels,
-    floats,
-)
+from perennial.data.preprocessing.transforms import Distortion, Preprocessing, Target, Window, convert_channels
 
 TOP, LEFT, FLIP, BRIGHTNESS, CONTRAST = range(5)  # draws of cifar
 HOLE_ROW, HOLE_COLUMN, DRAWS = 3, 4, 5  # draws of standard, after the same three
@@ -44,13 +36,13 @@ def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
     shape = target.height, target.width
     if tuple(images.shape[1:3]) != shape:
         images = tf.round(tf.image.resize(images, shape, antialias=True))
-    return floats(images) / 255.0
+    return transforms.floats(images) / 255.0
 
 
 def lenet(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Crop or pad (with black) to size, and scale to -1 .. 127 / 128."""
     images = tf.image.resize_with_crop_or_pad(images, target.height, target.width)
-    return (convert_channels(floats(images), target.channels) - 128.0) / 128.0
+    return (convert_channels(transforms.floats(images), target.channels) - 128.0) / 128.0
 
 
 def cifar_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> Window:
@@ -77,14 +69,13 @@ def cifar_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Ten
     """Randomly color, then standardize."""
     draws, images = Draws(keys, DRAWS), convert_channels(images, target.channels)
     images = transforms.adjust_brightness(images, draws.uniform(BRIGHTNESS, -MAX_BRIGHTNESS, MAX_BRIGHTNESS))
-    return tf.image.per_image_standardization(
-        transforms.adjust_contrast(images, draws.uniform(CONTRAST, *CONTRASTS))
-    )
+    contrasted = transforms.adjust_contrast(images, draws.uniform(CONTRAST, *CONTRASTS))
+    return tf.image.per_image_standardization(contrasted)
 
 
 def cifar_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Crop the center, and standardize each image to mean 0 and deviation 1."""
-    images = floats(tf.image.resize_with_crop_or_pad(images, target.height, target.width))
+    images = transforms.floats(tf.image.resize_with_crop_or_pad(images, target.height, target.width))
     return tf.image.per_image_standardization(convert_channels(images, target.channels))
 
 
@@ -141,7 +132,12 @@ def _reflected(images: tf.Tensor, part: int) -> tf.Tensor:
 
 
 def _crops(
-    sizes: tf.Tensor, draws: Draws, outer: tuple[Length, Length], target: Target, *, flips: bool
+    sizes: tf.Tensor,
+    draws: Draws,
+    outer: tuple[transforms.Length, transforms.Length],
+    target: Target,
+    *,
+    flips: bool,
 ) -> Window:
     """Windows of whole images whose details are random offsets in an outer rectangle."""
     offsets = transforms.random_offsets(draws, (TOP, LEFT), outer, (target.height, target.width))

@@ -14,16 +14,7 @@ import tensorflow as tf
 from perennial.data.preprocessing import resampling, transforms
 from perennial.data.preprocessing.randomness import Draws
 from perennial.data.preprocessing.resampling import bilinear, either, line, resample
-from perennial.data.preprocessing.transforms import (
-    Distortion,
-    HsvChanges,
-    Length,
-    Preprocessing,
-    Target,
-    Window,
-    convert_channels,
-    spatial_size,
-)
+from perennial.data.preprocessing.transforms import Length, Preprocessing, Target, Window, convert_channels
 
 # Inception
 METHOD, FLIP, ORDER, BRIGHTNESS, SATURATION, HUE, CONTRAST, TOP, LEFT = DECISIONS = range(9)
@@ -59,7 +50,7 @@ def inception_placed(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.T
     parts, counts = ((top, height), (left, width)), (target.height, target.width)
     lines = [
         line(whole, part, count, count, centered=target.centered)
-        for whole, part, count in zip(spatial_size(images), parts, counts, strict=True)
+        for whole, part, count in zip(transforms.spatial_size(images), parts, counts, strict=True)
     ]
     method = bilinear if target.fast else either(METHODS, window.details[:, 0])
     return resample(images, lines, method, window.mirrored)
@@ -99,7 +90,7 @@ def inception_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf
 
 def inception_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Crop the center and resize it."""
-    high, wide = spatial_size(images)
+    high, wide = transforms.spatial_size(images)
     top, left = high // MARGIN, wide // MARGIN
     middle = images[:, top : high - top, left : wide - left]
     resized = transforms.resize_bilinear(middle, target.height, target.width, centered=target.centered)
@@ -152,7 +143,7 @@ def distort_colors(images: tf.Tensor, draws: Draws) -> tf.Tensor:
     return tf.stack([tf.clip_by_value(plane, 0.0, 1.0) for plane in planes], axis=-1)
 
 
-def _hsv_changes(draws: Draws, orders: Sequence[str], most: float) -> HsvChanges:
+def _hsv_changes(draws: Draws, orders: Sequence[str], most: float) -> transforms.HsvChanges:
     """What the order of each image changes, brightness by at most `most`, before saturation or after it."""
     number = draws.integers(ORDER, len(orders))
 
@@ -161,7 +152,7 @@ def _hsv_changes(draws: Draws, orders: Sequence[str], most: float) -> HsvChanges
 
     shifts = draws.uniform(BRIGHTNESS, -most, most)
     around = [order.partition("s") for order in orders]
-    return HsvChanges(
+    return transforms.HsvChanges(
         brightness=where(["b" in before for before, _, _ in around], shifts, 0.0),
         saturation=where(["s" in order for order in orders], draws.uniform(SATURATION, 0.5, 1.5), -1.0),
         brightness_after=where(["b" in after for _, _, after in around], shifts, 0.0),
@@ -214,11 +205,11 @@ def vgg_cut(part: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
 def vgg_placed(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
     """Resize to a random short side, and randomly crop and flip."""
     draws = Draws(keys, len(VGG_DRAWS))
-    full, offsets = _vgg_crop(draws, spatial_size(images), target)
+    full, offsets = _vgg_crop(draws, transforms.spatial_size(images), target)
     lines = [
         line(whole, (0, whole), resized, count, offset, centered=target.centered)
         for whole, resized, count, offset in zip(
-            spatial_size(images), full, (target.height, target.width), offsets, strict=True
+            transforms.spatial_size(images), full, (target.height, target.width), offsets, strict=True
         )
     ]
     return resample(images, lines, bilinear, draws.coin(VGG_FLIP))
@@ -240,7 +231,7 @@ def vgg_finished(images: tf.Tensor, _: tf.Tensor, target: Target) -> tf.Tensor:
 
 def vgg_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Resize to the smallest short side, crop the center, and subtract the means."""
-    high, wide = _shape(spatial_size(images), sides(target)[0])
+    high, wide = _shape(transforms.spatial_size(images), sides(target)[0])
     resized = transforms.resize_bilinear(images, high, wide, centered=target.centered)
     cropped = tf.image.resize_with_crop_or_pad(resized, target.height, target.width)
     return _minus_means(convert_channels(cropped, target.channels))
@@ -267,13 +258,15 @@ def _minus_means(images: tf.Tensor) -> tf.Tensor:
 
 INCEPTION = Preprocessing(
     evaluation=inception_evaluation,
-    distortion=Distortion(
+    distortion=transforms.Distortion(
         placed=inception_placed, windows=inception_windows, cut=inception_cut, finished=inception_finished
     ),
     resizes="always",
 )
 VGG = Preprocessing(
     evaluation=vgg_evaluation,
-    distortion=Distortion(placed=vgg_placed, windows=vgg_windows, cut=vgg_cut, finished=vgg_finished),
+    distortion=transforms.Distortion(
+        placed=vgg_placed, windows=vgg_windows, cut=vgg_cut, finished=vgg_finished
+    ),
     resizes="always",
 )

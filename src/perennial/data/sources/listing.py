@@ -56,7 +56,8 @@ class Listing:
         self._add_name(name, folder=False)
         self._add_folders(name.rpartition("/")[0])
         identity = json.dumps([self.url, name, entry.size, entry.etag])
-        row = (_path(name), name, entry.size, entry.etag, hashlib.sha256(identity.encode()).hexdigest())
+        path = name.replace("\1", "\1\2").replace("/", "\1")  # keeps the objects of a folder together
+        row = (path, name, entry.size, entry.etag, hashlib.sha256(identity.encode()).hexdigest())
         self._db.execute("INSERT INTO objects VALUES (?, ?, ?, ?, ?)", row)
         self.objects += 1
         self.bytes += entry.size
@@ -111,8 +112,3 @@ class Listing:
 
     def _refused(self, name: str, rule: str) -> DataError:
         return DataError(f"{self.url}: the object {name!r} is refused: {rule}; nothing was fetched")
-
-
-def _path(name: str) -> str:
-    """Return a sort key that keeps the objects of a folder together."""
-    return name.replace("\1", "\1\2").replace("/", "\1")

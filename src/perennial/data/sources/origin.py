@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from perennial.base.errors import DataError, PerennialError
@@ -17,20 +16,7 @@ from perennial.data.downloads.http import HEADERS, content_length
 from perennial.data.downloads.spec import LIMITS, Failure, FileSpec, TransferLimits
 
 
-class Origin(Protocol):
-    """The objects of a source. Any thread may call `get`."""
-
-    def list(self) -> Iterator[Entry]:
-        """Yield the current objects of the source."""
-
-    def get(self, entry: Entry, file: Path) -> None:
-        """Write an object to a file."""
-
-    def stop(self) -> None:
-        """Make running calls end soon with an error."""
-
-
-def open_origin(url: str, limits: TransferLimits = LIMITS) -> Origin:
+def open_origin(url: str, limits: TransferLimits = LIMITS) -> "Origin":
     """Return the origin that `dataset.url` names."""
     if is_web(url):
         return WebFile(url, limits)
@@ -51,22 +37,22 @@ def is_archive(url: str) -> bool:
 
 
 class Stored:
-    """All objects of a store, or one of them."""
+    """All objects of a store, or one of them. Any thread may call `get`."""
 
     def __init__(self, store: Store, name: str | None = None) -> None:
         self._store, self._name = store, name
 
     def list(self) -> Iterator[Entry]:
-        """See `Origin.list`."""
+        """Yield the current objects of the source."""
         found = self._store.list(self._name or "")
         yield from found if self._name is None else (entry for entry in found if entry.key == self._name)
 
     def get(self, entry: Entry, file: Path) -> None:
-        """See `Origin.get`."""
+        """Write an object to a file."""
         self._store.get(entry.key, file, if_match=entry.etag, size=entry.size)
 
     def stop(self) -> None:
-        """See `Origin.stop`."""
+        """Make running calls end soon with an error."""
         self._store.stop()
 
 
@@ -79,7 +65,7 @@ class WebFile:
         self._name = unquote(name)
 
     def list(self) -> Iterator[Entry]:
-        """See `Origin.list`; one request for the headers."""
+        """Yield the file, by one request for its headers."""
         deadline_s = time.monotonic() + self._limits.total_s
         client = Client(limits=self._limits, deadline_s=deadline_s, credentials=credentials_for(self._url))
         try:
@@ -97,7 +83,7 @@ class WebFile:
         yield Entry(key=self._name, size=size, etag=version)
 
     def get(self, entry: Entry, file: Path) -> None:
-        """See `Origin.get`; an interrupted transfer resumes."""
+        """Write the file; an interrupted transfer resumes."""
         fetcher = Fetcher(
             mirrors=[f"{self._folder}/"],
             folder=file.parent,
@@ -112,4 +98,7 @@ class WebFile:
             raise kind(f"{self._url} was not fetched:{error}") from error
 
     def stop(self) -> None:
-        """See `Origin.stop`; requests have deadlines and end with the process."""
+        """Do nothing: requests have deadlines and end with the process."""
+
+
+Origin = Stored | WebFile

@@ -95,9 +95,8 @@ def listed_source(config: Config, limits: TransferLimits = LIMITS) -> Iterator[t
                 left.append(entry.key)
         if left:
             shown = listed(map(repr, left), SHOWN)
-            log.warning(
-                "%s: left out %d objects of no split that are no list of classes: %s", url, len(left), shown
-            )
+            what = "objects of no split that are no list of classes"
+            log.warning("%s: left out %d %s: %s", url, len(left), what, shown)
         if not listing.objects:
             raise DataError(f"{url} has no files for dataset.name {config.dataset.name}; nothing was fetched")
         yield listing, origin
@@ -126,13 +125,8 @@ def copies_folder(config: Config) -> Path:
 
 def pin_of(listing: Listing) -> SourcePin:
     """Return the pin of a listing, and of the labels here."""
-    return SourcePin(
-        url=listing.url,
-        objects=listing.objects,
-        bytes=listing.bytes,
-        listing_sha256=listing.sha256(),
-        labels_sha256=labels_sha256(),
-    )
+    size = {"objects": listing.objects, "bytes": listing.bytes}
+    return SourcePin(url=listing.url, listing_sha256=listing.sha256(), labels_sha256=labels_sha256(), **size)
 
 
 def collect_labels(config: Config, raw: Path) -> None:

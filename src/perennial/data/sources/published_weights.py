@@ -9,16 +9,10 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.config.networks import PublishedWeights, published
 from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.data.downloads import spec as specs
 from perennial.data.downloads.connection import credentials_for
 from perennial.data.downloads.fetch import Fetcher
-from perennial.data.downloads.spec import (
-    LIMITS,
-    FileSpec,
-    TransferLimits,
-    public_url,
-    record_digest,
-    recorded_digest,
-)
+from perennial.data.downloads.spec import LIMITS, FileSpec, TransferLimits, record_digest, recorded_digest
 from perennial.data.sources.weights import DOWNLOADS
 
 log = logging.getLogger(__name__)
@@ -79,7 +73,7 @@ def _keras_cache(name: str) -> list[str]:
 def _remedies(found: PublishedWeights, spec: FileSpec, address: str, config: Config) -> str:
     """Advice for working offline, and how to accept another file than the first one."""
     folder = (config.paths.work / DOWNLOADS / found.preset).absolute()
-    where = f"put {spec.name} from {public_url(address)} into {folder} and run this again"
+    where = f"put {spec.name} from {specs.public_url(address)} into {folder} and run this again"
     offline = "" if spec.digest else f" If you are offline, {where}."  # with a digest, the error says it
     if recorded_digest(config.paths.digests, found.url) is None:
         return offline + ALTERNATIVES

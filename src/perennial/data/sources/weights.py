@@ -182,9 +182,7 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
     """Return the files to copy, by their names in the copy, which do not depend on the path."""
     if option == IMAGENET:
         if not path.is_file():
-            raise ConfigError(
-                f"{option}: {path} does not exist; set a file, or imagenet for the published weights"
-            )
+            raise ConfigError(f"{option}: {path} does not exist; set a file, or imagenet for published weights")
         return {_name(path): path}
     if not path.is_dir():
         return _original(path)
@@ -205,9 +203,7 @@ def _original(path: Path) -> dict[str, Path]:
     prefix = path.with_name(PART.sub("", path.name))
     index, parts = prefix.with_name(f"{prefix.name}.index"), prefix.parent.glob(f"{escape(prefix.name)}.data-*")
     if index.is_file():
-        return {
-            f"{SLIM_CHECKPOINT}{each.name.removeprefix(prefix.name)}": each for each in (index, *sorted(parts))
-        }
+        return {f"{SLIM_CHECKPOINT}{it.name.removeprefix(prefix.name)}": it for it in (index, *sorted(parts))}
     for ending, remedy in NOT_READ.items():
         if path.is_file() and re.search(ending, path.name):
             raise ConfigError(f"{WARM_START}: {path} is {remedy}")
@@ -216,9 +212,7 @@ def _original(path: Path) -> dict[str, Path]:
     if path.is_file() and ".ckpt" in path.name:
         return {SLIM_CHECKPOINT: path}
     if match := re.match(r"(\w{2,}):/", str(path)):
-        raise ConfigError(
-            f"{WARM_START}: {match[1]} addresses are not read; download it, and set the local path"
-        )
+        raise ConfigError(f"{WARM_START}: {match[1]} addresses are not read; download it, and set its path")
     what = "is neither a folder nor a checkpoint of TensorFlow 1" if path.exists() else "does not exist"
     there = _originals(path.parent)
     beside = f"{path.parent} has {listed(there, 5)}" if there else KINDS

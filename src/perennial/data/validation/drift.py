@@ -26,9 +26,8 @@ class DataStatistics(_Part):
 
     manifest: str  # its digest
     per_class: dict[str, Count]
-    brightness: Annotated[
-        list[Count], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)
-    ]  # images by mean brightness
+    # Images by mean brightness.
+    brightness: Annotated[list[Count], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
 
 
 class Baseline(_Part):
@@ -60,9 +59,7 @@ def load_baseline(file: Path) -> Baseline:
     try:
         return Baseline.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
-        raise DataError(
-            f"{file} is damaged or of an earlier version; `perennial pin baseline` replaces it"
-        ) from error
+        raise DataError(f"{file} is damaged or too old; `perennial pin baseline` replaces it") from error
 
 
 def baseline_of(report: Mapping[str, Any]) -> Baseline:

@@ -45,10 +45,8 @@ def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
     if len(order):
         order = order[np.lexsort((digests[order, 1], digests[order, 0]))]
         starts = np.flatnonzero((digests[order[1:]] != digests[order[:-1]]).any(axis=1)) + 1
-        least, largest = (
-            each.reduceat(splits[order], [0, *starts]).tolist() for each in (np.minimum, np.maximum)
-        )
-        groups = zip(np.split(order, starts), least, largest, strict=True)
+        lows, highs = (each.reduceat(splits[order], [0, *starts]).tolist() for each in (np.minimum, np.maximum))
+        groups = zip(np.split(order, starts), lows, highs, strict=True)
         for group, low, high in sorted(groups, key=lambda each: each[0][0]):
             if len(group) > 1:
                 (found.within if low == high else found.across).append(group)

@@ -88,9 +88,7 @@ def render(
         facts=content.titled(found),
         charts={
             "Examples of each class": _charts(splits, "per_class", classes, labelled=labelled),
-            "Mean brightness of the images, 0 to 255": _charts(
-                splits, "brightness", BRIGHTNESS, labelled=False
-            ),
+            "Mean brightness, 0 to 255": _charts(splits, "brightness", BRIGHTNESS, labelled=False),
         },
         samples=[(name, [thumbnail(image) for image in images]) for name, images in samples.items()],
         flagged=[(problem, [image and thumbnail(image) for image in images]) for problem, images in flagged],

@@ -47,9 +47,7 @@ class Work:
     """How the work is divided; affects speed and the length of lists, never the findings."""
 
     part_bytes: int = 4 << 20  # bytes of a shard that a process checks at once
-    parallel_bytes: int | None = (
-        None  # records beyond this size are checked by several processes; None: PARALLEL_BYTES
-    )
+    parallel_bytes: int | None = None  # larger records are checked by several processes; None: PARALLEL_BYTES
     listed: int = 1000  # maximum problems listed per part; all are counted
     bulk_minimum: int = bulk.MINIMUM  # minimum number of equally long records to parse in bulk
 
@@ -94,10 +92,7 @@ def inspect(request: Checks, part: Part) -> Inspection:
     return _Inspector(request, part, part.spans).inspection()
 
 
-@lru_cache
-def _layouts(minimum: int) -> bulk.LayoutFinder:
-    """A layout finder shared by all parts that a process checks."""
-    return bulk.LayoutFinder(minimum)
+_layouts = lru_cache(bulk.LayoutFinder)  # all parts that a process checks share them
 
 
 class _Inspector:

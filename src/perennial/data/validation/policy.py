@@ -61,11 +61,8 @@ class Policy:
         small, large = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         most = self.config.max_class_ratio
         if counts[small] and counts[large] / counts[small] > most and self._counted("class_imbalance"):
-            message = (
-                f"class {large} has {counts[large]} examples in train, class {small} {counts[small]}; "
-                f"expected at most {most:g} times as many"
-            )
-            self._list("class_imbalance", message)
+            found = f"class {large} has {counts[large]} examples in train, class {small} {counts[small]}"
+            self._list("class_imbalance", f"{found}; expected at most {most:g} times as many")
 
     def _leads_with_background(self) -> bool:
         """Whether class 0 is a background that no split has an example of, as in ImageNet's labels."""

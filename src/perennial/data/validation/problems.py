@@ -54,10 +54,8 @@ FIXES = {
     "near_duplicate": f"remove one of the images, or lower validate.near_duplicate_bits; {_SEVERITY}",
     "class_missing": f"add examples or label more images of the class, or remove the class; {_SEVERITY}",
     "class_imbalance": f"add examples of the small class, or raise validate.max_class_ratio; {_SEVERITY}",
-    "drift_labels": f"check what changed in the source data, or raise validate.max_label_drift; {_SEVERITY}",
-    "drift_brightness": (
-        f"check what changed in the source data, or raise validate.max_brightness_drift; {_SEVERITY}"
-    ),
+    "drift_labels": f"check what changed in the data, or raise validate.max_label_drift; {_SEVERITY}",
+    "drift_brightness": f"check what changed in the data, or raise validate.max_brightness_drift; {_SEVERITY}",
 }
 
 

@@ -110,17 +110,12 @@ def flagged(
 ) -> list[tuple[dict[str, Any], list[Image | None]]]:
     """The first record problems, each with its image (if readable) and the image that it resembles."""
     chosen = [problem for problem in problems if problem.record is not None][:FLAGGED]
-    return [
-        (
-            as_json(problem),
-            [
-                _flagged_image(folder, place, spans)
-                for place in (Place(problem.file, problem.record or 0), problem.like)
-                if place is not None
-            ],
-        )
-        for problem in chosen
-    ]
+    found = []
+    for problem in chosen:
+        places = (Place(problem.file, problem.record or 0), problem.like)
+        images = [_flagged_image(folder, place, spans) for place in places if place is not None]
+        found.append((as_json(problem), images))
+    return found
 
 
 def _flagged_image(folder: Path, place: Place, spans: Mapping[str, Spans]) -> Image | None:

@@ -128,9 +128,7 @@ def open_place(url: str) -> Store:
         try:
             files.make_folder(folder)
         except OSError as error:
-            raise ConfigError(
-                f"{folder} cannot be made: {error.strerror or error}; name another place"
-            ) from error
+            raise ConfigError(f"{folder} cannot be made: {error.strerror or error}; name another") from error
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"{folder} cannot be written by this user; name another place")
         keep_out_of_git(folder, ours=all(IN_PLACE.match(each.name) for each in folder.iterdir()))

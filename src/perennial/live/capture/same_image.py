@@ -58,9 +58,7 @@ class Wanted:
     """Images that are looked for."""
 
     sides: Sequence[int] = ()
-    digests: dict[str, int] = field(
-        default_factory=dict
-    )  # SHA-256 of files, and the image that each was made of
+    digests: dict[str, int] = field(default_factory=dict)  # by SHA-256 of files: the image each was made of
     _shown: dict[int, list[_Shown]] = field(default_factory=dict)
     _same: dict[int, int] = field(default_factory=dict)
 

@@ -49,9 +49,7 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     used = [each for each in new.values() if each.class_]
     lost = [each.sha256 for each in used if each.sha256 not in before and answers.image(each.sha256) is None]
     if lost:
-        raise ConfigError(
-            f"{answers.images} lacks {len(lost)} images, such as {lost[0]}; nothing was committed"
-        )
+        raise ConfigError(f"{answers.images} lacks {len(lost)} images, as {lost[0]}; nothing was committed")
     table = labelled.text_of({**before, **new}.values())
     images = [file for each in used if (file := answers.image(each.sha256))]
     gone = [labelled.IMAGES / f"{name}{ending}" for name in forgotten for ending in ENDINGS]

@@ -58,9 +58,8 @@ def look(config: Config, now: datetime | None = None) -> Seen:
     try:
         with listed_source(config) as (listing, origin):
             current = pin_of(listing)
-            source = SourceSeen(
-                state="unchanged" if current == before else "changed", now=current, trained_on=before
-            )
+            same = current == before
+            source = SourceSeen(state="unchanged" if same else "changed", now=current, trained_on=before)
             seen = replace(seen, source=source)
             if version is None or source.state == "unchanged":
                 return replace(seen, tried=_tried(opened, current, version))
@@ -188,7 +187,5 @@ def _score(config: Config, version: Version, found: Newest, folder: Path) -> Sco
         raise PerennialError(f"the model takes none of {len(found.labels)} images: {counts['reason']}")
     accuracy = counts["correct"] / scored
     low, high = advice.interval(accuracy, scored, config.evaluate.confidence_level)
-    refused, unknown = counts["refused"], counts["unknown"]
-    return Score(
-        accuracy=accuracy, low=low, high=high, examples=scored, refused=refused, unknown_classes=unknown
-    )
+    refused, new = counts["refused"], counts["unknown"]
+    return Score(accuracy=accuracy, low=low, high=high, examples=scored, refused=refused, unknown_classes=new)

@@ -272,9 +272,7 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
     @app.get("/shadow")
     async def shadow() -> Response:
         if service.shadow is None:
-            raise RequestRefused(
-                404, "no candidate is in the shadow; `perennial serve --shadow PLACE` names one"
-            )
+            raise RequestRefused(404, "no candidate in the shadow; `perennial serve --shadow PLACE` names one")
         return _json(service.shadow.snapshot().document(service.shadow.failure))
 
     @app.get("/metrics")
@@ -326,9 +324,7 @@ class _Counted:
             response.headers["Connection"] = "close"
             await response(scope, receive, counted)
         elif self._origins.refuses(scope["method"], Headers(scope=scope)):
-            response = _error(
-                403, "a page of another site sent this; `perennial serve --allow-origin` allows one"
-            )
+            response = _error(403, "another site's page sent this; `perennial serve --allow-origin` allows one")
             response.headers["Connection"] = "close"
             await response(scope, receive, counted)
         else:

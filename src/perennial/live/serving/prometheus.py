@@ -3,14 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from perennial.base.choices import UNKNOWN
 from perennial.data.images import BadImage
@@ -19,7 +13,7 @@ from perennial.live.serving.served_version import LoadedVersion
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
 
 
 class ServingMetrics:
@@ -33,8 +27,7 @@ class ServingMetrics:
         text = "Time of a request, from its headers to its response."
         self.seconds = histogram("perennial_request_seconds", text, ("endpoint",), buckets=SECONDS)
         self.batches = histogram("perennial_batch_images", "Images in a batch.", buckets=IMAGES)
-        text = "Images by their most probable class."
-        self._predictions = counter("perennial_predictions", text, ("class",))
+        self._predictions = counter("perennial_predictions", "Images by their most probable class.", ("class",))
         self._bad = counter("perennial_bad_images", "Rejected images.")
         self._unknown = counter("perennial_unknown_images", "Images answered with `unknown`.")
         text = "Images chosen to be kept, by what became of them."
@@ -42,11 +35,8 @@ class ServingMetrics:
         text = "Images drawn for the candidate in the shadow, by what became of them."
         self._shadow = counter("perennial_shadow_images", text, ("result",))
         self._loads = counter("perennial_model_loads", "Loaded and refused versions.", ("result",))
-        text = "The served version."
-        self._model = gauge("perennial_model_info", text, ("version", "architecture"))
-        self._loaded = gauge(
-            "perennial_model_loaded_timestamp_seconds", "Time when the served version was loaded."
-        )
+        self._model = gauge("perennial_model_info", "The served version.", ("version", "architecture"))
+        self._loaded = gauge("perennial_model_loaded_timestamp_seconds", "When the served version was loaded.")
         queue = gauge("perennial_queue_images", "Images waiting for the model.")
         queue.set_function(waiting)
 
@@ -79,4 +69,4 @@ class ServingMetrics:
 
     def text(self) -> bytes:
         """Return all metrics in the text format."""
-        return generate_latest(self._registry)
+        return prometheus_client.generate_latest(self._registry)

@@ -3,7 +3,7 @@
     {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
     {"examples": [{"image": image}, ...]}                         :classify, answered with names
 
-    a JPEG, PNG, WebP, BMP or GIF file                            the same as one instance or example
+    a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF file          the same as one instance or example
 
 An image is `{"b64": file}` or nested lists of pixels [height, width, channels], 0 to 255, alone or as the value
 of `image`. Without `signature_name`, the kind of image determines the signature.
@@ -34,6 +34,7 @@ NAME = "image"  # of the only input of both signatures
 COUNTED_BYTES = 1 << 20  # at a time
 SHOWN = 40  # characters of a name in a message
 Verb = Literal["predict", "classify"]
+Form = Literal["row", "column", "classify"]
 Probabilities = NDArray[np.float32]  # [classes]
 
 
@@ -71,7 +72,7 @@ class ImageRequest(NamedTuple):
     """The images of a request, and the format of the response."""
 
     images: Sequence[ImageSource]
-    form: Literal["row", "column", "classify"]
+    form: Form
 
 
 def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
@@ -85,12 +86,10 @@ def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
             raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
         raise RequestRefused(
             415,
-            f"the body starts with {body[:8]!r}: it is neither JSON in UTF-8 nor a JPEG, PNG, WebP, BMP or GIF",
+            f"the body starts with {body[:8]!r}: it is neither JSON in UTF-8 nor a {accept.FORMATS}",
         ) from None
     if not isinstance(document, dict):
-        raise RequestRefused(
-            400, f"the body is {_kind(document)}, expected an object; see the format of :{verb}"
-        )
+        raise RequestRefused(400, f"the body is {_kind(document)}, not an object; see the format of :{verb}")
     signature = document.get("signature_name") or ""
     if not isinstance(signature, str) or signature not in SIGNATURES:
         known = ", ".join(filter(None, SIGNATURES))
@@ -126,13 +125,10 @@ def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | No
     return ImageRequest([image], "row" if verb == "predict" else "classify")
 
 
-def _values(
-    document: dict[str, Any], verb: Verb
-) -> tuple[str, Literal["row", "column", "classify"], list[Any]]:
+def _values(document: dict[str, Any], verb: Verb) -> tuple[str, Form, list[Any]]:
     """Return the key that holds the images, the format that it implies, and the images."""
-    forms: dict[str, Literal["row", "column", "classify"]] = (
-        {"instances": "row", "inputs": "column"} if verb == "predict" else {"examples": "classify"}
-    )
+    predicts: dict[str, Form] = {"instances": "row", "inputs": "column"}
+    forms: dict[str, Form] = predicts if verb == "predict" else {"examples": "classify"}
     found = [key for key in forms if key in document]
     if len(found) != 1:
         has = " and ".join(found) or "none"
@@ -156,9 +152,7 @@ def _image(name: str, value: object, signature: str, limits: ServingLimits) -> I
         pixels = _pixels(name, value)
         kind, read, size = PIXELS, partial(_encode, pixels), pixels.nbytes
     else:
-        raise RequestRefused(
-            400, f'{name} is {_kind(value)}, expected {{"b64": file}} or pixels as nested lists'
-        )
+        raise RequestRefused(400, f'{name} is {_kind(value)}, expected {{"b64": file}} or lists of pixels')
     if kind not in SIGNATURES[signature]:
         takes = "pixels as nested lists" if signature == PIXELS else 'files, {"b64": ...}'
         raise RequestRefused(400, f"{name} does not fit the signature {signature}, which takes {takes}")

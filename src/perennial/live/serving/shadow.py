@@ -62,9 +62,7 @@ class Comparison:
 
     served: str
     candidate: str
-    pairs: Counter[tuple[str, str]] = field(
-        default_factory=Counter
-    )  # class of the served model, of the candidate
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # classes of served model and candidate
     confidence: tuple[float, float] = (0.0, 0.0)  # sums of the highest probabilities
     errors: int = 0  # refused images, and calls that failed: a crash is one, however many images it took
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED))  # of the candidate, an image

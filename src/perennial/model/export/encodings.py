@@ -1,6 +1,6 @@
 """Which encoded images the graph of an export takes: those that it decodes as `perennial predict` does.
 
-That leaves out JPEG in CMYK or rotated by EXIF, PNG in colours of 16 bits for a grey model, GIF, BMP and WebP.
+That leaves out JPEG in CMYK or rotated by EXIF, PNG in colours of 16 bits for a grey model, and other formats.
 """
 
 from typing import NamedTuple

@@ -31,7 +31,7 @@ from perennial.data.images.decode import PILLOW_ERRORS
 from perennial.data.images.header import header
 
 STDIN = "-"
-MOST_BYTES = 512 << 20  # of a file; MOST_PIXELS of 16 bits without compression take less
+MOST_BYTES = 768 << 20  # of a file; MOST_PIXELS of 16 bits without compression take less
 KEPT_CHANNELS = (1, 3)
 Buffer = bytes | bytearray | memoryview
 ImageInput = str | os.PathLike[str] | Buffer | IO[bytes] | PIL.Image.Image | NDArray[np.uint8]
@@ -310,16 +310,10 @@ def _encode_pillow(image: PIL.Image.Image, budget: PixelBudget, transparency: Tr
             with _pillow, _pillow_errors():
                 image.load()
                 image = PIL.ImageOps.exif_transpose(image)
-            return _encode(image, transparency)
-
-
-def _encode(image: PIL.Image.Image, transparency: Transparency) -> bytes:
-    """Encode a loaded Pillow image as PNG."""
-    check_size(*image.size)
-    if image.mode in {"F", "I"}:
-        raise Refused(f"it has samples of 32 bits (mode {image.mode}), expected 8 or 16")
-    with _pillow_errors():
-        return png.encode(decode.array(decode.plain(image, transparency)))
+            if image.mode in {"F", "I"}:
+                raise Refused(f"it has samples of 32 bits (mode {image.mode}), expected 8 or 16")
+            with _pillow_errors():
+                return png.encode(decode.array(decode.plain(image, transparency)))
 
 
 def _encode_array(pixels: NDArray[np.uint8], *_: object) -> bytes:

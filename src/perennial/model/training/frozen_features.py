@@ -123,8 +123,9 @@ def choose(
     megabytes = examples * sum(math.prod(each.shape[1:]) * tf.as_dtype(each.dtype).size for each in cut) / 1e6
     share = sum(layer.count_params() for layer in before) / sum(layer.count_params() for layer in frozen)
     mirrors = any(isinstance(layer, Mirrored) for layer in model.layers)
+    distorts = pixels.distortion is not None
     reasons = {
-        f"preprocessing {pixels.preprocessing} distorts images differently in each epoch": pixels.distorts,
+        f"preprocessing {pixels.preprocessing} distorts images differently in each epoch": distorts,
         "train.augmentation changes images differently in each epoch": augmented,
         "the network also takes mirror images, but not in training": mirrors,
         "several workers train": workers > 1,

@@ -156,8 +156,7 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
     if not sides:
         name, reason = next(iter(unreadable.items()))
         raise DataError(
-            f"{path}: none of {len(unreadable)} sampled files can be used, such as {name}: {reason}; convert "
-            "other photos, such as HEIC, to JPEG first"
+            f"{path}: none of {len(unreadable)} sampled files can be used, such as {name}: {reason}"
         )
     total = sum(member.size for member in found)
     return Survey(

@@ -48,10 +48,7 @@ TFDS = {"dataset_info.json", "features.json"}
 _BOX = re.compile(r"\d+(?:\s+-?\d*\.?\d+(?:e-?\d+)?){4,}")
 _XML = (
     (re.compile(r"<annotations\b.*<(?:meta|image|version)\b", re.DOTALL), "annotations of CVAT"),
-    (
-        re.compile(r"<annotation\b.*<(?:object|filename|size)\b", re.DOTALL),
-        "annotations of objects, as in Pascal VOC",
-    ),
+    (re.compile(r"(?s)<annotation\b.*<(?:object|filename|size)\b"), "annotations of objects, as in Pascal VOC"),
 )
 # By the keys of a JSON object, of a line, or of the first of a list.
 _KEYS = (
@@ -89,14 +86,8 @@ def require_images(names: Sequence[str], where: Path) -> None:
 def container(name: str) -> str | None:
     """Say what a file is by its name if it holds images in a format that is not read, and what to do."""
     lower = re.sub(r"[-_.]\d+-of-\d+", "", name.lower())
-    return next(
-        (
-            f"in the format {kind}; {remedy}"
-            for end, (kind, remedy) in CONTAINERS.items()
-            if lower.endswith(end)
-        ),
-        None,
-    )
+    known = (what for end, what in CONTAINERS.items() if lower.endswith(end))
+    return next((f"in the format {kind}; {remedy}" for kind, remedy in known), None)
 
 
 def require_table(name: str, text: str) -> None:
@@ -130,9 +121,7 @@ def described(files: Files, read: Read) -> str | None:
         return f"{len(tagged)} files such as {tagged[0]!r} give classes, as of WebDataset; {FOLDERS}"
     texts = [name for name in names if PurePosixPath(name).suffix.lower() in TEXTS]
     readable = [name for name in _sample(texts) if files[name].size <= MOST_BYTES]
-    kinds = {
-        name: _document(name, read(files[name]).decode("utf-8-sig", "replace").strip()) for name in readable
-    }
+    kinds = {of: _document(of, read(files[of]).decode("utf-8-sig", "replace").strip()) for of in readable}
     found = {name: what for name, what in kinds.items() if what}
     if found:
         return _counted(found, texts, "holds", "hold")

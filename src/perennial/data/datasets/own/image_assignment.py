@@ -35,7 +35,10 @@ def find(
     there = contents(members, where)
     foreign.require_fetched(there.whole, read, where)
     if classes:
-        return _of_classes(there, where, classes)
+        found = split_folders.of_folders(there.tree, where)
+        if found.classes != (expected := sorted_labels(classes)):
+            raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(expected)}")
+        return found._replace(left_out=[*found.left_out, *there.documents])
     if table is not None:
         return _of_table(table, there, read, where)
     beside = there.side_tables(read)
@@ -108,13 +111,6 @@ def of_folder(folder: Path, table: TableConfig | None = None) -> tuple[Layout, R
     return find(archives.folder_contents(folder), read, folder, table=table), read
 
 
-def _of_classes(there: Contents, where: Path, classes: tuple[str, ...]) -> Layout:
-    found = split_folders.of_folders(there.tree, where)
-    if found.classes != (expected := sorted_labels(classes)):
-        raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(expected)}")
-    return found._replace(left_out=[*found.left_out, *there.documents])
-
-
 def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where: Path) -> DataError:
     """Say why nothing gives the labels, and what would."""
     if asked := beside.asked():
@@ -129,14 +125,12 @@ def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> L
     tree, images = there.whole, there.images
     labels = label_table.read(table, tree, images, read, where)
     used = {*table.paths.values(), table.classes}
-    left = sorted(
-        name for name, each in tree.items() if not each.folder and name not in images and each.name not in used
-    )
+    others = tree.keys() - images.keys()
+    left = sorted(name for name in others if not tree[name].folder and tree[name].name not in used)
     names = {member: name for name, member in tree.items()}
     if table.label is None:
-        return _with_splits(split_folders.of_folders(there.tree, where), labels, names, where)._replace(
-            left_out=left
-        )
+        found = _with_splits(split_folders.of_folders(there.tree, where), labels, names, where)
+        return found._replace(left_out=left)
     by_folder = None
     with suppress(DataError):
         by_folder = split_folders.of_folders(there.tree, where)
@@ -163,9 +157,8 @@ def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> L
     if table.classes is not None:
         classes = _named(classes, table.classes, tree, read, where)
     counts = {cell: len(left_out) for cell, left_out in labels.unlabelled.items()}
-    return Layout(
-        classes, items, dict.fromkeys(items, ""), left, labels.described, labels.columns, unlabelled=counts
-    )
+    folders = dict.fromkeys(items, "")
+    return Layout(classes, items, folders, left, labels.described, labels.columns, unlabelled=counts)
 
 
 def _require_splits(labels: Labels, where: Path) -> None:
@@ -193,9 +186,8 @@ def _with_splits(found: Layout, labels: Labels, names: dict[Member, str], where:
         missing = some(found.classes[label] for label in absent)
         raise DataError(f"{where}: no images of {missing} in the training split of {labels.described}")
     splits = {split: part for split, part in parts.items() if part}
-    return found._replace(
-        splits=splits, folders=dict.fromkeys(splits, ""), table=labels.described, columns=labels.columns
-    )
+    folders = dict.fromkeys(splits, "")
+    return found._replace(splits=splits, folders=folders, table=labels.described, columns=labels.columns)
 
 
 def _named(classes: tuple[str, ...], path: str, tree: Tree, read: Read, where: Path) -> tuple[str, ...]:

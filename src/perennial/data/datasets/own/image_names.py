@@ -10,6 +10,7 @@ A folder elsewhere, which all values begin with, is left out: `C:\\data\\1.jpg`,
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from perennial.data.archives.safety import folded
 LEAST = 0.5  # share of the values that name an image in a column of files
 MOST_ROWS = 4  # of an image
 SAMPLED, LEAST_SAMPLED = 200, 0.2  # rows that are tried first, and the share of them that names an image
+Way = Callable[[str], list[str]]
+Splits = Sequence[Split | None]
 Files = list[list[str]]  # for each value the images that it may mean: one, if it is clear
 
 
@@ -55,7 +58,7 @@ class Images:
             self._last[last].append(name)
             self._stems[last.rpartition(".")[0] or last].append(name)
 
-    def named(self, values: Sequence[str], table: str, splits: Sequence[Split | None] = ()) -> Named:
+    def named(self, values: Sequence[str], table: str, splits: Splits = ()) -> Named:
         """Find what values name in the way that fits most of them; `splits`: of each row, if they are known."""
         cleaned = [value.strip().replace("\\", "/").removeprefix("./") for value in values]
         found = self._in_a_way(cleaned, table, splits)
@@ -67,19 +70,18 @@ class Images:
                 return below._replace(root=root)
         return found
 
-    def _in_a_way(self, values: Sequence[str], table: str, splits: Sequence[Split | None]) -> Named:
+    def _in_a_way(self, values: Sequence[str], table: str, splits: Splits) -> Named:
         above = table.rpartition("/")[0]
-        whole = [
-            self._told_apart(values, self._at(f"{each}/" * bool(each)), splits) for each in {above: 0, "": 0}
-        ]
+        folders = {f"{above}/" * bool(above): 0, "": 0}
+        ways = [lambda value, each=each: self._whole.get(folded(f"/{each}{value}"), []) for each in folders]
+        whole = [self._told_apart(values, way, splits) for way in ways]
         if fitting := [each for each in whole if each.is_whole]:
             return fitting[0]._replace(ambiguous=any(each.files != fitting[0].files for each in fitting))
-        parts = [self._told_apart(values, way, splits) for way in (self._ending, self._stem)]
+        ends = (self._ending, partial(self._ending, stem=True))
+        parts = [self._told_apart(values, way, splits) for way in ends]
         return max(*whole, *parts, key=lambda each: each.clear)
 
-    def _told_apart(
-        self, values: Sequence[str], way: Callable[[str], list[str]], splits: Sequence[Split | None]
-    ) -> Named:
+    def _told_apart(self, values: Sequence[str], way: Way, splits: Splits) -> Named:
         """Take of several images those in the same case, then those in a folder of the row's split."""
         files: Files = []
         for number, value in enumerate(values):
@@ -91,17 +93,11 @@ class Images:
             files.append(found)
         return Named(files)
 
-    def _at(self, above: str) -> Callable[[str], list[str]]:
-        return lambda value: self._whole.get(folded(f"/{above}{value}"), [])
-
-    def _ending(self, value: str) -> list[str]:
+    def _ending(self, value: str, *, stem: bool = False) -> list[str]:
         last, end = folded(value.rpartition("/")[2]), folded(f"/{value}")
-        return [name for name in self._last.get(last, ()) if folded(self._paths[name]).endswith(end)]
-
-    def _stem(self, value: str) -> list[str]:
-        last, end = folded(value.rpartition("/")[2]), folded(f"/{value}")
-        found = ((name, folded(self._paths[name]).rpartition("/")[0]) for name in self._stems.get(last, ()))
-        return [name for name, above in found if f"{above}/{last}".endswith(end)]
+        found = (self._stems if stem else self._last).get(last, ())
+        above = {name: folded(self._paths[name]).rpartition("/")[0] for name in found}
+        return [name for name in found if f"{above[name]}/{last}".endswith(end)]
 
 
 def _roots(values: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own import table_columns, table_rows
 from perennial.data.datasets.own.class_lists import class_name
 from perennial.data.datasets.own.image_names import Images, folder_split
+from perennial.data.datasets.own.names import SPLIT_NAMES
 from perennial.data.datasets.own.split_folders import Tree
 from perennial.data.datasets.own.table_columns import Table
 from perennial.data.datasets.own.table_rows import Read
@@ -73,9 +74,7 @@ def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: obj
     _note_splits(found, wrong)
     _note_several(found, wrong)
     if any(wrong.values()):
-        kinds = "".join(
-            f"\n  {len(rows)} {kind}: {listed(rows, SHOWN)}" for kind, rows in wrong.items() if rows
-        )
+        kinds = "".join(f"\n  {len(row)} {kind}: {listed(row, SHOWN)}" for kind, row in wrong.items() if row)
         raise DataError(f"{where}: the labels cannot be used:{kinds}\n{REMEDY}")
     if repeated:
         log.warning("%s: %d rows of the tables repeat others", where, repeated)
@@ -90,15 +89,13 @@ def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: obj
     return Labels(left, dict(unlabelled), columns, described)
 
 
-def _table(
-    table: TableConfig, path: str, split: Split | None, tree: Tree, content: Read, where: object
-) -> Table:
+def _table(of: TableConfig, path: str, split: Split | None, tree: Tree, content: Read, where: object) -> Table:
     """One of the tables, with the columns that are named."""
     names = {member.name: name for name, member in tree.items() if not member.folder}
     if path not in names:
         known = listed([repr(each) for each in sorted(names) if table_rows.is_table(each)], SHOWN)
         raise DataError(f"{where}: dataset.table.path is {path!r}, but the tables are {known or 'none'}")
-    return table_columns.of(table, path, table_rows.read(path, tree[names[path]], content), split)
+    return table_columns.of(of, path, table_rows.read(path, tree[names[path]], content), split)
 
 
 def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], images: int, where: object) -> None:
@@ -160,14 +157,10 @@ def _is_wrong(
         meant = listed(map(repr, files), SHOWN)
         wrong["rows whose file is ambiguous"].append(f"{place}: {value!r} may be {meant}")
     elif table.split is not None and split is None:
-        meant = (
-            f"one of {', '.join(table.words)}" if table.words else f"a split, such as {table_columns.words()}"
-        )
-        column = table.columns[table.split]
+        meant = f"one of {', '.join(table.words)}" if table.words else f"a split, such as {SPLIT_NAMES}"
+        name = table.columns[table.split]
         stated = f'in dataset.table, set "split": {table.asked_split} with a split for each ?, or null'
-        wrong[f"rows whose value in {column!r} is not {meant}; {stated}"].append(
-            f"{place}: {row[table.split]!r}"
-        )
+        wrong[f"rows whose value in {name!r} is not {meant}; {stated}"].append(f"{place}: {row[table.split]!r}")
     else:
         return False
     return True
@@ -183,10 +176,8 @@ def _label(table: Table, row: Sequence[str], place: str, wrong: Wrong) -> str:
         return "-"
     chosen = [table.columns[number] for number, value in zip(table.label, values, strict=True) if float(value)]
     if len(chosen) != 1:
-        kind = (
-            "rows with several labels: a 1 in several columns" if chosen else "rows without a 1 in any column"
-        )
-        wrong[kind].append(place)
+        several = "rows with several labels: a 1 in several columns"
+        wrong[several if chosen else "rows without a 1 in any column"].append(place)
     return class_name(chosen[0]) if chosen else "-"
 
 
@@ -199,9 +190,8 @@ def _note_several(found: Mapping[str, Labelled], wrong: Wrong) -> None:
         wrong["values with several labels an image, but an image has one"].append(rows)
     for name, each in found.items():
         if re.fullmatch(r"\{[^\[]*\}", each.label or ""):
-            wrong["values that are objects, not names of classes"].append(
-                f"{each.place}: {name!r} is {each.label!r}"
-            )
+            row = f"{each.place}: {name!r} is {each.label!r}"
+            wrong["values that are objects, not names of classes"].append(row)
 
 
 def several_labels(labels: Mapping[str, int]) -> list[str]:

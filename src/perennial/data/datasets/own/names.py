@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,9 +21,10 @@ BOOLEANS = {"true", "false", "yes", "no"}
 SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 DOCUMENTS = {
-    ".csv", ".htm", ".html", ".ipynb", ".json", ".jsonl", ".log", ".lst", ".m", ".mat", ".md", ".pdf", ".pkl",
-    ".py", ".rst", ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
+    ".aae", ".csv", ".db", ".htm", ".html", ".ini", ".ipynb", ".json", ".jsonl", ".log", ".lst", ".m", ".mat",
+    ".md", ".pdf", ".pkl", ".py", ".rst", ".sh", ".thm", ".tsv", ".txt", ".xml", ".xmp", ".yaml", ".yml",
 }  # fmt: skip
+VIDEOS = {".3gp", ".avi", ".m4v", ".mov", ".mp4"}  # of Live Photos
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
 TABLE = "write a table such as labels.csv with the columns file and label"
 
@@ -35,9 +36,8 @@ def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, in
     seen: dict[object, str] = {}
     for name in classes:
         if (other := seen.setdefault(_alike(name), name)) != name:
-            both = " and ".join(
-                f"{each!a} ({counts[each]} images)" if counts else f"{each!a}" for each in (other, name)
-            )
+            sizes = {each: f" ({counts[each]} images)" if counts else "" for each in (other, name)}
+            both = " and ".join(f"{each!a}{size}" for each, size in sizes.items())
             raise DataError(
                 f"{where}: one class or two? {both} differ only in blanks, Unicode form, number format or the "
                 "case of a boolean; write one name for both, or names that differ in letters"
@@ -93,7 +93,7 @@ def require_no_splits(classes: Sequence[str], where: Path) -> None:
         )
 
 
-def is_document_name(name: str) -> bool:
-    """Whether a name is that of a document, such as a licence, beside the class folders."""
+def is_document_name(name: str, beside: Set[str] = DOCUMENTS | VIDEOS) -> bool:
+    """Whether a name is that of a document or video beside the images, such as a licence or a Live Photo's."""
     stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
-    return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in DOCUMENTS)
+    return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in beside)

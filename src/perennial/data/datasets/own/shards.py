@@ -41,9 +41,7 @@ def split_of(name: str) -> Split | None:
     if words and (split := split_named(words[-1])):
         return split
     if named := [word for word in words if split_named(word)]:
-        raise DataError(
-            f"{name!r}: the split is ambiguous; make it the last word, as in own_{named[0]}.tfrecord"
-        )
+        raise DataError(f"{name!r}: its split is ambiguous; make it the last word: own_{named[0]}.tfrecord")
     return None
 
 
@@ -135,16 +133,16 @@ def chosen(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
 def in_folder(folder: Path) -> dict[str, Path]:
     """Find the files in a folder and its folders, by name, and links to folders, which are left out."""
     inside = {}
-    for above, folders, names in os.walk(folder, onerror=_refuse_unreadable):
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    for above, folders, names in os.walk(folder, onerror=refuse):
         links = [name for name in folders if Path(above, name).is_symlink()]
         for name in sorted((*names, *links)):
             files.require_utf8(Path(above, name))
             inside[Path(above, name).relative_to(folder).as_posix()] = Path(above, name)
     return inside
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    raise DataError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:

@@ -72,9 +72,7 @@ class SideTable:
             for column, name in named.items()
             if table_columns.looks_like_split(name, self.values(column))
         }
-        perhaps = {
-            column for column, name in named.items() if table_columns.may_be_split(name, self.values(column))
-        }
+        perhaps = {each for each, name in named.items() if table_columns.may_be_split(name, self.values(each))}
         return sorted(found | perhaps if set(left) - found - perhaps else found)
 
     def split_option(self, column: int) -> Any:
@@ -140,7 +138,9 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
         is_list = name.lower().endswith(table_rows.LISTS)
         try:
             rows = table_rows.read(name, tree[name], content)
-            ids = is_class_list(name.rpartition("/")[2]) and _is_class_list(rows)
+            # Rows are ids and names, such as `1 cat`, also where an image is called 1.jpg.
+            ids = all(len(row) <= 2 and row[0].strip(" :").isdecimal() for _, row in rows)
+            ids &= is_class_list(name.rpartition("/")[2])
             found = None if ids else of_rows(name, tree[name].name, rows, index)
         except DataError as error:
             if not is_list or isinstance(error, ForeignFormat):
@@ -154,17 +154,10 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
     return SideTables(tables, others, problems)
 
 
-def _is_class_list(rows: Rows) -> bool:
-    """Whether rows are ids and names, such as `1 cat`, also where an image is called 1.jpg."""
-    return all(len(row) <= 2 and row[0].strip(" :").isdecimal() for _, row in rows)
-
-
 def require_agreement(found: Layout, labels: Labels, names: Mapping[Member, str], where: Path) -> None:
     """Check that the tables of dataset.table do not contradict class folders of the same classes."""
     classes = _of_layout(found, names)
-    pairs = [
-        (classes[name], each.label or "", each.place) for name, each in labels.images.items() if name in classes
-    ]
+    pairs = [(classes[of], row.label or "", row.place) for of, row in labels.images.items() if of in classes]
     if differing := _differing(pairs):
         raise _contradiction(labels.described, differing, len(pairs), where)
 
@@ -216,9 +209,7 @@ def _differing(pairs: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, st
 
 
 def _contradiction(what: str, differing: Sequence[tuple[str, str, str]], rows: int, where: Path) -> DataError:
-    shown = listed(
-        [f"{place}: {value!r} in the folder {folder!r}" for folder, value, place in differing], SHOWN
-    )
+    shown = listed([f"{place}: {value!r} in the folder {above!r}" for above, value, place in differing], SHOWN)
     return DataError(
         f"{where}: {what} contradicts the class folders in {len(differing)} of {rows} rows: {shown}; correct "
         "the rows or the folders, or move the table away"

@@ -13,17 +13,9 @@ from typing import NamedTuple
 from perennial.base.choices import SPLITS, Split, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
+from perennial.data.datasets.own import names as known
 from perennial.data.datasets.own.class_lists import class_name, sorted_labels
-from perennial.data.datasets.own.names import (
-    ANY_IMAGES,
-    SPLIT_NAMES,
-    TABLE,
-    is_document_name,
-    meant_split,
-    require_classes,
-    require_no_splits,
-    some,
-)
+from perennial.data.datasets.own.names import ANY_IMAGES, SPLIT_NAMES, is_document_name, meant_split, some
 from perennial.data.datasets.own.shards import is_shard
 
 log = logging.getLogger(__name__)
@@ -84,9 +76,7 @@ class Layout(NamedTuple):
             )
         if self.unused:
             tables = listed(map(repr, self.unused), SHOWN)
-            said.append(
-                f"not used: {tables}; the class folders give the labels, and dataset.table names a table"
-            )
+            said.append(f"not used: {tables}; the class folders give the labels, dataset.table names one")
         if self.left_out:
             files = listed(map(repr, self.left_out), SHOWN)
             said.append(f"left out {len(self.left_out):,} files beside the images: {files}")
@@ -121,19 +111,21 @@ def of_folders(tree: Tree, where: Path) -> Layout:
             parts[split] = above, part
     parts = parts or {"train": ("", tree)}
     classes = sorted_labels(_folders(parts["train"][1]))
-    require_classes(classes, where)
+    known.require_classes(classes, where)
     if not folders:
-        require_no_splits(classes, where)
+        known.require_no_splits(classes, where)
     for split, (_, part) in parts.items():
         _check_classes(part, classes, f"{where}, {split}", all_needed=split == "train")
     number = {name: label for label, name in enumerate(classes)}
+    within = [(above + name, name) for above, part in parts.values() for name in part]
+    left += [shown for shown, name in within if "/" in name and is_document_name(name)]
     return Layout(
         tuple(map(class_name, classes)),
         {
             split: [
                 Item(name if name.isprintable() else class_name(name), number[name.partition("/")[0]], member)
                 for name, member in part.items()
-                if "/" in name and not member.folder
+                if "/" in name and not member.folder and not is_document_name(name)
             ]
             for split, (_, part) in parts.items()
         },
@@ -172,7 +164,7 @@ def _images_and_documents(tree: Tree) -> tuple[Tree, Tree]:
     """Return the tree without folders that hold only documents, if others hold more, and these documents."""
     files = {name: each for name, each in tree.items() if not each.folder and "/" in name}
     with_files = {name.partition("/")[0] for name in files}
-    with_images = {name.partition("/")[0] for name in files if not is_document_name(name)}
+    with_images = {name.partition("/")[0] for name in files if not is_document_name(name, known.DOCUMENTS)}
     without = with_files - with_images
     if not without or not with_images:
         return tree, {}
@@ -207,9 +199,7 @@ def _split_folders(tree: Tree, where: Path) -> dict[Split, str]:
     twice = [split for split, count in Counter(named.values()).items() if count > 1]
     if twice:
         same = [folder for folder, split in named.items() if split == twice[0]]
-        raise DataError(
-            f"{where}: {some(same)} are all folders of the {twice[0]} split; keep or name only one so"
-        )
+        raise DataError(f"{where}: {some(same)} are all folders of the {twice[0]} split; keep only one")
     if "train" not in named.values():
         raise DataError(f"{where}: no folder 'train' beside {some(folders)}; name it train or training")
     return {split: folder for folder, split in named.items()}
@@ -228,7 +218,8 @@ def _check_classes(tree: Tree, classes: tuple[str, ...], where: str, *, all_need
     _check_nested(tree, where)
     if extra := _folders(tree).difference(classes):
         raise DataError(f"{where}: no images of {some(extra)} in the training split")
-    filled = {name.partition("/")[0] for name, member in tree.items() if "/" in name and not member.folder}
+    images = (name for name, each in tree.items() if not each.folder and not is_document_name(name))
+    filled = {name.partition("/")[0] for name in images if "/" in name}
     if not filled or (all_needed and filled != set(classes)):
         raise DataError(f"{where}: no images of {some(set(classes) - filled)}; add some, or remove the folder")
 
@@ -255,7 +246,7 @@ def _check_nested(tree: Tree, where: str) -> None:
     if holders and (shared or all(map(_DIVIDES.fullmatch, _folders(tree)))):
         raise DataError(
             f"{where}: {some(tops)} may be the classes, or folders in them, {some(shared or holders)}; put the "
-            f"images of a class directly into one folder, or {TABLE}"
+            f"images of a class directly into one folder, or {known.TABLE}"
         )
 
 

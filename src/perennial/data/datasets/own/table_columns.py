@@ -86,10 +86,8 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
     split, words = table.split, dict[str, Split]()
     if isinstance(split, dict):
         ((text, meant),) = split.items()
-        split, words = (
-            text if table.has_header else int(text),
-            {key.casefold(): to for key, to in meant.items()},
-        )
+        split = text if table.has_header else int(text)
+        words = {key.casefold(): to for key, to in meant.items()}
     return Table(
         name=name,
         columns=_distinct(header),
@@ -155,11 +153,6 @@ def table_option(table: Mapping[str, Any]) -> str:
 def add(table: Mapping[str, Any]) -> str:
     """Say where the option is added."""
     return f"add to `perennial start FOLDER` or `perennial config`:\n  {table_option(table)}"
-
-
-def words() -> str:
-    """The words that name splits, for a message."""
-    return ", ".join(SPLIT_WORDS)
 
 
 def _distinct(header: Sequence[str]) -> list[str]:

@@ -52,7 +52,9 @@ def read(name: str, member: Member, content: Read) -> Rows:
     if lower.endswith(foreign.MANIFESTS):
         foreign.require_table(name, text)
     if lower.endswith(".jsonl"):
-        rows = _of_objects(_lines_of_json(text, name), name)
+        lines = enumerate(io.StringIO(text, newline=None), 1)
+        found = [(number, _json(line, f"{name} line {number}")) for number, line in lines if line.strip()]
+        rows = _of_objects(found, name)
     elif lower.endswith(".json"):
         rows = _of_json(_json(text, name), name)
     else:
@@ -105,11 +107,6 @@ def _json(text: str, place: str) -> Any:
         raise DataError(f"{place} is not JSON: {error}") from error
 
 
-def _lines_of_json(text: str, name: str) -> list[tuple[int, Any]]:
-    lines = enumerate(io.StringIO(text, newline=None), 1)
-    return [(number, _json(line, f"{name} line {number}")) for number, line in lines if line.strip()]
-
-
 def _of_json(value: Any, name: str) -> Rows:
     """Read labels by their files, or a list of objects; the number of a row is its place in the document."""
     if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
@@ -129,9 +126,7 @@ def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:
         columns.update(dict.fromkeys(each))
         if len(columns) > MOST_COLUMNS:
             raise DataError(f"{name} has more than {MOST_COLUMNS} columns, so it is no table of labels")
-    rows = _bounded(
-        ((number, [_shown(each.get(column)) for column in columns]) for number, each in found), name
-    )
+    rows = _bounded(((number, [_shown(each.get(key)) for key in columns]) for number, each in found), name)
     return [(0, list(columns)), *rows] if rows else []
 
 

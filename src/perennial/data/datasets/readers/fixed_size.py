@@ -72,9 +72,7 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
     shape, offset = idx_header(images_file, dimensions=3)
     (count,), labels_offset = idx_header(labels_file, dimensions=1)
     if shape[0] != count:
-        raise DataError(
-            f"{images_file} holds {shape[0]} images and {labels_file} {count} labels; expected equal counts"
-        )
+        raise DataError(f"{images_file} holds {shape[0]} images and {labels_file} {count} labels")
     if not math.prod(shape):
         raise DataError(f"{images_file} holds no pixels: its dimensions are {list(shape)}")
     labels = np.fromfile(labels_file, np.uint8, offset=labels_offset)

@@ -139,9 +139,7 @@ def _character(escape: "re.Match[str]") -> str:
 
 def _escaped(cell: str) -> str:
     if len(cell) > LONGEST:
-        raise DataError(
-            f"the label or name {cell[:20]!r}... has {len(cell):,} characters, expected at most {LONGEST:,}"
-        )
+        raise DataError(f"the text {cell[:20]!r}... has {len(cell):,} characters, expected at most {LONGEST:,}")
     names = {text: name for name, text in ESCAPES.items()}
     return HIDDEN.sub(lambda found: "\\" + names.get(found[0], f"u{ord(found[0]):04x}"), cell)
 
@@ -189,7 +187,13 @@ def join(source: Source, tar: Path) -> Source:
     measure = {Path(there[name].name).name for name, each in used.items() if each.measures}
     drawn = [Path(name).name in measure for name in added.names]
     kinds = np.where(drawn, DRAWN, CHOSEN).astype(np.uint8)
-    splits = {split: _with_column(found, len(source.columns)) for split, found in source.splits.items()}
+    empty = ("",) * len(source.columns)  # of a split without further columns; the new one is empty, too
+    splits = {
+        split: replace(
+            found, further=tuple((*row, "") for row in found.further or (empty,) * len(found.labels))
+        )
+        for split, found in source.splits.items()
+    }
     added = replace(added, further=tuple((*("",) * len(source.columns), *each) for each in added.further))
     splits["train"] = _together(splits["train"], replace(added, kinds=kinds))
     return Source(classes=classes, splits=splits, columns=(*source.columns, COLUMN))
@@ -213,12 +217,6 @@ def _wrong(row: dict[str, str]) -> str | None:
     if row["reason"] not in get_args(Reason):
         return f"the reason {row['reason']!r} is none of {', '.join(get_args(Reason))}"
     return None
-
-
-def _with_column(found: Examples, columns: int) -> Examples:
-    """Examples of the source with an empty value in the new column."""
-    rows = found.further or (("",) * columns,) * len(found.labels)
-    return replace(found, further=tuple((*row, "") for row in rows))
 
 
 def _together(one: Examples, other: Examples) -> Examples:

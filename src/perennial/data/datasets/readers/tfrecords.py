@@ -101,13 +101,7 @@ def _image(record: bytes, where: str, transparency: Transparency) -> Image | Bad
     if found is None:
         other = accept.accepted(encoded, where, transparency)
         return other if isinstance(other, BadImage) else other._replace(filename=_filename(features))
-    image = Image(
-        encoded=encoded,
-        format=found.format,
-        height=found.height,
-        width=found.width,
-        filename=_filename(features),
-    )
+    image = Image(encoded, found.format, found.height, found.width, _filename(features))
     return accept.for_record(image, where, transparency)
 
 
