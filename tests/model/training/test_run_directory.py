@@ -189,3 +189,12 @@ def test_damage_to_what_a_training_recorded_is_no_obstacle(load, tmp_path, conte
     (tmp_path / "fingerprint.json").write_text(content)
     run_directory.record(tmp_path, {}, load())
     assert run_directory.resumptions(tmp_path) == []
+
+
+def test_what_the_code_does_is_kept_in_a_file_that_counts_only_while_it_is_whole(tmp_path):
+    cache = tmp_path / "code.json"
+    first = run_directory.code(cache=cache)
+    kept = cache.read_text()
+    assert run_directory.code(cache=cache) == first == run_directory.code()
+    cache.write_text(kept.replace(next(iter(first.values())), "0" * 64))
+    assert run_directory.code(cache=cache) == first

@@ -8,8 +8,8 @@ each version of Python.
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,21 +36,24 @@ def digests(
     stages: Mapping[str, object] = STAGES, *, package: Path = PACKAGE, cache: Path | None = None
 ) -> dict[str, str]:
     """The digest of the code of each stage; `cache`: a file with the facts of each file of the package."""
-    known = _read(cache) if cache else {}
-    before = len(known)
+    with remembered(cache) as facts:
+        return {stage: _of_stage(stage, package, facts) for stage in stages}
+
+
+@contextmanager
+def remembered(cache: Path | None) -> Iterator[Callable[[bytes], Facts]]:
+    """Yield a function for the facts of a file by its content, which reads and extends a cache."""
+    before = len(known := _read(cache) if cache else {})
 
     def facts(content: bytes) -> Facts:
         key = hashlib.sha256(content).hexdigest()
-        if key not in known:
-            known[key] = source_code.facts(content)
-        return known[key]
+        return known.get(key) or known.setdefault(key, source_code.facts(content))
 
-    found = {stage: _of_stage(stage, package, facts) for stage in stages}
+    yield facts
     if cache and len(known) > before:
         rows = {key: list(astuple(each)) for key, each in known.items()} if len(known) <= CACHED else {}
         with suppress(OSError):  # only the next start takes longer
             files.write_json(cache, {"files": rows, "seal": _seal(rows)})
-    return found
 
 
 def _read(cache: Path) -> dict[str, Facts]:

@@ -165,9 +165,7 @@ class _Place:
             last = min(date.fromisoformat(chunks[-1][-1].image.day), datetime.now(UTC).date())
             first = (last - LATE).isoformat()
             known = State(
-                windows=windows,
-                since=first,
-                used={key: number for key, number in used.items() if key >= first},
+                windows=windows, since=first, used={key: number for key, number in used.items() if key >= first}
             )
             files.make_folder(self._file.parent)
             files.write_json(self._file, known.model_dump(mode="json"))

@@ -97,8 +97,7 @@ def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
     key, form, values = _values(document, verb)
     if len(values) > limits.instances:
         raise RequestRefused(
-            413,
-            f"{key} holds {len(values)} images, the limit is {limits.instances}; send several requests",
+            413, f"{key} holds {len(values)} images, the limit is {limits.instances}; send several requests"
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
     return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)

@@ -18,7 +18,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
 from perennial.base.layout import Project
-from perennial.base.project import own_components, source_code
+from perennial.base.project import code_digests, own_components, source_code
 from perennial.model.training import checkpoints
 from perennial.model.training.training_history import FINGERPRINT, FINISHED, FOLDER
 
@@ -41,7 +41,7 @@ def fingerprint(
 ) -> Parts:
     """Collect the parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
     return {
-        "code": code(package) | _components(config),
+        "code": code(package, config.paths.work / code_digests.CACHE) | _components(config),
         "data": manifest,
         "model": config.model.model_dump(mode="json", exclude={"weights", "weights_url"}),
         "packages": {name: version(name) for name in PACKAGES},
@@ -51,12 +51,13 @@ def fingerprint(
     }
 
 
-def code(package: Path = source_code.PACKAGE) -> dict[str, str]:
-    """The digest of each file that decides what a training makes; a process computes each only once."""
-    return {
-        file.relative_to(package).as_posix(): source_code.facts(file.read_bytes()).digest
-        for file in sorted(source_code.of_stage(STAGE, package))
-    }
+def code(package: Path = source_code.PACKAGE, cache: Path | None = None) -> dict[str, str]:
+    """The digest of each file that decides what a training makes; to parse them all takes a second."""
+    with code_digests.remembered(cache) as facts:
+        return {
+            file.relative_to(package).as_posix(): facts(file.read_bytes()).digest
+            for file in sorted(source_code.of_stage(STAGE, package, facts))
+        }
 
 
 def digest(parts: Parts) -> str:
