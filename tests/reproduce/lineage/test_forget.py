@@ -82,6 +82,8 @@ CLIENTS: dict[str, tuple[bytes, bytes]] = {
     "16 bits": (saved(deep(), "PNG"), saved(deep(), "PNG")),
     "transparent": (saved(transparent(), "PNG"), saved(transparent(), "PNG")),
     "grey": (PLAIN, saved(PHOTO.convert("L"), "JPEG")),
+    "HEIC": (saved(PHOTO, "HEIF"),) * 2,
+    "a HEIC that the client converted": (saved(PHOTO, "HEIF"), saved(PHOTO, "JPEG")),
     "a TIFF that the client converted": (saved(PHOTO, "TIFF"), saved(PHOTO, "JPEG")),
 }  # fmt: skip
 
