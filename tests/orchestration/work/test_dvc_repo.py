@@ -160,6 +160,17 @@ def test_a_dvc_process_that_is_killed_takes_the_stage_with_it_and_the_next_one_s
     assert reproduce("train", print) == "ran"
 
 
+def test_the_dvc_process_ends_before_the_flow_that_skips_its_teardown(write: Write) -> None:
+    folder = write("")
+    flow = (
+        "from perennial.orchestration.terminal import flow_command\n"
+        "from perennial.orchestration.work import dvc_repo\n"
+        "with flow_command._exit_codes():\n    print(dvc_repo.start()._program.pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", flow], cwd=folder, capture_output=True, text=True, check=True)
+    assert not process.is_alive(int(done.stdout))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_flow_that_started_it(write: Write, number: int) -> None:
     folder = write("import time; print('working', flush=True); time.sleep(1000)")

@@ -100,10 +100,10 @@ def start() -> DvcProcess:
     """Start the process of this run, which imports DVC while this one goes on, if there is none."""
     if not _process:
         _process.append(DvcProcess())
+        atexit.register(end)  # the last one registered is called first, before a flow skips its teardown
     return _process[0]
 
 
-@atexit.register
 def end() -> None:
     """End the process of this run, if there is one."""
     while _process:
