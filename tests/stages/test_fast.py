@@ -22,7 +22,7 @@ VALUES = {
     "train.max_steps": 4,
     "train.batch_size": 200,
     "train.optimizer": "momentum",
-    "train.optimizers.momentum.nesterov": True,
+    "train.optimizer_options.nesterov": True,
     "checkpoints.interval_steps": 1,
 }
 

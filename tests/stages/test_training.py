@@ -86,20 +86,20 @@ SETTINGS = {  # parameters of `train`, and the learning rates of three steps
          "schedule.end_learning_rate": 0.0}, [0.0, 0.1, 0.05],
     ),
     "amsgrad, piecewise": (
-        {"optimizer": "adam", "optimizers.adam.amsgrad": True, "schedule.name": "piecewise",
+        {"optimizer": "adam", "optimizer_options.amsgrad": True, "schedule.name": "piecewise",
          "schedule.boundaries": [1, 2], "schedule.values": [0.5, 0.1]}, [0.1, 0.05, 0.01],
     ),
     "adamw, a warm-up": (
         {"optimizer": "adamw", "learning_rate": 0.002, "schedule.warmup_steps": 2}, [0.0, 0.001, 0.002],
     ),
     "ftrl, steady exponential": (
-        {"optimizer": "ftrl", "optimizers.ftrl.l1": 0.01, "schedule.name": "exponential",
+        {"optimizer": "ftrl", "optimizer_options.l1": 0.01, "schedule.name": "exponential",
          "schedule.decay_steps": 1, "schedule.decay_factor": 0.5, "schedule.staircase": False},
         [0.1, 0.05, 0.025],
     ),
-    "nesterov": ({"optimizer": "momentum", "optimizers.momentum.nesterov": True}, [0.1, 0.1, 0.1]),
+    "nesterov": ({"optimizer": "momentum", "optimizer_options.nesterov": True}, [0.1, 0.1, 0.1]),
     "rmsprop, centred": (
-        {"optimizer": "rmsprop", "optimizers.rmsprop.centered": True, "learning_rate": 0.01}, [0.01] * 3,
+        {"optimizer": "rmsprop", "optimizer_options.centered": True, "learning_rate": 0.01}, [0.01] * 3,
     ),
 }  # fmt: skip
 

@@ -244,7 +244,7 @@ def test_every_error_has_a_line_that_names_the_file(load, params):
     with pytest.raises(ConfigError) as refused:
         load(**{"dataset.name": "digit", "train.batch_size": 0, "gate.min_accuracy": 2})
     named = [line.split()[:2] for line in str(refused.value).splitlines()]
-    assert named == [[f"{params}:", key] for key in ("dataset.name", "train.batch_size", "gate.min_accuracy")]
+    assert named == [[f"{params}:", key] for key in ("dataset.name", "gate.min_accuracy", "train.batch_size")]
 
 
 def test_exactly_one_of_epochs_and_steps_is_set(load):
@@ -331,7 +331,7 @@ SHORT = {
     "train.image_size": "preprocessing.image_size",
     "dataset.img_size": "preprocessing.image_size",
     "train.wd": "train.weight_decay",
-    "train.momentum": "train.optimizers.momentum.momentum",
+    "train.momentum": "train.optimizer_options",
     "train.optim": "train.optimizer",
     "train.learningrate": "train.learning_rate",
     "train.lerning_rate": "train.learning_rate",

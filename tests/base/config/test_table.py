@@ -32,7 +32,7 @@ def test_an_upgrade_adds_the_key_with_null() -> None:
 
 
 def test_keys_and_values_of_splits_are_text_as_in_the_table() -> None:
-    text = with_table(TABLE).replace('"split": "phase"', '"split": {is_test: {1: test, "0": train}}')
+    text = with_table(TABLE).replace("split: phase", 'split: {is_test: {1: test, "0": train}}')
     table = check(read(text)).dataset.table
     assert table is not None
     assert table.split == {"is_test": {"1": "test", "0": "train"}}

@@ -44,7 +44,9 @@ def test_missing_keys_come_back_at_their_places(workspace, group):
         start = shortened.find(f"\n{path[0]}:")
         block = options.block(path, 2 * (len(path) - 1))
         rest = shortened[:start] + shortened[start:].replace(block, "", 1)
-        if isinstance(YAML(typ="safe").load(rest).get(path[0]), dict):  # not the section's only key
+        if rest == shortened:  # in a line with others
+            rest = edit_params.remove(shortened, [key], shortened).text
+        if rest != shortened and isinstance(YAML(typ="safe").load(rest).get(path[0]), dict):  # not the only key
             shortened, missing = rest, missing + 1
     change = edit_params.upgrade(shortened)
     assert len(change.added) == missing
@@ -59,13 +61,15 @@ def test_missing_keys_come_back_at_their_places(workspace, group):
         (lambda text: text.rstrip("\n").replace("work: .work", "work: w"), ()),
         (lambda text: without(text, "traffic_window").rstrip("\n"), ("monitor.traffic_window",)),
         (lambda text: text[: text.index("\npaths:")], ("paths",)),
-        (lambda text: without(text, "licence").replace("use: null", "use: |\n      a\n      b"),
-         ("export.card.licence",)),
-        (lambda text: without(text, "l1").replace("rate_power: -0.5", "rate_power:   -5e-01"),
-         ("train.optimizers.ftrl.l1",)),
+        (lambda text: text.replace("card: {licence: null, intended_use: null}",
+                                   "card:\n    intended_use: |\n      a\n      b"), ("export.card.licence",)),
+        (lambda text: text.replace("licence: null, ", ""), ("export.card.licence",)),
+        (lambda text: without(text, "clip_norm").replace("loss_weight: 0.4", "loss_weight:   4e-01"),
+         ("train.clip_norm",)),
         (lambda text: re.sub(r"(?m)^gate: .*\n(  .*\n)+", "gate: {} # flow\n", text),
          tuple(f"gate.{name}" for name in GateConfig.model_fields)),
-        (lambda text: without(text, "url").replace("publish:", "publish: {}"), ("dataset.url", "publish.url")),
+        (lambda text: re.sub(r"publish: .*", "publish: {}", without(text, "url")),
+         ("dataset.url", "publish.url", "publish.dvc_remote")),
     ],
 )  # fmt: skip
 def test_only_lines_are_added(workspace, change, added):
@@ -105,6 +109,26 @@ def test_a_file_that_cannot_be_upgraded_stays(run, text):
     assert text in Path("params.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [
+        ("optimizer: momentum", {"momentum": 0.8}),
+        ("optimizer: sgd", {}),
+        ("optimizer: components.nets:mine", {}),
+    ],
+)
+def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, own, kept):
+    before = without(options.defaults(), "optimizer_options").replace(
+        "  optimizer: adam\n",
+        f"  {own}\n  optimizers: # all\n    adam: {{beta_1: 0.5}}\n    momentum:\n      momentum: 0.8\n"
+        "      nesterov: false\n",
+    )
+    done = edit_params.upgrade(before)
+    assert (done.removed, done.added) == (("train.optimizers",), ("train.optimizer_options",))
+    assert read(done.text)["train"]["optimizer_options"] == kept
+    assert done.problems() == []
+
+
 OF_EARLIER = """\
 paths: # Files and folders, relative to the project. DVC versions all but the last five
   # mine
@@ -120,14 +144,17 @@ def test_paths_that_an_earlier_version_let_choose_are_removed(workspace):
     before = now[: now.index("paths:")] + OF_EARLIER
     done = edit_params.upgrade(before)
     assert done.removed == ("paths.raw", "paths.records", "paths.digests")
-    head, *lines = done.text[done.text.index("paths:") :].splitlines()
-    assert (head in now.splitlines(), lines) == (True, ["  # mine", "  work: /scratch # mine, too"])
+    assert done.text[done.text.index("paths:") :].splitlines() == [
+        "paths:",
+        "  # mine",
+        "  work: /scratch # mine, too",
+    ]
     assert done.text.startswith(now[: now.index("paths:")])
     assert done.problems() == []
 
 
 def test_a_path_that_a_person_chose_is_refused_with_its_place_now(run):
-    text = options.defaults() + "  raw: photos\n  records: data/records\n"
+    text = options.defaults().replace("{work: .work}", "{work: .work, raw: photos, records: data/records}")
     Path("params.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"paths\.raw, paths\.records cannot be chosen: .*config --upgrade"):
         config.load(Path("params.yaml"))
@@ -168,6 +195,14 @@ def test_a_key_is_removed_with_the_comment_of_the_template(text: str, keys: list
     assert edit_params.remove(text, keys, like).text == expected
 
 
-def test_a_key_in_a_line_with_others_is_not_removed() -> None:
-    with pytest.raises(ConfigError, match="write each key on a line of its own"):
-        edit_params.remove("a: {b: 1, c: 2}\nd: 1\n", ["a.b"], "a:\n  b: 1\n")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: {b: 1, c: 2} # x\nd: 1\n", "a: {c: 2} # x\nd: 1\n"),
+        ("a: {c: 2, b: [1, 2]}\n", "a: {c: 2}\n"),
+        ("a: {c: 2,\n  b: 1, e: 3}\n", "a: {c: 2,\n  e: 3}\n"),
+        ("a: {b: 1}\n", "a: {}\n"),
+    ],
+)
+def test_a_key_in_a_line_with_others_is_removed(text: str, expected: str) -> None:
+    assert edit_params.remove(text, ["a.b"], "a:\n  b: 1\n").text == expected

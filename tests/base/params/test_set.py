@@ -8,6 +8,8 @@ from perennial.base.errors import ConfigError
 from perennial.base.params import edit_params
 from perennial.cli import app
 
+RECORD = "record: {artifact: classifier, remote: origin, branch: fast-forward, git_name: "
+
 
 @pytest.mark.parametrize(
     ("key", "value", "line"),
@@ -17,9 +19,22 @@ from perennial.cli import app
         ("train.stop_threshold", None, "  stop_threshold: null"),
         ("train.deterministic", False, "  deterministic: false"),
         ("export.formats", ["onnx"], '  formats: ["onnx"]'),
-        ("record.git_name", "Zoë", '  git_name: "Zoë"'),
-        ("record.git_name", "null", '  git_name: "null"'),
-        ("record.git_name", 'a: "b" # 😀', '  git_name: "a: \\"b\\" # 😀"'),
+        ("train.optimizer_options", {"beta_1": 0.8}, "  optimizer_options: {beta_1: 0.8} # settings"),
+        (
+            "record.git_name",
+            "Zoë",
+            RECORD + '"Zoë"',
+        ),
+        (
+            "record.git_name",
+            "null",
+            RECORD + '"null"',
+        ),
+        (
+            "record.git_name",
+            'a: "b" # 😀',
+            RECORD + '"a: \\"b\\" # 😀"',
+        ),
     ],
 )
 def test_a_value_is_set_and_every_other_line_and_comment_stays(workspace, key, value, line):

@@ -130,10 +130,10 @@ def test_tables_are_complete(card) -> None:
 
 def test_the_card_holds_the_parameters_of_the_training(card) -> None:
     made = card(**{"train.optimizer": "momentum"})
-    assert made["training"]["parameters"]["optimizers"] == {
-        "momentum": {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}
-    }
+    assert made["training"]["parameters"]["optimizer_options"] == {
+        "momentum": 0.9, "nesterov": False, "accumulate": "gradients",
+    }  # fmt: skip
     text = model_card.markdown(made, [])
     assert "9 steps; ended by: threshold." in text
-    assert "| `train.optimizers.momentum.momentum` | `0.9` |\n" in text
+    assert "| `train.optimizer_options.momentum` | `0.9` |\n" in text
     assert "adagrad" not in text

@@ -87,9 +87,9 @@ CASES: dict[str, Case] = {
     "warm-up and decay": Case({"schedule.name": "cosine", "schedule.warmup_steps": 3}),
     "epochs": Case({"max_steps": None, "epochs": 2, "steps_between_evals": None, "epochs_between_evals": 2}),
     **{name: Case({"optimizer": name}) for name in get_args(choices.Optimizer)},
-    "nesterov": Case({"optimizer": "momentum", "optimizers.momentum.nesterov": True}),
-    "amsgrad": Case({"optimizer": "adam", "optimizers.adam.amsgrad": True}),
-    "centered": Case({"optimizer": "rmsprop", "optimizers.rmsprop.centered": True}),
+    "nesterov": Case({"optimizer": "momentum", "optimizer_options.nesterov": True}),
+    "amsgrad": Case({"optimizer": "adam", "optimizer_options.amsgrad": True}),
+    "centered": Case({"optimizer": "rmsprop", "optimizer_options.centered": True}),
     "everything": Case(
         {
             "optimizer": "rmsprop", "augmentation.mixup": 0.2, "augmentation.cutmix": 1.0,

@@ -78,8 +78,7 @@ def apply(
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_the_first_three_updates_are_the_published_ones(name: str, options: dict[str, Any], load: Load) -> None:
-    values = {f"train.optimizers.{name}.{key}": value for key, value in options.items()}
-    config = load(**{"train.optimizer": name, **values}).train
+    config = load(**{"train.optimizer": name, "train.optimizer_options": options}).train
     update, weights, expected = adam(**options), WEIGHTS, []
     for gradient in GRADIENTS:
         weights = update(weights, gradient)
@@ -104,16 +103,23 @@ def test_all_gradients_together_are_clipped_whatever_the_loss_scale(
 
 
 def test_the_parameters_are_those_of_tf_slim_where_it_has_them(load: Load) -> None:
-    config = load().train.optimizers
-    assert config.adadelta.rho == 0.95
-    assert config.adagrad.initial_accumulator_value == 0.1
-    assert config.adam.beta_1 == 0.9
-    assert config.adam.beta_2 == 0.999
-    ftrl = {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0, "l2": 0}
-    assert config.ftrl.model_dump() == ftrl
-    assert config.momentum.model_dump() == {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}
-    rmsprop = {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False, "initial_accumulator_value": 1.0}
-    assert config.rmsprop.model_dump() == rmsprop
+    usual = load().train
+    found = {
+        name: usual.model_copy(update={"optimizer": name}).optimizer_settings for name in optimizers.OPTIMIZERS
+    }
+    adam = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-07, "amsgrad": False}
+    assert found == {
+        "adadelta": {"rho": 0.95, "epsilon": 1e-07},
+        "adagrad": {"initial_accumulator_value": 0.1, "epsilon": 1e-07},
+        "adam": adam,
+        "adamw": {**adam, "weight_decay": 0.004},
+        "ftrl": {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0, "l2": 0},
+        "momentum": {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"},
+        "rmsprop": {
+            "rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False, "initial_accumulator_value": 1.0
+        },
+        "sgd": {},
+    }  # fmt: skip
 
 
 ONE = tf.compat.v1.train
@@ -159,8 +165,7 @@ def with_tensorflow_1(optimizer: Callable[[tf.Tensor], Any]) -> Array:
 
 def with_ours(name: str, options: Mapping[str, object], load: Load) -> Array:
     """The same with our optimizer."""
-    values = {f"optimizers.{name}.{key}": value for key, value in options.items()}
-    values |= {"optimizer": name, **DECAY, "schedule.decay_factor": 0.5}
+    values = {"optimizer": name, "optimizer_options": dict(options), **DECAY, "schedule.decay_factor": 0.5}
     config = load(**{f"train.{key}": value for key, value in values.items()}).train
     optimizer = optimizers.build(config, schedules.build(config, examples=1, batch_size=1, steps=40))
     return np.array(list(apply(optimizer, keras.Variable(WEIGHTS, dtype="float32"), gradients=MANY)))

@@ -33,12 +33,12 @@ def replace(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new), encoding="utf-8")
 
 
-@pytest.mark.fast_rows("train.seed-1", "train.optimizers.adam.beta_1-0.8", "preprocessing.image_size-16")
+@pytest.mark.fast_rows("train.seed-1", "train.optimizer_options.beta_1-0.8", "preprocessing.image_size-16")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("train.seed", 1), ("train.epochs", 31), ("train.batch_size", 32), ("train.memory_mb", 1),
-        ("train.precision", "bfloat16"), ("train.optimizers.adam.beta_1", 0.8), ("model.name", "lenet"),
+        ("train.precision", "bfloat16"), ("train.optimizer_options.beta_1", 0.8), ("model.name", "lenet"),
         ("model.dropout", 0.1), ("preprocessing.image_size", 16),
     ],
 )  # fmt: skip

@@ -135,42 +135,28 @@ class DatasetConfig(Section):
     """The images, where they come from, and how they are split."""
 
     name: Annotated[choices.Dataset | str, or_component(choices.Dataset)] = option(
-        "digits", "data set; or components.data.MODULE:NAME, one of your own"
+        "digits", "or components.data.MODULE:NAME"
     )
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
-    url: SourceUrl | None = option(
-        None, "changing source, used instead of path: s3://, an https:// archive, or a path"
-    )
-    table: Table = option(
-        None, "image_folder: the table that gives labels or splits, by its columns; null: the class folders"
-    )
+    url: SourceUrl | None = option(None, "changing source: s3://, an https:// archive or a path; null: path")
+    table: Table = option(None, "image_folder: the table that gives labels or splits; null: the class folders")
     digests: Literal["pinned", "record"] = option(
         "pinned", "pinned: accept only known files; record: trust the first download, verify later ones"
     )
-    validation_fraction: float = option(
-        0.1, "share of the training examples held out for validation; 0: none, train on all", ge=0, lt=1
-    )
-    test_fraction: float = option(
-        0.1, "share of the examples held out for test, where the data set has no test split", gt=0, lt=1
-    )
+    validation_fraction: float = option(0.1, "share of training held out for validation; 0: none", ge=0, lt=1)
+    test_fraction: float = option(0.1, "share held out for test, if there is no test split", gt=0, lt=1)
     seed: Seed = option(0, "seed that selects the examples held out for validation")
     shards: AutoOrCount = option("auto", "TFRecord files in each split; auto: 100 to 200 MB each")
     layout: Literal["perennial", "slim"] = option(
-        "perennial", "file names and splits; slim: for programs that read TF-Slim's files, not for training"
+        "perennial", "slim: for programs that read TF-Slim's files, not for training"
     )
-    on_bad_image: Literal["fail", "skip"] = option(
-        "fail", "what convert does with a file that is not a valid image"
-    )
+    on_bad_image: Literal["fail", "skip"] = option("fail", "for files that are not valid images")
     transparency: choices.Transparency = option(
-        "drop", "transparent pixels; drop: keep their colour, as TensorFlow does; white: composite on white"
+        "drop", "drop: keep the colour of transparent pixels; white: put them on white"
     )
-
     max_side: int | None = option(
-        None,
-        "pixels of the longer side to which convert reduces larger images (Lanczos; JPEG of quality 95, PNG "
-        "stays PNG); null: none",
-        ge=64,
+        None, "reduce the longer side of larger images to these pixels; null: no", ge=64
     )
 
     @model_validator(mode="after")
@@ -202,26 +188,18 @@ class ValidateConfig(Section):
 
     decode: Literal["all", "sample", "none"] = option("all", "which images to decode; sample: one in ten")
     near_duplicate_bits: int | None = option(
-        4, "maximum distance of near duplicates' 64-bit hashes, in bits; null: no search", ge=0, le=8
+        4, "maximum distance of near duplicates; null: no search", ge=0, le=8
     )
-    max_class_ratio: float = option(
-        10.0, "maximum ratio of the largest training class to the smallest one", ge=1
-    )
-    max_label_drift: float = option(
-        0.05, "maximum change of a class's share since the previous version", gt=0, le=1
-    )
-    max_brightness_drift: float = option(
-        0.1, "maximum change of the brightness distribution since the previous version", gt=0, le=1
-    )
+    max_class_ratio: float = option(10.0, "maximum ratio of the largest training class to the smallest", ge=1)
+    max_label_drift: float = option(0.05, "maximum change of a class's share", gt=0, le=1)
+    max_brightness_drift: float = option(0.1, "maximum change of brightness", gt=0, le=1)
     severity: SeverityConfig = Field(default_factory=SeverityConfig)
 
 
 class ComputeConfig(Section):
     """Where work runs; does not change results."""
 
-    engine: Literal["processes", "ray"] = option(
-        "processes", "convert, validate and training; processes: this machine; ray: the cluster of RAY_ADDRESS"
-    )
+    engine: Literal["processes", "ray"] = option("processes", "ray: work on the cluster of RAY_ADDRESS")
     processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
     gpus: Gpus = option("all", "GPUs that a stage reserves if its devices are auto: all, or a number")
     workers: Count = option(1, "ray: nodes that train together and share train.devices")
@@ -240,20 +218,14 @@ class PreprocessingConfig(Section):
     """Conversion of a record's pixels to the input of the network."""
 
     name: Annotated[choices.Preprocessing | str, or_component(choices.Preprocessing)] = option(
-        "rescale", "preprocessing; auto: the one that the network was published with; or components.MODULE:NAME"
+        "rescale", "or components.MODULE:NAME"
     )
     image_size: Annotated[int | None, kind("whole number from 1 to 4096, network or null")] = option(
-        None,
-        "pixels per side of the network's input; network: the size it was published for, as in slim; "
-        "null: the data set's own size",
-        ge=1,
-        le=4096,
+        None, "pixels a side; network: the size it was published for; null: the data set's own", ge=1, le=4096
     )
     grayscale: bool = option(False, "one channel instead of three")
     resize: Literal["auto", "legacy", "exact"] = option(
-        "auto",
-        "inception and vgg; legacy: as TensorFlow 1 did for TF-Slim's checkpoints; exact: as tf.image does; "
-        "auto: legacy for networks of TF-Slim and TensorFlow 1's tutorials, exact for others",
+        "auto", "legacy: as TensorFlow 1; exact: as tf.image; auto: as the network was published"
     )
     fast: bool = option(True, "inception: only the cheap colour and resize distortions")
 
@@ -265,27 +237,15 @@ class ModelConfig(Section):
         str, or_component(NAMES), BeforeValidator(network_name), kind("a name that `perennial models` lists")
     ] = option("mnist_cnn", "network; `perennial models` lists all; or components.MODULE:NAME, one of your own")
     dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
-    batch_norm_decay: float | None = option(
-        None, "decay of the averages of batch normalization; null: the network's own", ge=0, lt=1
-    )
-    conv_stddev: float | None = option(
-        None, "cifar10_tutorial: standard deviation of initial convolution weights; null: 0.05", gt=0
-    )
+    batch_norm_decay: float | None = option(None, "batch normalization's; null: the network's own", ge=0, lt=1)
+    conv_stddev: float | None = option(None, "cifar10_tutorial: of initial weights; null: 0.05", gt=0)
     channels: Annotated[
         Annotated[list[Count], Field(min_length=3, max_length=3)] | None,
         kind("a list of 3 whole numbers above 0, or null"),
     ] = option(None, "fast_cnn: channels of its three blocks; null: [64, 128, 128]")
-    labels_offset: CountOrZero = option(
-        0, "classes at the start of labels.txt that the model leaves out, such as a background"
-    )
-    weights: str | None = option(
-        None,
-        "imagenet: the weights that Keras publishes for this network; or a file of such weights; "
-        "null: random weights",
-    )
-    weights_url: Url | None = option(
-        None, "URL of a folder that holds the file for weights: imagenet; null: Keras' own address"
-    )
+    labels_offset: CountOrZero = option(0, "first classes of labels.txt to leave out, such as a background")
+    weights: str | None = option(None, "imagenet: those of Keras; or a file of such weights; null: random")
+    weights_url: Url | None = option(None, "folder with the file for weights: imagenet; null: Keras' address")
 
     @model_validator(mode="after")
     def _has_published_weights(self) -> Self:

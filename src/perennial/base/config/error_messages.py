@@ -21,6 +21,7 @@ ALIASES = {
     "iterations": "train.max_steps", "num_steps": "train.max_steps", "steps": "train.max_steps",
     "early_stopping": "train.patience", "lr_schedule": "train.schedule.name",
     "num_workers": "compute.processes",
+    "momentum": "train.optimizer_options", "optimizers": "train.optimizer_options",
     "optim": "train.optimizer", "pretrained": "model.weights", "scheduler": "train.schedule.name",
 }  # fmt: skip
 

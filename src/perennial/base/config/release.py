@@ -18,7 +18,7 @@ class EvaluateConfig(Section):
     audit_fraction: float = option(0.0, "share of the test split that no decision reads; 0: none", ge=0, le=0.9)
     calibrate: bool = option(False, "fit a temperature on validation, so that 0.9 is right 9 times in 10")
     max_error: float | None = option(
-        None, "share of wrong answers, kept by the answer unknown; null: no limit", ge=0.0001, le=0.5
+        None, "share of wrong answers; null: no image gets unknown", ge=0.0001, le=0.5
     )
 
 
@@ -43,31 +43,21 @@ class ExportConfig(Section):
 class GateConfig(Section):
     """The limits that a model must keep to be promoted."""
 
-    min_accuracy: float | None = option(
-        0.97, "minimum test accuracy; null: better than always the largest class", ge=0, le=1
-    )
+    min_accuracy: float | None = option(0.97, "test accuracy; null: above that of always one class", ge=0, le=1)
     min_class_recall: float | None = option(None, "minimum recall of each class; null: no limit", ge=0, le=1)
-    max_calibration_error: float | None = option(
-        None, "maximum expected calibration error (ECE); null: no limit", ge=0, le=1
-    )
+    max_calibration_error: float | None = option(None, "expected calibration error; null: no limit", ge=0, le=1)
     max_model_mb: float | None = option(None, "maximum size of the export, in MB; null: no limit", gt=0)
-    max_latency_ms: float | None = option(
-        None, "maximum median ms for one image on the CPU; null: not measured", gt=0
-    )
+    max_latency_ms: float | None = option(None, "for one image on the CPU; null: not measured", gt=0)
     min_gain: float = option(0.005, "minimum gain in test accuracy over the champion", ge=0, le=1)
     significance: float | None = option(
-        0.002, "maximum p-value of that gain (exact McNemar test); null: no test", gt=0, lt=1
+        0.002, "p-value of that gain (exact McNemar test); null: no test", gt=0, lt=1
     )
-    max_class_drop: float | None = option(
-        0.1, "maximum drop of a class's recall, beyond chance; null: no limit", ge=0, le=1
-    )
+    max_class_drop: float | None = option(0.1, "of a class's recall, beyond chance; null: no limit", ge=0, le=1)
     max_slice_drop: float | None = option(
-        0.05, "the same for the examples that are alike in a column of a label table", ge=0, le=1
+        0.05, "the same for examples that are alike in a column of labels", ge=0, le=1
     )
     approval: bool = option(False, "a person must approve a model that passes the gate")
-    approval_hours: float = option(
-        72.0, "hours to wait for approval; then the model is not promoted", gt=0, le=8760
-    )
+    approval_hours: float = option(72.0, "hours to wait for approval", gt=0, le=8760)
 
 
 class PublishConfig(Section):
@@ -82,7 +72,7 @@ class RecordConfig(Section):
 
     artifact: str = option(
         "classifier",
-        "name of the model in the registry, and under artifacts in dvc.yaml",
+        "name of the model in the registry and in dvc.yaml",
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])$",
     )
     remote: str | None = option(
@@ -99,15 +89,9 @@ class MonitorConfig(Section):
     """When the flow `monitor` starts a retraining."""
 
     source: bool = option(True, "retrain when dataset.url differs from what the champion was trained on")
-    min_accuracy: float | None = option(
-        None, "minimum accuracy of the champion on new examples; null: no rule", ge=0, le=1
-    )
-    max_label_drift: float | None = option(
-        None, "maximum change of a class's share in new examples; null: no rule", gt=0, le=1
-    )
-    max_brightness_drift: float | None = option(
-        None, "maximum change of brightness in new examples; null: no rule", gt=0, le=1
-    )
+    min_accuracy: float | None = option(None, "of the champion on new examples; null: no rule", ge=0, le=1)
+    max_label_drift: float | None = option(None, "change of a class's share; null: no rule", gt=0, le=1)
+    max_brightness_drift: float | None = option(None, "change of brightness; null: no rule", gt=0, le=1)
     max_age_days: float | None = option(None, "maximum age of the champion, in days; null: no rule", gt=0)
     min_examples: Count = option(100, "min_accuracy and the drift rules need at least this many new examples")
     max_examples: Count = option(2000, "maximum number of new examples to score")

@@ -2,9 +2,10 @@
 # defaults of the optimizers.
 """Sections of params.yaml about training: optimizers, schedules, checkpoints and logs."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from perennial.base import choices
 from perennial.base.config.fields import (
@@ -14,6 +15,7 @@ from perennial.base.config.fields import (
     Positive,
     Section,
     Seed,
+    kind,
     option,
     or_component,
     shown,
@@ -55,9 +57,7 @@ class Adam(Section):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2017)."""
 
-    weight_decay: float = option(
-        0.004, "weight decay: fraction of a weight that a step subtracts, times the learning rate", ge=0
-    )
+    weight_decay: float = option(0.004, "fraction of a weight that a step subtracts, times the rate", ge=0)
 
 
 class Ftrl(Section):
@@ -75,8 +75,7 @@ class Momentum(Section):
     momentum: Decay = option(0.9, KEPT)
     nesterov: bool = option(False, "take the gradient after the momentum step (Nesterov 1983)")
     accumulate: Literal["gradients", "steps"] = option(
-        "gradients",
-        "what is summed up; gradients: a new learning rate also scales past ones (TensorFlow 1); steps: Keras",
+        "gradients", "gradients: as TensorFlow 1; steps: as Keras"
     )
 
 
@@ -87,36 +86,28 @@ class RmsProp(Section):
     momentum: Decay = option(0.9, KEPT)
     epsilon: Positive = option(1.0, EPSILON)
     centered: bool = option(False, "divide by the variance, not by the second moment (Graves 2013)")
-    initial_accumulator_value: float = option(
-        1.0, "initial value of the mean of squared gradients; TensorFlow 1: 1, Keras: 0", ge=0
-    )
+    initial_accumulator_value: float = option(1.0, "of the mean of squared gradients; Keras: 0", ge=0)
 
 
-class OptimizersConfig(Section):
-    """Settings of each optimizer besides its learning rate; only train.optimizer's are used."""
+class Sgd(Section):
+    """Gradient descent, which has no settings."""
 
-    adadelta: Adadelta = Adadelta()
-    adagrad: Adagrad = Adagrad()
-    adam: Adam = Adam()
-    adamw: AdamW = AdamW()
-    ftrl: Ftrl = Ftrl()
-    momentum: Momentum = Momentum()
-    rmsprop: RmsProp = RmsProp()
+
+OPTIMIZERS: Mapping[str, type[Section]] = {
+    "adadelta": Adadelta, "adagrad": Adagrad, "adam": Adam, "adamw": AdamW, "ftrl": Ftrl, "momentum": Momentum,
+    "rmsprop": RmsProp, "sgd": Sgd,
+}  # fmt: skip
 
 
 class ScheduleConfig(Section):
     """The learning rate over the steps."""
 
     name: Annotated[choices.Schedule | str, or_component(choices.Schedule)] = option(
-        "fixed", "shape of the decay; or components.MODULE:NAME"
+        "fixed", "or components.MODULE:NAME"
     )
     warmup_steps: CountOrZero = option(0, "steps over which the rate first rises linearly from 0")
-    decay_steps: Count | None = option(
-        None, "steps of one decay (exponential) or of the whole decay (others); null: epochs_per_decay decides"
-    )
-    epochs_per_decay: Positive | None = option(
-        None, "decay_steps in epochs; null: the whole training (polynomial, cosine)"
-    )
+    decay_steps: Count | None = option(None, "steps of one decay, or of all; null: by epochs_per_decay")
+    epochs_per_decay: Positive | None = option(None, "decay_steps in epochs; null: the whole training")
     decay_factor: Positive = option(0.94, "exponential: factor of one decay")
     staircase: bool = option(True, "exponential: decay in jumps, not continuously")
     end_learning_rate: float = option(0.0001, "polynomial, cosine: last learning rate", ge=0)
@@ -141,20 +132,13 @@ class ScheduleConfig(Section):
 class AugmentationConfig(Section):
     """Distortions of training images, besides those of the preprocessing."""
 
-    alternating_flip: bool = option(
-        False, "mirror half of the images in odd epochs, the others in even ones; for preprocessing shifted"
-    )
+    alternating_flip: bool = option(False, "mirror one half in odd epochs, the other in even ones")
     operations: int = option(0, "RandAugment: number of random operations on each image; 0: none", ge=0, le=16)
     magnitude: float = option(9.0, "RandAugment: strength of each operation, 0 to 10", ge=0, le=10)
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
-    mixup: Positive | None = option(
-        None,
-        "MixUp: alpha of its Beta distribution, such as 0.2; with cutmix, each for half the images; null: none",
-    )
+    mixup: Positive | None = option(None, "MixUp: alpha, such as 0.2; null: none; with cutmix, each for half")
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
-    image_sizes: list[Count] = option(
-        [], "pixels a side of the images in equal parts of training, such as [16, 24, 32]; empty: full size"
-    )
+    image_sizes: list[Count] = option([], "pixels a side in equal parts of training; empty: full size")
 
     @model_validator(mode="after")
     def _growing(self) -> Self:
@@ -198,12 +182,9 @@ class HeadConfig(Section):
 class WarmStartConfig(Section):
     """Initial weights from another model; a training run that has a checkpoint resumes from it instead."""
 
-    path: str | None = option(
-        None, "model, checkpoint folder, export, or checkpoint of TensorFlow 1; null: random weights"
-    )
+    path: str | None = option(None, "model, checkpoints, export, or one of TensorFlow 1; null: random weights")
     averages: Literal["auto", "averages", "weights"] = option(
-        "auto",
-        "moving averages in a checkpoint; auto: use those that it has; averages: require them; weights: no",
+        "auto", "averages in a checkpoint; auto: if it has them; averages: required; weights: no"
     )
     exclude: list[str] = option([], "patterns of layers that start from random weights, such as logits*")
     ignore_missing: bool = option(False, "allow the other model to lack layers of this one")
@@ -213,37 +194,29 @@ class TrainConfig(Section):
     """The training."""
 
     epochs: Count | None = option(30, "passes over the training split; null: max_steps decides")
-    max_steps: CountOrZero | None = option(
-        None, "training steps; 0: the model is that of train.warm_start.path; null: epochs decides"
-    )
+    max_steps: CountOrZero | None = option(None, "training steps; 0: only warm_start; null: epochs decides")
     batch_size: int = option(64, "examples per step, over all devices together", ge=1, le=2**20)
     epochs_between_evals: Count = option(2, "epochs between two evaluations")
-    steps_between_evals: Count | None = option(
-        None, "steps between two evaluations; null: epochs_between_evals decides"
+    stop_threshold: Positive | None = option(0.99, "stop_metric at which training ends; null: never")
+    patience: Count | None = option(None, "evaluations without a better stop_metric; null: no limit")
+    keep: Literal["last", "best"] = option("last", "which evaluated weights become the model")
+    optimizer: Annotated[choices.Optimizer | str, or_component(choices.Optimizer)] = option(
+        "adam", "or components.MODULE:NAME"
     )
+    optimizer_options: Annotated[dict[str, bool | int | float | str], kind("its settings")] = option(
+        {}, "settings of the optimizer, such as {momentum: 0.8}; others have their defaults"
+    )
+    learning_rate: Positive = option(0.001, "learning rate before any decay")
+    devices: Devices = option("auto", "auto, cpu:N, gpu:N (any N) or gpu:0,2 (these)")
+    steps_between_evals: Count | None = option(None, "steps between two; null: epochs_between_evals decides")
     stop_metric: Literal["accuracy", "loss", "recall_at_5"] = option(
         "accuracy", "validation metric for stop_threshold, patience and keep"
     )
-    stop_threshold: Positive | None = option(
-        0.99,
-        "end training when stop_metric reaches this fraction (or, for loss, falls to this value); null: never",
-    )
-    patience: Count | None = option(
-        None, "end training after this many evaluations without a better stop_metric; null: never"
-    )
-    keep: Literal["last", "best"] = option("last", "which evaluated weights become the model")
-    optimizer: Annotated[choices.Optimizer | str, or_component(choices.Optimizer)] = option(
-        "adam", "optimizer; or components.MODULE:NAME"
-    )
-    learning_rate: Positive = option(0.001, "learning rate before any decay")
-    optimizers: OptimizersConfig = Field(default_factory=OptimizersConfig)
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
-    weight_decay: float | None = option(
-        None, "factor of the L2 penalty (half the sum of squared weights); null: the network's own", ge=0
-    )
+    weight_decay: float | None = option(None, "factor of the L2 penalty; null: the network's own", ge=0)
     label_smoothing: float = option(0.0, "fraction of each label that is spread over all classes", ge=0, lt=1)
     class_weights: Literal["balanced"] | list[Positive] | None = option(
-        None, "factor of an example's loss: balanced, one number per class, or null (always 1)"
+        None, "factor of an example's loss: balanced, one number per class, or null (1)"
     )
     aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
     clip_norm: Positive | None = option(None, "clip gradients to this global norm; null: no clipping")
@@ -254,18 +227,15 @@ class TrainConfig(Section):
     head: HeadConfig = Field(default_factory=HeadConfig)
     warm_start: WarmStartConfig = Field(default_factory=WarmStartConfig)
     batch_norm: Literal["per_replica", "synced"] = option(
-        "per_replica", "batch normalization over a device's part of the batch, or over all of it"
+        "per_replica", "over each device's part of the batch, or over all of it"
     )
-    precision: Literal["float32", "bfloat16", "float16"] = option(
-        "float32", "precision of the computation; weights stay float32"
-    )
+    precision: Literal["float32", "bfloat16", "float16"] = option("float32", "of the computation, not weights")
     loss_scale: LossScale = option("dynamic", "float16: dynamic, or a fixed number")
     xla: bool = option(False, "compile the step with XLA; needs deterministic: false")
     deterministic: bool = option(True, "repeat a run bit by bit: equal runs give equal weights")
     seed: Seed = option(0, "seed of initial weights, order of examples, distortions and dropout")
-    devices: Devices = option("auto", "auto, cpu:N, gpu:N (any N) or gpu:0,2 (these)")
     all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = option(
-        "auto", "how devices sum gradients; hierarchical_copy: only an even number of devices"
+        "auto", "how devices sum gradients"
     )
     intra_op_threads: int = option(0, "threads inside one operation; 0: one per core", ge=0, le=4096)
     inter_op_threads: int = option(0, "operations in parallel; 0: one per core", ge=0, le=4096)
@@ -273,7 +243,7 @@ class TrainConfig(Section):
         "auto", "where decoded images are kept; auto: memory if they fit memory_mb"
     )
     memory_mb: Count = option(
-        1024, "memory for images, in MB; a larger split is shuffled in groups of shards of this size"
+        1024, "memory for images, in MB; larger splits are shuffled in parts of this size"
     )
     synthetic_data: bool = option(False, "train on random images instead of the records, to measure speed")
 
@@ -291,6 +261,27 @@ class TrainConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _options_are_of_the_optimizer(self) -> Self:
+        fields = OPTIMIZERS.get(self.optimizer, Sgd).model_fields
+        known = ", ".join(f"{name}: {str(field.default).lower()}" for name, field in fields.items())
+        try:
+            _ = self.optimizer_settings
+        except ValidationError as error:
+            first = error.errors()[0]
+            rule = first["msg"].replace("Input should", "must").replace("Extra inputs", "unknown keys")
+            raise ValueError(
+                f"train.optimizer_options.{first['loc'][0]}: {rule}, got {shown(first['input'])}; "
+                f"{self.optimizer} has {known or 'no settings'}"
+            ) from None
+        return self
+
+    @property
+    def optimizer_settings(self) -> dict[str, Any]:
+        """All settings of the optimizer, those with their defaults, too."""
+        section = OPTIMIZERS.get(self.optimizer, Sgd)
+        return section.model_validate(self.optimizer_options).model_dump()
+
 
 class CheckpointsConfig(Section):
     """When a training run saves a checkpoint, and where copies go; does not change results."""
@@ -307,13 +298,9 @@ class LoggingConfig(Section):
     """What a training run logs; does not change results."""
 
     every_steps: Count = option(10, "steps between two points in TensorBoard, and between two log lines")
-    histograms_every_steps: Count | None = option(
-        None, "steps between histograms of weights and gradients; null: none"
-    )
+    histograms_every_steps: Count | None = option(None, "between histograms of weights; null: none")
     images_every_steps: Count | None = option(None, "steps between pictures of the input; null: none")
     profile_from_step: Count | None = option(None, "first step of a profile; null: no profile")
     profile_steps: Count = option(10, "steps in the profile")
     device_placement: bool = option(False, "print the device of every operation, as TensorFlow logs it")
-    sinks: list[choices.Sink] = option(
-        [], "other programs that get scores and files of a training, such as [mlflow]"
-    )
+    sinks: list[choices.Sink] = option([], "other programs that get results, such as [mlflow]")

@@ -15,6 +15,8 @@ from perennial.base import files
 from perennial.base.config import Config, check, read
 from perennial.base.config.error_messages import by_key, inner_section, missing
 from perennial.base.config.paths import fixed_keys
+from perennial.base.config.training import OPTIMIZERS, Sgd
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
 
@@ -22,6 +24,7 @@ PRESETS = Path("params")  # folder in the project
 # For projects without such a folder: those of the wheel, or of the repository that this file belongs to.
 OF_PACKAGE = (Path(__file__).parents[2] / "template" / PRESETS, Path(__file__).parents[4] / PRESETS)
 Key = tuple[str, ...]
+OPTIONS = "train.optimizer_options"  # a mapping that is one value
 # The comment of an earlier version's section, of which one key is left.
 PATHS_HEAD = "paths: # Files and folders, relative to the project. DVC versions all but the last five\n"
 
@@ -78,14 +81,30 @@ def change_file(
 
 def upgrade(text: str) -> Change:
     """Remove keys of earlier versions, and add missing ones with their defaults and comments."""
-    less = _without_fixed_paths(text if text.endswith("\n") else f"{text}\n")
+    own, less = _without_optimizers(_without_fixed_paths(text if text.endswith("\n") else f"{text}\n"))
     text = less.text
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
     edits = [_insertion(text, root, path) for path in added]
     for path in added:
         _section(old, path)[path[-1]] = options.values(path)
-    return Change(_edited(text, edits, old), added=tuple(map(".".join, added)), removed=less.removed)
+    text = _edited(text, edits, old)
+    if own:
+        text = _with_values(text, {tuple(OPTIONS.split(".")): (own, options.scalar(own))}).text
+    return Change(text, added=tuple(map(".".join, added)), removed=less.removed)
+
+
+def _without_optimizers(before: Change) -> tuple[dict[str, Any], Change]:
+    """Remove an earlier version's settings of all optimizers; gives those of the chosen one that differ."""
+    train = read(before.text).get("train")
+    if not isinstance(train, dict) or "optimizers" not in train:
+        return {}, before
+    name = str(train.get("optimizer"))
+    fields = OPTIMIZERS.get(name, Sgd).model_fields
+    own = (train["optimizers"] or {}).get(name) or {}
+    kept = {key: value for key, value in own.items() if key in fields and value != fields[key].default}
+    done = remove(before.text, ["train.optimizers"], options.defaults())
+    return kept, replace(done, removed=(*before.removed, *done.removed))
 
 
 def _without_fixed_paths(text: str) -> Change:
@@ -99,10 +118,7 @@ def _without_fixed_paths(text: str) -> Change:
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
-    if not found:
-        return Change(text)
-    head, _, _ = options.block(("paths",)).partition("\n")
-    return remove(text.replace(PATHS_HEAD, f"{head}\n"), found, options.defaults())
+    return remove(text.replace(PATHS_HEAD, "paths:\n"), found, options.defaults()) if found else Change(text)
 
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:
@@ -113,6 +129,12 @@ def remove(text: str, keys: Iterable[str], like: str) -> Change:
         if not (found := _find(root, path)):
             continue
         lines, first = text.splitlines(keepends=True), found[0].start_mark.line
+        del _section(old, path)[path[-1]]
+        removed.append(key)
+        inside = _find(root, path[:-1])
+        if inside and isinstance(inside[1], MappingNode) and inside[1].flow_style:
+            edits.append(_cut_in_flow(inside[1].value, found))
+            continue
         last = text.count("\n", 0, max(_end(found[1]) - 1, found[0].end_mark.index))
         known = _find(template, path)
         above = _comments(like.splitlines(), known[0].start_mark.line) if known else []
@@ -120,9 +142,15 @@ def remove(text: str, keys: Iterable[str], like: str) -> Change:
         while own and above and own.pop().strip() == above.pop().strip():
             first -= 1
         edits.append((sum(map(len, lines[:first])), sum(map(len, lines[: last + 1])), ""))
-        del _section(old, path)[path[-1]]
-        removed.append(key)
     return Change(_edited(text, edits, old), removed=tuple(removed))
+
+
+def _cut_in_flow(pairs: list[tuple[Node, Node]], pair: tuple[Node, Node]) -> tuple[int, int, str]:
+    """The edit that removes a key of `{a: 1, b: 2}`, with the comma behind it, or before the last one."""
+    number = pairs.index(pair)
+    if pair != pairs[-1]:
+        return pair[0].start_mark.index, pairs[number + 1][0].start_mark.index, ""
+    return (pairs[number - 1][1].end_mark if number else pair[0].start_mark).index, pair[1].end_mark.index, ""
 
 
 def _comments(lines: list[str], end: int) -> list[str]:
@@ -160,6 +188,10 @@ def preset_keys() -> set[Key]:
 def set_values(text: str, values: Mapping[str, object]) -> Change:
     """Set keys such as train.epochs to JSON values; a key that already has its value stays as it is written."""
     new = read(text)
+    inside = {key: value for key, value in values.items() if key.startswith(f"{OPTIONS}.")}
+    if inside and isinstance(before := values.get(OPTIONS, dvc_lock.value_at(new, OPTIONS)), dict):
+        own = {**before, **{key.removeprefix(f"{OPTIONS}."): value for key, value in inside.items()}}
+        values = {**{key: value for key, value in values.items() if key not in inside}, OPTIONS: own}
     for key, value in values.items():
         path = tuple(key.split("."))
         section = new
@@ -205,7 +237,7 @@ def _written(value: object) -> str:
     """Write a value in YAML 1.2 as params.yaml does; as JSON where YAML would read another value."""
     plain = options.scalar(value)
     try:
-        if read(f"x: {plain}") == {"x": value}:
+        if read(f"x: [{plain}, 0]") == {"x": [value, 0]}:  # the key may stand in a line with others
             return plain
     except ConfigError:
         pass
@@ -279,7 +311,7 @@ def _leaves(text: str) -> Iterator[tuple[Key, str]]:
     waiting: list[tuple[Key, Node]] = [((), _compose(text))]
     while waiting:
         path, node = waiting.pop(0)
-        if isinstance(node, MappingNode):
+        if isinstance(node, MappingNode) and (not path or _is_section(path)):
             waiting[:0] = [((*path, name.value), value) for name, value in node.value]
         else:
             yield path, text[node.start_mark.index : node.end_mark.index]

@@ -14,9 +14,17 @@ from pydantic.fields import FieldInfo
 
 from perennial.base.config import Config
 from perennial.base.config.error_messages import by_key, inner_section
+from perennial.base.config.training import OPTIMIZERS
 
 WIDTH = 112
 HEADER = "# Every parameter of a run. Each key is required; `perennial config --upgrade` adds missing ones.\n"
+# In a section that a person decides: what follows is seldom changed.
+IN_ONE_LINE = {
+    "schedule", "averages", "lookahead", "augmentation", "head", "warm_start", "severity", "card", "compute",
+    "checkpoints", "logging", "record", "publish", "paths",
+}  # fmt: skip
+FIRST_OF_REST = ("train", "steps_between_evals")
+REST = "# The rest is rarely changed; `perennial docs options` explains every key."
 MARKDOWN_HEADER = """# Options
 
 Every key of `params.yaml`. Each is required and other keys are refused: with a wrong file, a command ends with
@@ -55,17 +63,21 @@ def options() -> list[Option]:
 @functools.cache
 def defaults() -> str:
     """The params.yaml with every default."""
-    return HEADER + "".join(f"\n{block((key,))}" for key in by_key(Config))
+    blocks = {key: block((key,)) for key in by_key(Config)}
+    return HEADER + "".join(text if key in IN_ONE_LINE else f"\n{text}" for key, text in blocks.items())
 
 
 def block(path: tuple[str, ...], indent: int = 0) -> str:
     """The lines of a key or section, with defaults and comments, indented by `indent` spaces."""
     field = field_at(path)
     inner = inner_section(field)
+    if inner is not None and path[-1] in IN_ONE_LINE:
+        return _in_one_line(f"{path[-1]}: {scalar(values(path))}", inner.__doc__ or "", indent)
     if inner is not None:
         head = _commented(f"{path[-1]}:", (inner.__doc__ or "").strip().rstrip("."), indent)
         return head + "".join(block((*path, key), indent + 2) for key in by_key(inner))
-    return _commented(f"{path[-1]}: {scalar(field.default)}", comment(field), indent)
+    rest = f"{' ' * indent}{REST}\n" if path == FIRST_OF_REST else ""
+    return rest + _commented(f"{path[-1]}: {scalar(field.default)}", comment(field), indent)
 
 
 def comment(field: FieldInfo) -> str:
@@ -88,6 +100,8 @@ def field_at(path: tuple[str, ...]) -> FieldInfo:
 
 def scalar(value: object) -> str:
     """A default in YAML 1.2."""
+    if isinstance(value, dict) and not any(isinstance(each, dict) for each in value.values()):
+        return "{" + ", ".join(f"{key}: {scalar(each)}" for key, each in value.items()) + "}"
     text = json.dumps(_plain(value)).strip('"')
     return re.sub(r"^(-?\d+)e", r"\1.0e", text)
 
@@ -109,7 +123,18 @@ def markdown() -> str:
             if each.key.startswith(f"{name}."):
                 cells = (f"`{each.key}`", f"`{scalar(each.default)}`", each.type, each.description)
                 parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+                if each.key == "train.optimizer_options":
+                    parts.append(_settings_of_optimizers())
     return "".join(parts)
+
+
+def _settings_of_optimizers() -> str:
+    """Rows for what train.optimizer_options may hold."""
+    return "".join(
+        f"| {name}: `{key}` | `{scalar(field.default)}` | {_type(_schema(field))} | {field.description} |\n"
+        for name, section in OPTIMIZERS.items()
+        for key, field in section.model_fields.items()
+    )
 
 
 def as_json() -> list[dict[str, Any]]:
@@ -143,6 +168,16 @@ def _commented(text: str, about: str, indent: int) -> str:
         return f"{line}\n"
     wrapped = textwrap.wrap(about, WIDTH - indent - 2)
     return "".join(f"{space}# {each}\n" for each in wrapped) + f"{space}{text}\n"
+
+
+def _in_one_line(text: str, about: str, indent: int) -> str:
+    """A section in flow style, wrapped if it is too long, with its comment at the end of a line or above."""
+    if len(line := f"{' ' * indent}{text} # {about.strip().rstrip('.')}") <= WIDTH:
+        return f"{line}\n"
+    whole = text.replace(": ", ":\0")  # a key stays beside its value
+    wrapped = textwrap.wrap(whole, WIDTH - indent, subsequent_indent="  ", break_on_hyphens=False)
+    above = f"# {about.strip().rstrip('.')}"
+    return "".join(f"{' ' * indent}{each}\n" for each in (above, *wrapped)).replace("\0", " ")
 
 
 def _type(schema: dict[str, Any]) -> str:

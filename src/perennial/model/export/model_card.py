@@ -107,7 +107,6 @@ def escape(text: str) -> str:
 
 
 def _used(train: TrainConfig) -> dict[str, Any]:
-    """The parameters of a training, without the settings of unused optimizers."""
+    """The parameters of a training, with all settings of its optimizer."""
     values = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
-    values["optimizers"] = {key: value for key, value in values["optimizers"].items() if key == train.optimizer}
-    return values
+    return {**values, "optimizer_options": train.optimizer_settings}

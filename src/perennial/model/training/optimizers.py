@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from perennial.base.config.fields import is_component, short_name
-from perennial.base.config.training import OptimizersConfig, TrainConfig
+from perennial.base.config.training import TrainConfig
 from perennial.base.project import own_components
 
 
@@ -27,7 +27,7 @@ def build(
             learning_rate,
             name=config.optimizer,  # Keras numbers unnamed ones, and checkpoints identify slots by name
             loss_scale_factor=fixed,
-            **_options(config.optimizers, config.optimizer),
+            **{KERAS_NAMES.get(key, key): value for key, value in config.optimizer_settings.items()},
         )
     if config.precision == "float16" and config.loss_scale == "dynamic":
         return keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
@@ -136,14 +136,6 @@ class _RMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
 
 def _taking_sums(kind: type, *others: type) -> type:
     return type(kind.__name__, (_TakesSums, *others, kind), {})
-
-
-def _options(config: OptimizersConfig, name: str) -> dict[str, Any]:
-    """The parameters of an optimizer by their names in Keras."""
-    if name == "sgd":
-        return {}
-    options: dict[str, Any] = getattr(config, name).model_dump()
-    return {KERAS_NAMES.get(key, key): value for key, value in options.items()}
 
 
 KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}

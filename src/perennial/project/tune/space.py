@@ -16,8 +16,10 @@ from typing import Any
 from perennial.base import config, documents
 from perennial.base.config import Config
 from perennial.base.config.fields import shown
+from perennial.base.config.training import OPTIMIZERS
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
+from perennial.base.params.edit_params import OPTIONS
 
 DIGITS = 4  # significant ones of a fraction, so that params.yaml stays readable
 SECTIONS = ("model", "preprocessing", "train")
@@ -108,7 +110,7 @@ def default(config: Config) -> list[str]:
         ]
     return [
         "train.learning_rate=1e-4..1e-1:log",
-        "train.optimizer=adam,momentum",
+        *([] if config.train.optimizer_options else ["train.optimizer=adam,momentum"]),
         "train.batch_size=32,64,128",
         "train.label_smoothing=0.0..0.2",
     ]
@@ -128,7 +130,13 @@ def with_values(values: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[st
 
 def present(dimensions: Sequence[Dimension], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the searched keys in a params.yaml."""
-    return {each.key: functools.reduce(operator.getitem, each.key.split("."), values) for each in dimensions}
+    settings = config.check(dict(values)).train.optimizer_settings
+    return {
+        each.key: settings.get(each.key.removeprefix(f"{OPTIONS}."))
+        if each.key.startswith(f"{OPTIONS}.")
+        else functools.reduce(operator.getitem, each.key.split("."), values)
+        for each in dimensions
+    }
 
 
 def written(value: object) -> str:
@@ -142,6 +150,7 @@ def _same(one: object, other: object) -> bool:
 
 def _require_searchable(key: str) -> None:
     known = [each.key for each in options.options()]
+    known += [f"{OPTIONS}.{name}" for section in OPTIMIZERS.values() for name in section.model_fields]
     if key not in known:
         inner = next((each for each in known if each.startswith(f"{key}.")), None)
         near = [inner] if inner else difflib.get_close_matches(key, known, n=1)

@@ -124,9 +124,8 @@ def _folder(config: Config, weights: str) -> Path | None:
 
 def _params(config: Config) -> dict[str, Any]:
     values = config.model_dump(mode="json", by_alias=True)
-    chosen = documents.flattened({section: values[section] for section in SENT})
-    own, others = f"train.optimizers.{config.train.optimizer}.", "train.optimizers."
-    return {key: value for key, value in chosen.items() if key.startswith(own) or not key.startswith(others)}
+    values["train"]["optimizer_options"] = config.train.optimizer_settings
+    return documents.flattened({section: values[section] for section in SENT})
 
 
 def _origin(config: Config) -> dict[str, str]:
