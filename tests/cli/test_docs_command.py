@@ -134,3 +134,20 @@ def test_the_wheel_has_every_page(tmp_path) -> None:
         capture_output=True, text=True,
     )  # fmt: skip
     assert Path(made.stdout.strip().removeprefix("file://")).is_file()
+
+
+@pytest.mark.slow
+def test_an_installed_perennial_goes_on_in_the_environment_of_the_project(tmp_path) -> None:
+    program = wheel.installed(tmp_path / "tool") / "perennial"
+    project = tmp_path / "shop"
+    packages = project / ".venv" / "lib" / "python3.11" / "site-packages"
+    for file in ("params.yaml", "dvc.yaml", "requirements/perennial.txt", ".venv/bin/python"):
+        (project / file).parent.mkdir(parents=True, exist_ok=True)
+        (project / file).touch()
+    (project / ".venv" / "bin" / "python").write_text('#!/bin/sh\necho "$@"\n')
+    (project / ".venv" / "bin" / "python").chmod(0o755)
+    (project / "requirements" / "perennial.txt").write_text("perennial-ml==0.2.0\n")
+    (packages / "perennial_ml-0.2.0.dist-info").mkdir(parents=True)
+    assert wheel.run(program, "models", "lenet", "--json", cwd=project) == "-m perennial models lenet --json\n"
+    (project / "requirements" / "perennial.txt").write_text("perennial-ml==0.3.0\n")
+    assert "lenet" in wheel.run(program, "models", "lenet", cwd=project)

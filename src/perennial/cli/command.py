@@ -14,18 +14,20 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from perennial.base import config, documents, failures, files, logs
+from perennial.base import config, documents, failures, files, layout, logs
 from perennial.base.config import Config
 from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError, exit_code, redacted
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
+from perennial.base.stage_state import environment
 from perennial.cli.options import PARAMS, DebugOption, PathOrUrl, typed
 from perennial.cli.panels import LISTED
 
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 FOLDER = "try"  # in paths.work
+OUTSIDE = ("new", "docs", "upgrade")  # they are about the perennial that is installed, not about a project's
 
 
 def key_and_value(text: str) -> tuple[str, object]:
@@ -70,6 +72,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Run the command; an error ends the process with its exit code."""
         debug, changes = ctx.params.pop("debug"), ctx.params.pop("changes", None)
+        if self.name not in OUTSIDE:
+            _enter_environment(Project.find().root)
 
         def run() -> None:
             if _chosen or ctx.params.get("params") == PARAMS:
@@ -134,6 +138,18 @@ def _enter_project(values: dict[str, Any]) -> None:
 
     values.update({name: placed(value) for name, value in values.items()})
     os.chdir(folder)
+
+
+def _enter_environment(root: Path) -> None:
+    """Go on as the `perennial` in a project's `.venv`, if this one was installed for all projects."""
+    python, lock = root / ".venv" / "bin" / "python", root / environment.OWN
+    here, prefix = python.parents[1].resolve(), Path(sys.prefix).resolve()
+    activated = os.environ.get("VIRTUAL_ENV") == sys.prefix or Path(sys.argv[0]).name == "__main__.py"
+    if activated or layout.running_source() or here == prefix or not (python.exists() and lock.is_file()):
+        return
+    version = lock.read_text(encoding="utf-8").strip().rpartition("==")[2]
+    if any(here.glob(f"lib/python*/site-packages/perennial_ml-{version}.dist-info")):  # else it is older
+        os.execv(python, [str(python), "-m", "perennial", *sys.argv[1:]])  # noqa: S606 - no shell is wanted
 
 
 def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
