@@ -159,7 +159,7 @@ deploy: install
 	@$(RUN) .venv/bin/python -m tasks.deploy
 
 # All lock files come from one resolution, so that their versions agree.
-EXTRAS = docker gpu keras-hub kubernetes mlflow onnx ray tune
+EXTRAS = docker gpu heic keras-hub kubernetes mlflow onnx ray tune
 LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-strip-extras --python-version 3.11
 lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt

@@ -234,7 +234,9 @@ def _require_ready(params: Path, checked: Config) -> None:
 
 @command(app, "add")
 def _add(
-    extra: str = argument("docker, gpu, keras-hub, kubernetes, mlflow, onnx, ray or tune.", metavar="EXTRA"),
+    extra: str = argument(
+        "docker, gpu, heic, keras-hub, kubernetes, mlflow, onnx, ray, tune.", metavar="EXTRA"
+    ),
     *,
     as_json: JsonOption = False,
 ) -> None:

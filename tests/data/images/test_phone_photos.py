@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 
 import numpy as np
 import PIL.Image
@@ -131,12 +132,18 @@ def test_a_smaller_version_behind_the_image_of_a_tiff_is_no_second_page():
     assert np.array_equal(decoded(stream.getvalue())[1], np.asarray(SCENE))
 
 
+def test_a_heic_without_its_decoder_is_refused_with_the_command_that_installs_it(monkeypatch):
+    content = saved(SCENE, "HEIF")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    assert reason(content) == "it is HEIC, and no decoder is installed: `perennial add heic` installs one"
+
+
 GREY = np.asarray(SCENE.convert("L"))
 REFUSED = {
     "the video of a Live Photo": (VIDEO, r"it is a video \(qt\), such as that of a Live Photo; remove it"),
     "a HEIC sequence": (b"\0\0\0\x18ftyphevc\0\0\0\0mif1heic", "it is an animation"),
     "an animated AVIF": (saved(SCENE, "AVIF", save_all=True, append_images=[SCENE.rotate(90)]), "an animation"),
-    "a raw photo of Canon": (b"\0\0\0\x18ftypcrx \0\0\0\0isom", "it is a raw photo of a camera"),
+    "a raw photo of Canon": (b"\0\0\0\x18ftypcrx \0\0\0\0isom", r"it is a raw photo \(CR3\)"),
     "a raw photo": (tiff(np.asarray(SCENE), (DNG, 1)), "it is a raw photo of a camera, such as DNG"),
     "the preview of a raw photo": (tiff(np.asarray(SCENE), (KIND, 1)), "it is a raw photo of a camera"),
     "a TIFF of several pages": (saved(SCENE, "TIFF", save_all=True, append_images=[SCENE]), "several pages"),

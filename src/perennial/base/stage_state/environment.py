@@ -28,7 +28,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }
-EXTRAS = ("onnx", "keras-hub")  # lock files with the packages of some export formats and networks
+EXTRAS = ("onnx", "keras-hub", "heic")  # lock files of some export formats, networks and image files
 # The stages that have each file as a parameter.
 STAGES = {
     file: tuple(name for name, stage in stages.STAGES.items() if file in stage.environment) for file in PACKAGES

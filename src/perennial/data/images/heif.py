@@ -1,6 +1,7 @@
 """Open HEIC, in which phones save photos, and AVIF: the primary image, upright, without metadata.
 
 Neither format has checksums: a file that was cut off is noticed, other changed bytes often are not.
+HEIC needs the extra `heic`: hostile images have used faults of its decoder, and its wheel holds GPL code.
 Source: ISO/IEC 14496-12 (boxes), ISO/IEC 23008-12 (HEIF).
 """
 
@@ -30,8 +31,7 @@ def format_name(content: bytes) -> str | None:
 
 def refusal(content: bytes) -> str | None:
     """Why another file of the same container is not read."""
-    others = dict.fromkeys(SEQUENCES, "an animation")
-    others[b"crx "] = "a raw photo of a camera (CR3); export it as JPEG"
+    others = dict.fromkeys(SEQUENCES, "an animation") | {b"crx ": "a raw photo (CR3); export it as JPEG"}
     video = f"a video ({content[8:12].decode('latin-1').strip()}), such as that of a Live Photo; remove it"
     return f"it is {others.get(content[8:12], video)}" if content[4:8] == TYPE else None
 
@@ -47,6 +47,8 @@ def opened(content: bytes) -> PIL.Image.Image:
         from pillow_heif import HeifImageFile  # noqa: PLC0415
 
         return HeifImageFile(plain)  # type: ignore[no-untyped-call]
+    except ImportError as error:  # of an extra
+        raise Refused("it is HEIC, and no decoder is installed: `perennial add heic` installs one") from error
     except SyntaxError as error:
         raise Refused(f"it is incomplete or damaged: {str(error).strip()}") from error
 

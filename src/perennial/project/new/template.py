@@ -18,7 +18,7 @@ from perennial.base.stage_state import environment
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")
 LOCK = environment.OWN.as_posix()
-EXTRAS = ("docker", "gpu", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")
+EXTRAS = ("docker", "gpu", "heic", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")
 LOCKS = ("base", "pip", "uv", *EXTRAS)
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
