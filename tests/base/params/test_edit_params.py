@@ -148,17 +148,23 @@ def test_paths_that_an_earlier_version_let_choose_are_removed(workspace):
         "paths:",
         "  # mine",
         "  work: /scratch # mine, too",
+        "  records: data/records # fixed; for other programs",
+        "  metrics: metrics/metrics.json # fixed; for other programs",
     ]
     assert done.text.startswith(now[: now.index("paths:")])
     assert done.problems() == []
 
 
-def test_a_path_that_a_person_chose_is_refused_with_its_place_now(run):
-    text = options.defaults().replace("{work: .work}", "{work: .work, raw: photos, records: data/records}")
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [("raw", "{work: .work,", "{work: .work, raw: photos,"), ("records", ": data/records", ": photos")],
+)
+def test_a_path_that_a_person_chose_is_refused_with_its_place_now(run, key, old, new):
+    text = options.defaults().replace(old, new)
     Path("params.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"paths\.raw, paths\.records cannot be chosen: .*config --upgrade"):
+    with pytest.raises(ConfigError, match=rf"paths\.{key} cannot be chosen: .*config --upgrade"):
         config.load(Path("params.yaml"))
-    with pytest.raises(ConfigError, match=r"paths\.raw is photos, and the place .* is data/raw now"):
+    with pytest.raises(ConfigError, match=rf"paths\.{key} is photos, and the place .* is data/{key} now"):
         edit_params.change_file(Path("params.yaml"), add_missing=True)
     assert Path("params.yaml").read_text() == text
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perennial.base.choices import is_bucket
 from perennial.base.config.fields import AnyPath, Section, option
@@ -85,19 +85,20 @@ class Paths:
 
 
 class PathsConfig(Section):
-    """The only place that can be chosen; `perennial docs files` lists the others."""
+    """Only work can be chosen; others are for programs that look here; `perennial docs files` lists all."""
 
     work: AnyPath = option(Paths.work, "checkpoints, partial downloads and locks; may lie on another disk")
+    records: Literal["data/records"] = option("data/records", "fixed; for other programs")
+    metrics: Literal["metrics/metrics.json"] = option("metrics/metrics.json", "fixed; for other programs")
 
 
 def fixed_keys(values: Mapping[Any, Any]) -> dict[str, tuple[object, str]]:
     """The keys of an earlier version that choose a place which is fixed now: their values, and that place."""
     chosen, fixed = values.get("paths"), in_revision({})
-    return {
-        f"paths.{name}": (value, fixed[name])
-        for name, value in (chosen.items() if isinstance(chosen, Mapping) else ())
-        if name in fixed and name not in PathsConfig.model_fields
-    }
+    found = chosen.items() if isinstance(chosen, Mapping) else ()
+    earlier = {name: value for name, value in found if name in fixed and name != "work"}
+    listed = PathsConfig.model_fields
+    return {f"paths.{n}": (v, fixed[n]) for n, v in earlier.items() if n not in listed or v != fixed[n]}
 
 
 def in_revision(values: Mapping[str, Any]) -> dict[str, str]:
@@ -107,8 +108,8 @@ def in_revision(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _key(name: str, path: Path) -> str:
-    """A path as a message names it: by its key in params.yaml if it has one."""
-    return f"paths.{name}" if name in PathsConfig.model_fields else str(path)
+    """A path as a message names it: by its key in params.yaml if it can be chosen."""
+    return "paths.work" if name == "work" else str(path)
 
 
 def _written(path: Path) -> Path:
