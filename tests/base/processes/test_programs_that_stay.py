@@ -40,7 +40,8 @@ STARTERS = {
         programs.run(partial(Fork, partial(os.execv, own, [own])), limit_s=None, grace_s=1)""",
     "dvc": """
         from perennial.base.dvc import repro
-        repro.run(own, folder=Path(), variables=os.environ, work=Path(), to=print, grace_s=1)""",
+        repro.GRACE_S = 1
+        repro.run(own, folder=Path(), variables=os.environ, work=Path(), to=print)""",
     "worker": """
         from perennial.orchestration.provisioning import worker
         worker.SAVE_S = 1
