@@ -197,7 +197,7 @@ def test_names_that_standard_output_does_not_encode_are_printed(
 BROKEN = [
     "001 empty.png: it is empty",
     "001 half.jpg: it is incomplete",
-    "001 page.jpg: not a JPEG, HEIC, PNG, WebP",
+    "001 page.jpg: it is a web page",
 ]
 
 

@@ -523,9 +523,7 @@ def test_a_worker_without_the_package_of_its_pool_names_the_extra(make: Callable
     place.patch.setattr(worker, "find_spec", lambda _: None)
     with (
         api.connect({"PREFECT_API_URL": place.server.url}) as server,
-        pytest.raises(
-            ConfigError, match=r"run `pip install 'perennial-ml\[kubernetes\]'`; nothing was started"
-        ),
+        pytest.raises(ConfigError, match=r"run `perennial add kubernetes`; nothing was started"),
     ):
         worker._require_kind(server, "boats")
     place.server.request("DELETE", "/work_pools/boats")

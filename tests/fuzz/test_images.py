@@ -19,7 +19,7 @@ FILES = valid()
 # Four readers in a row; a JPEG's segments of 4 bytes with a byte between cost most lines and bytes.
 LINES_PER_BYTE, BYTES_PER_BYTE, AT_LEAST = 40, 250, 5000
 UNPACKED = 1100  # bytes in a byte of a zlib stream, at most
-ROUNDING = 3  # of levels, between two versions of libjpeg
+ROUNDING = 6  # of levels, between two versions of libjpeg; 3 where colours have the full resolution
 
 
 def read_headers(content):

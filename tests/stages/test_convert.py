@@ -226,7 +226,7 @@ def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping
     assert listed["examples"] == 33
     assert [each["file"] for each in listed["rejected"]] == BAD
     reasons = [each["reason"] for each in listed["rejected"]]
-    assert reasons[0].startswith("not a JPEG, PNG")
+    assert reasons[0].startswith("not a JPEG, HEIC, PNG")
     assert reasons[2] == "it is empty"
     per_class = [part.per_class for part in manifest.load(records).splits.values()]
     assert np.sum(per_class, axis=0).tolist() == [11, 11, 11]
@@ -243,7 +243,7 @@ def test_where_no_image_of_a_class_is_left_nothing_is_written(load, pictures, sp
     download(pictures)
     with pytest.raises(DataError, match=what) as refused:
         convert(load(**{"dataset.on_bad_image": "skip"}))
-    assert "dog/00.png: not a JPEG, PNG" in str(refused.value)
+    assert "dog/00.png: not a JPEG, HEIC, PNG" in str(refused.value)
     assert not pictures.paths.records.exists()
 
 

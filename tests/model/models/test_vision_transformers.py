@@ -150,5 +150,5 @@ def test_a_size_between_two_patches_is_refused(build: Any) -> None:
 
 def test_a_missing_package_is_named(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    with pytest.raises(ConfigError, match=r"needs the package keras-hub.*requirements/keras-hub\.txt"):
+    with pytest.raises(ConfigError, match=r"needs the package keras-hub.*`perennial add keras-hub`"):
         build("deit_tiny_16", (32, 32, 3))

@@ -138,7 +138,7 @@ def test_a_path_without_weights_is_refused_with_the_kinds_there_are(load, tmp_pa
     if kind == "empty folder":
         path.mkdir()
     with pytest.raises(
-        ConfigError, match=r"train\.warm_start\.path: .*model folder \(paths\.model\), an export"
+        ConfigError, match=r"train\.warm_start\.path: .*model folder \(models/weights\), an export"
     ):
         started(load, path)
 

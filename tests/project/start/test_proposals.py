@@ -193,9 +193,7 @@ def test_the_options_write_exactly_what_they_say(start) -> None:
     done = start("--json", *COLUMNS, *LABEL, "--split-column", "phase")
     assert done.exit_code == 0, done.output
     block = {"path": "l.csv", "file": "image", "label": "species", "split": "phase"}
-    assert (
-        'table: {"path": "l.csv", "file": "image", "label": "species", "split": "phase"}' in PARAMS.read_text()
-    )
+    assert "table: {path: l.csv, file: image, label: species, split: phase}" in PARAMS.read_text()
     found = json.loads(done.stdout)["images"]
     assert (found["block"], found["chosen"]) == (block, False)
     assert (found["per_class"], found["per_split"]) == ({"c": 9, "d": 9}, {"train": 18})

@@ -12,6 +12,7 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.processes import locks
 from perennial.release.publishing import publish_to_folder as registry
+from perennial.release.publishing import version_layout
 from perennial.release.publishing.publish import verified_digests
 from perennial.release.publishing.version_layout import AllowedExport
 
@@ -279,7 +280,7 @@ def test_a_damaged_version_cannot_be_rolled_back_to(folder, add):
 def test_a_version_with_a_damaged_record_cannot_be_rolled_back_to(folder, add, text):
     for content in ("a", "b"):
         add(content)
-    (folder / "1" / registry.RECORD).write_text(text)
+    (folder / "1" / version_layout.RECORD).write_text(text)
     with pytest.raises(DataError, match=r"published\.json .*nothing was changed"):
         registry.roll_back(folder, None)
     assert read(folder) == "b"

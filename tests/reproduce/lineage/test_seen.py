@@ -240,7 +240,7 @@ def test_damaged_files_of_the_cache_are_replaced(here, find, warm, tmp_path):
 
 def test_a_file_that_is_no_image_is_an_error(tmp_path):
     (tmp_path / "text").write_text("no image")
-    with pytest.raises(DataError, match="not a JPEG, PNG"):
+    with pytest.raises(DataError, match="not a JPEG, HEIC, PNG"):
         seen.of_file(tmp_path / "text")
 
 

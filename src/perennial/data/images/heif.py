@@ -49,7 +49,7 @@ def opened(content: bytes) -> PIL.Image.Image:
         return HeifImageFile(plain)  # type: ignore[no-untyped-call]
     except ImportError as error:  # of an extra
         raise Refused("it is HEIC, and no decoder is installed: `perennial add heic` installs one") from error
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, RuntimeError, EOFError) as error:  # the decoders raise all of them
         raise Refused(f"it is incomplete or damaged: {str(error).strip()}") from error
 
 
