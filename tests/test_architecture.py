@@ -48,9 +48,9 @@ LINES = {
     "orchestration": 5_930,
     "project": 3_850,
     "reproduce": 2_750,
-    "cli": 3_500,
+    "cli": 3_435,
 }
-ALL_LINES = 62_850  # of src, tasks and flows
+ALL_LINES = 62_800  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -109,17 +109,14 @@ def test_calibration_leaves_accuracy_and_shows_the_error_without_it(evaluated: P
 
 @pytest.mark.fast_rows("True")
 @pytest.mark.parametrize("calibrate", [False, True])
-def test_an_export_is_scored_as_it_was_calibrated(
-    config: Config, world: World, calibrate: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_is_scored_as_it_was_calibrated(config: Config, world: World, calibrate: bool) -> None:
     change_params(Path("params.yaml"), {"evaluate.calibrate": calibrate})
     export = Path("export")
     export.mkdir()
     update = {"confidence": None if calibrate else Confidence(temperature=3.0)}
     saved_model.save(export, world.model, world.description.model_copy(update=update), ())
-    score(load_config(Path("params.yaml")), "test", model=export, predictions=None, as_json=True)
-    found = json.loads(capsys.readouterr().out)["calibration"]
-    assert found.get("temperature") == (None if calibrate else 3)
+    found, _ = score(load_config(Path("params.yaml")), "test", model=export, predictions=None)
+    assert found["calibration"].get("temperature") == (None if calibrate else 3)
 
 
 def test_what_is_not_sure_enough_is_unknown(world: World, tmp_path: Path) -> None:
@@ -271,12 +268,9 @@ def test_of_several_workers_the_chief_alone_evaluates(config: Config, monkeypatc
         assert config.paths.metrics.exists() == expected
 
 
-def test_any_split_is_scored_without_touching_the_pipelines_files(
-    config: Config, world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_split_is_scored_without_touching_the_pipelines_files(config: Config, world: World) -> None:
     split = "train"
-    score(config, split, model=None, predictions=Path("mine.npz"), as_json=True)
-    printed = json.loads(capsys.readouterr().out)
+    printed, _ = score(config, split, model=None, predictions=Path("mine.npz"))
     right = world.logits.argmax(axis=1) == world.labels
     assert printed["split"] == split
     assert printed["examples"] == SIZES[split]
@@ -285,24 +279,18 @@ def test_any_split_is_scored_without_touching_the_pipelines_files(
     assert written(config) == set()
 
 
-def test_an_export_is_scored_as_the_model_it_was_made_of(
-    config: Config, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_is_scored_as_the_model_it_was_made_of(config: Config, world: World, tmp_path: Path) -> None:
     export = tmp_path / "export"
     export.mkdir()
     saved_model.save(export, world.model, world.description, ())
-    printed = []
-    for model in (None, export):
-        score(config, "test", model=model, predictions=None, as_json=True)
-        printed.append(json.loads(capsys.readouterr().out))
-    assert printed[0] == printed[1]
+    own, _ = score(config, "test", model=None, predictions=None)
+    exported, _ = score(config, "test", model=export, predictions=None)
+    assert exported == own
 
 
-def test_the_table_has_scores_with_intervals_and_a_line_a_class(
-    config: Config, world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    score(config, "test", model=None, predictions=None, as_json=False)
-    lines = capsys.readouterr().out.splitlines()
+def test_the_table_has_scores_with_intervals_and_a_line_a_class(config: Config, world: World) -> None:
+    _, table = score(config, "test", model=None, predictions=None)
+    lines = table.splitlines()
     assert lines[0] == "models/weights on 103 test examples of pets"
     accuracy = float(np.mean(world.logits.argmax(axis=1) == world.labels))
     assert lines[1].startswith(f"accuracy       {accuracy:.4f}   ")
@@ -314,14 +302,14 @@ def test_a_folder_without_a_model_is_refused_with_what_scores_checkpoints(
     config: Config, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"neither a model folder .* nor an export .*--watch FOLDER --once"):
-        score(config, "test", model=tmp_path, predictions=None, as_json=False)
+        score(config, "test", model=tmp_path, predictions=None)
     with pytest.raises(ConfigError, match="none does not exist"):
-        score(config, "test", model=tmp_path / "none", predictions=None, as_json=False)
+        score(config, "test", model=tmp_path / "none", predictions=None)
 
 
 def test_predictions_never_take_the_place_of_the_pipelines(config: Config) -> None:
     with pytest.raises(ConfigError, match="--predictions"):
-        score(config, "test", model=None, predictions=config.paths.predictions, as_json=False)
+        score(config, "test", model=None, predictions=config.paths.predictions)
     assert written(config) == set()
 
 
@@ -329,5 +317,5 @@ def test_predictions_go_to_no_folder_and_to_no_file_of_another_kind(config: Conf
     (tmp_path / "folder.npz").mkdir()
     for name, word in (("params.yaml", r"must be named \*.npz"), ("folder.npz", "is a folder")):
         with pytest.raises(ConfigError, match=word):
-            score(config, "test", model=None, predictions=tmp_path / name, as_json=False)
+            score(config, "test", model=None, predictions=tmp_path / name)
     assert written(config) == set()

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
 from perennial.base.stage_state import environment
-from perennial.cli.options import PARAMS, DebugOption, PathOrUrl, typed
+from perennial.cli.options import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
 from perennial.cli.panels import LISTED
 
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
+_as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # whether the command prints JSON
 FOLDER = "try"  # in paths.work
 OUTSIDE = ("new", "docs", "upgrade")  # they are about the perennial that is installed, not about a project's
 
@@ -52,11 +54,14 @@ def option_object(option: str, text: str) -> dict[str, Any]:
 class Command(TyperCommand):
     """A command with `--debug`, and `--set` for a stage; in a subfolder it works in the project's folder."""
 
+    prints_json = False
+
     def __init__(self, *arguments: Any, **values: Any) -> None:
         """Add the common options to those of the command's function."""
         super().__init__(*arguments, **values)
-        debug, changes = typer.main.get_command(_COMMON).params
-        self.params += [debug, changes] if self.name in STAGES else [debug]
+        as_json, debug, changes = typer.main.get_command(_COMMON).params
+        own = [as_json] if self.prints_json else []
+        self.params += [*own, debug, changes] if self.name in STAGES else [*own, debug]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of a process; an unknown one may be meant as a key of params.yaml."""
@@ -71,7 +76,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> None:
         """Run the command; an error ends the process with its exit code."""
-        debug, changes = ctx.params.pop("debug"), ctx.params.pop("changes", None)
+        debug, as_json = ctx.params.pop("debug"), ctx.params.pop("as_json", False)
+        changes = ctx.params.pop("changes", None)
         if self.name not in OUTSIDE:
             _enter_environment(Project.find().root)
 
@@ -83,7 +89,13 @@ class Command(TyperCommand):
                 ctx.params["params"] = _changed_params(ctx.params["params"], values)
             super(Command, self).invoke(ctx)
 
-        guarded(ctx.command_path.partition(" ")[2], run, debug=debug)
+        guarded(ctx.command_path.partition(" ")[2], run, debug=debug, as_json=as_json)
+
+
+class JsonCommand(Command):
+    """A command with `--json`: `output` prints its result."""
+
+    prints_json = True
 
 
 _COMMON = typer.Typer(add_completion=False)
@@ -92,6 +104,7 @@ _COMMON = typer.Typer(add_completion=False)
 @_COMMON.command()
 def _common(
     *,
+    as_json: JsonOption = False,
     debug: DebugOption = False,
     changes: list[str] | None = typed("--set", "For this command only; repeatable.", metavar="KEY=VALUE"),
 ) -> None:
@@ -99,13 +112,16 @@ def _common(
 
 
 def command(
-    app: typer.Typer, name: str, about: str | None = None, *, epilog: str = "", **shown: Any
+    app: typer.Typer, name: str, about: str | None = None, *, epilog: str = "", json: bool = True, **shown: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function as a command; `shown` is whether it is hidden. The panels tell about most of them."""
+    """Decorate a function as a command, with `--json` or without; the panels tell about most of them.
+
+    `shown` is whether it is hidden.
+    """
     if about is None:
         about, page, _ = LISTED[name]
         epilog = f"{epilog} More: `perennial docs {page}`.".lstrip()
-    return app.command(name, cls=Command, help=about, epilog=epilog, **shown)
+    return app.command(name, cls=JsonCommand if json else Command, help=about, epilog=epilog, **shown)
 
 
 def choose_pipeline(pipeline: str) -> None:
@@ -152,9 +168,10 @@ def _enter_environment(root: Path) -> None:
         os.execv(python, [str(python), "-m", "perennial", *sys.argv[1:]])  # noqa: S606 - no shell is wanted
 
 
-def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
+def guarded(command: str, run: Callable[[], None], *, debug: bool = False, as_json: bool = False) -> None:
     """Run a command; an error ends the process with its exit code and a message instead of a traceback."""
     _set_up_output(command)
+    before = _as_json.set(as_json)
     file = os.environ.pop(failures.VARIABLE, None)  # not of the programs that this one starts
     try:
         run()
@@ -168,6 +185,8 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
     except Exception as error:
         failures.tell_starter(file, error, error_message(error))
         raise
+    finally:
+        _as_json.reset(before)
 
 
 def error_message(error: Exception) -> str:
@@ -184,9 +203,14 @@ def error_message(error: Exception) -> str:
     return redacted(f"{type(error).__name__}: {error}")
 
 
-def output(document: object, text: str | Iterable[str], *, as_json: bool) -> None:
-    """Print one JSON document, or text or lines for people."""
-    if as_json:
+def wants_json() -> bool:
+    """Whether `--json` was given."""
+    return _as_json.get()
+
+
+def output(document: object, text: str | Iterable[str]) -> None:
+    """Print the result of a command: with `--json` one document, else text or lines for people."""
+    if wants_json():
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         typer.echo(text if isinstance(text, str) else "\n".join(text))

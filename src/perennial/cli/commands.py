@@ -12,17 +12,8 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
-from perennial.cli.command import command, key_and_value, option_object, output
-from perennial.cli.options import (
-    PARAMS,
-    JsonOption,
-    ParamsOption,
-    PathOrUrl,
-    SplitName,
-    argument,
-    switch,
-    typed,
-)
+from perennial.cli.command import command, key_and_value, option_object, output, wants_json
+from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, SplitName, argument, switch, typed
 from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
 
@@ -33,7 +24,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @command(app, "config")
-def _config(  # noqa: PLR0913 - each option is one
+def _config(
     params: ParamsOption = PARAMS,
     *,
     upgrade: bool = switch("--upgrade", "Add missing keys with their defaults; keep all else."),
@@ -45,7 +36,6 @@ def _config(  # noqa: PLR0913 - each option is one
     options: bool = switch("--options", "Print the reference of all options."),
     publish_to: str | None = typed("Also check this place for versions.", hidden=True),
     code: bool = switch("--code", "Also check code.yaml.", hidden=True),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.base.params import advice, edit_params
     from perennial.base.params import options as reference
@@ -53,12 +43,12 @@ def _config(  # noqa: PLR0913 - each option is one
     if defaults or options:
         document = reference.values(()) if defaults else reference.as_json()
         text = reference.defaults() if defaults else reference.markdown()
-        output(document, text.removesuffix("\n"), as_json=as_json)
+        output(document, text.removesuffix("\n"))
     elif upgrade or preset is not None or assign:
         values = dict(map(key_and_value, assign or ()))
         own_components.require(documents.nested(values), Project.find().root)
         change = edit_params.change_file(params, add_missing=upgrade, preset=preset, values=values)
-        _show_change(params, change, as_json=as_json)
+        _show_change(params, change)
     else:
         checked = config.load(params)
         outputs.require_outputs(checked.paths)
@@ -70,17 +60,17 @@ def _config(  # noqa: PLR0913 - each option is one
             publish.target(checked, publish_to, "publish_to")
         values = checked.model_dump(mode="json", by_alias=True)
         own_components.require(values, Project.find().root)
-        output(values, params.read_text(encoding="utf-8").removesuffix("\n"), as_json=as_json)
+        output(values, params.read_text(encoding="utf-8").removesuffix("\n"))
         for each in advice.of_data(checked):
             typer.echo(f"{params}: advice: {each}", err=True)
 
 
-def _show_change(params: Path, change: "Change", *, as_json: bool) -> None:
+def _show_change(params: Path, change: "Change") -> None:
     problems = change.problems()
     parts = {"removed": change.removed, "added": change.added, "set": change.set}
     lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
     document = {"file": str(params), **parts, "problems": problems}
-    output(document, (f"{params}: {line}" for line in lines), as_json=as_json)
+    output(document, (f"{params}: {line}" for line in lines))
     if problems:
         raise ConfigError("\n".join(f"{params}: {problem}" for problem in problems))
 
@@ -92,12 +82,11 @@ def _report(
     page: bool = typed("--page/--no-page", "Write the page, or keep the last one.", default=True),
     explain: bool = switch("--explain", "Draw what the worst mistakes depend on; takes some seconds."),
     send: bool = switch("--send", "Only send the results to logging.sinks, such as MLflow."),
-    as_json: JsonOption = False,
     run: str | None = typed("--end", "Run that is complete.", hidden=True),
     results: str = typed("What DVC did with its stages.", default="{}", hidden=True),
 ) -> None:
     if send:
-        _send(params, as_json=as_json)
+        _send(params)
         return
     from perennial.reports.report import summary
 
@@ -111,17 +100,17 @@ def _report(
         run_records.end(checked, run, run_records.COMPLETED, None, option_object("--results", results))
     lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
     document = {**facts, **summary.details(checked)}
-    output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)
+    output(document, (f"{name:<20} {value}" for name, value in lines))
 
 
-def _send(params: Path, *, as_json: bool) -> None:
+def _send(params: Path) -> None:
     if not config.load(params).logging.sinks:
         raise ConfigError(f"{params}: logging.sinks is empty; name a program there, such as [mlflow]")
     from perennial.reports.sinks import sender
 
     sent = sender.send(params)
     lines = (f"{each.sink:<20} {each.place}" for each in sent if each.place)
-    output(list(map(dataclasses.asdict, sent)), lines, as_json=as_json)
+    output(list(map(dataclasses.asdict, sent)), lines)
     if problems := list(sender.problems(sent)):
         raise PerennialError("\n".join(problems))
 
@@ -137,7 +126,6 @@ def _publish(
     *,
     rollback: bool = switch("--rollback", "Move `current` to the previous version, or to VERSION."),
     params: ParamsOption = PARAMS,
-    as_json: JsonOption = False,
 ) -> None:
     if rollback:  # does not wait for a running stage, since it does not change the checkout
         from perennial.release.publishing import publish
@@ -149,22 +137,20 @@ def _publish(
             "publish", params, module="perennial.release.publishing.publish", to=to, version=version
         )
     unchanged = "" if done.moved else " was current already; nothing was done"
-    output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
+    output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}")
 
 
 @command(app, "fetch")
 def _fetch(
     url: str = argument("Publish folder, URL in a bucket, or a version.", parser=PathOrUrl, metavar="URL"),
     to: Path | None = typed("Folder to write. [default: NAME-VERSION]", metavar="FOLDER"),
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.publishing import fetch_version
 
     with process.interruptible():
         done = fetch_version.fetch(url, to)
     unchanged = "" if done.moved else " was there already; nothing was done"
-    output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
+    output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}")
 
 
 @command(app, "predict")
@@ -182,14 +168,13 @@ def _predict(
     explain: Path | None = typed("Write a heatmap of each image: what its class depends on.", metavar="FOLDER"),
     params: ParamsOption = PARAMS,
     *,
-    as_json: JsonOption = False,
     as_csv: bool = switch("--csv", "Print CSV, with one row per class."),
 ) -> None:
-    if as_json and as_csv:
+    if wants_json() and as_csv:
         raise ConfigError("--json and --csv exclude each other; leave one out")
     from perennial.cli import predict_command
 
-    output: Literal["json", "csv", "lines"] = "json" if as_json else "csv" if as_csv else "lines"
+    output: Literal["json", "csv", "lines"] = "json" if wants_json() else "csv" if as_csv else "lines"
     predict_command.predict(
         images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain
     )
@@ -202,14 +187,12 @@ def _show(
     shard: Path | None = typed("Count within this TFRecord file, without parameters and index."),
     save: Path | None = typed("File to write the encoded image to."),
     params: ParamsOption = PARAMS,
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     if shard and split:
         raise ConfigError("--shard and --split exclude each other; leave one out")
     from perennial.cli import show_commands
 
     if shard:
-        show_commands.show_in_file(shard, number, save=save, as_json=as_json)
+        show_commands.show_in_file(shard, number, save=save)
     else:
-        show_commands.show(config.load(params), number, split=split, save=save, as_json=as_json)
+        show_commands.show(config.load(params), number, split=split, save=save)

@@ -18,8 +18,8 @@ import typer
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 from perennial.base.project.source_code import PACKAGE
-from perennial.cli.command import command, output
-from perennial.cli.options import JsonOption, argument, switch, typed
+from perennial.cli.command import command, output, wants_json
+from perennial.cli.options import argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 IN_WHEEL = PACKAGE / "docs"
@@ -58,23 +58,22 @@ def _docs(
     *,
     search: str | None = typed("List the pages that have all of these words.", metavar="WORDS"),
     web: bool = switch("--web", "Open the pages in a browser; needs no network."),
-    as_json: JsonOption = False,
 ) -> None:
     listed = pages()
     if search is not None:
         found = matches(listed, search.casefold().split())
         lines = [f"{each['page']:<22} {each['title']}\n{'':<22} {each['line']}" for each in found[:FOUND]]
-        output(found, lines or [f"no page has all of: {search}"], as_json=as_json)
+        output(found, lines or [f"no page has all of: {search}"])
         return
     shown = None if page is None else named(listed, page)
     if web:
         address = site(listed, files.home() / "docs") / (shown or listed[0]).path.replace(".md", ".html")
-        output({"url": address.as_uri()}, address.as_uri(), as_json=as_json)
+        output({"url": address.as_uri()}, address.as_uri())
         webbrowser.open(address.as_uri())
     elif shown is None:
-        output(list(map(asdict, listed)), _menu(listed), as_json=as_json)
-    elif as_json or not sys.stdout.isatty():
-        output({**asdict(shown), "text": shown.text()}, shown.text().removesuffix("\n"), as_json=as_json)
+        output(list(map(asdict, listed)), _menu(listed))
+    elif wants_json() or not sys.stdout.isatty():
+        output({**asdict(shown), "text": shown.text()}, shown.text().removesuffix("\n"))
     else:
         _show(shown)
 

@@ -1,13 +1,11 @@
 """`perennial evaluate --split`: scores of any model on any split, without changing the pipeline's files."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import keras
-import typer
 
 from perennial.base.choices import Split
 from perennial.base.config import Config
@@ -22,8 +20,10 @@ from perennial.model.models.model_folder import Description
 from perennial.release.publishing.load import find_export
 
 
-def score(config: Config, split: Split, *, model: Path | None, predictions: Path | None, as_json: bool) -> None:
-    """Print the scores of a model folder or export, by default the run's own, on a split.
+def score(
+    config: Config, split: Split, *, model: Path | None, predictions: Path | None
+) -> tuple[dict[str, Any], str]:
+    """Score a model folder or export, by default the run's own, on a split; returns the scores, and a table.
 
     `predictions` names a NumPy archive to write the prediction on each example to.
     """
@@ -37,11 +37,7 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
     if predictions is not None:
         found.predictions.write(predictions)
     scores = _metrics(config, found)
-    if as_json:
-        typer.echo(json.dumps(scores, indent=2, sort_keys=True, allow_nan=False))
-    else:
-        typer.echo(f"{folder} on {scores['examples']} {split} examples of {found.dataset}")
-        typer.echo(_table(scores))
+    return scores, f"{folder} on {scores['examples']} {split} examples of {found.dataset}\n{_table(scores)}"
 
 
 def _require_free(config: Config, file: Path) -> None:

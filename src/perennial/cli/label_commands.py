@@ -15,16 +15,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
 from perennial.cli.command import command, may_push, output
-from perennial.cli.options import (
-    PARAMS,
-    PUSH,
-    JsonOption,
-    ParamsOption,
-    PathOrUrl,
-    argument,
-    switch,
-    typed,
-)
+from perennial.cli.options import PARAMS, PUSH, ParamsOption, PathOrUrl, argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 LOCAL_FILES = (
@@ -54,34 +45,33 @@ def _label(  # noqa: PLR0913 - each option is one
     branch: str | None = typed("Commit the labels on a branch, to be judged by a run.", metavar="NAME"),
     push: bool | None = PUSH,
     compare: bool = switch("--compare", "Judge the candidate in the shadow by the labels."),
-    as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
     answers = _module("answers").Answers(checked.paths.work / "label")
     if compare:
-        output(*_compared(answers), as_json=as_json)
+        output(*_compared(answers))
         return
     if branch is not None:
         pushes = may_push(checked, "the branch", push=push)
         made = asdict(_module("branch").make(checked, answers, branch, push=pushes))
-        output(made, _next_steps(made, checked.record.remote or ""), as_json=as_json)
+        output(made, _next_steps(made, checked.record.remote or ""))
         return
     if take is not None:
-        output(*_taken(take, answers), as_json=as_json)
+        output(*_taken(take, answers))
         return
     queue = None if new else answers.unfinished(place)
     if queue is None:
         queue = _drawn(checked, answers, place, count=count, seed=seed)
     classes = _classes(checked, answers, queue, add or ())
     if export is not None:
-        output(*_exported(export, queue, answers, classes), as_json=as_json)
+        output(*_exported(export, queue, answers, classes))
         return
     page = _module("label_page")
     listener = page.listen(port)
     labelling = page.Labelling(queue, answers, classes, who or _user(), none_as)
     url, left = f"http://127.0.0.1:{listener.getsockname()[1]}/", len(labelling.state()["left"])
     document = {"url": url, "images": len(queue.images), "left": left}
-    output(document, f"{left} of {len(queue.images)} images to label: open {url}; Ctrl-C ends", as_json=as_json)
+    output(document, f"{left} of {len(queue.images)} images to label: open {url}; Ctrl-C ends")
     page.serve(labelling, listener)
 
 

@@ -18,7 +18,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.project.exclusions import FILE
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, JsonOption, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
@@ -35,7 +35,6 @@ def _seen(
     params: ParamsOption = PARAMS,
     *,
     fetch: bool = switch("--fetch", "Retry what DVC's remote lacked."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.base.project import exclusions
     from perennial.release.registry import access
@@ -57,7 +56,7 @@ def _seen(
         )
     digests = [each.hex() for each in query.sha256]
     known = sorted(set(digests) & set(exclusions.Exclusions.read().digests))
-    output(_document(found, digests, known), _lines(found, digests, known), as_json=as_json)
+    output(_document(found, digests, known), _lines(found, digests, known))
     if lost := [(training, reason) for training, reason in found.unknown if training.version]:
         versions, reason = [training.version for training, _ in lost], lost[0][1]
         raise DataError(
@@ -76,7 +75,6 @@ def _forget(
         parser=PathOrUrl,
         metavar="PLACE",
     ),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import access
     from perennial.reproduce.lineage import forget
@@ -91,7 +89,7 @@ def _forget(
         found = forget.forget(checked, opened.repository, named, places, because.strip())
     if opened.unreachable:
         found.failed[str(opened.remote)] = opened.unreachable
-    output(_forget_document(found, images), list(_forget_lines(found, images)), as_json=as_json)
+    output(_forget_document(found, images), list(_forget_lines(found, images)))
     if found.failed:
         raise PerennialError(
             "; ".join(f"{place} was not searched: {why}" for place, why in found.failed.items())

@@ -15,7 +15,7 @@ from perennial.base.layout import Project
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.project import own_components
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, JsonOption, argument
+from perennial.cli.options import PARAMS, argument
 
 app = typer.Typer(rich_markup_mode=None)
 FACTS = (
@@ -28,8 +28,6 @@ LIGHT = (*networks.SMALL, "mobilenet_", "efficientnet_v2_b0")  # up to 0.7 billi
 @command(app, "models")
 def _models(
     names: list[str] | None = argument("Networks to list.", default=None, metavar="NETWORK"),
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     names = [network_name(name) for name in names or ()]
     for name in names:
@@ -42,7 +40,7 @@ def _models(
     listed = [
         _own_facts(name) if is_component(name) else _facts(name) for name in names or (*NETWORKS, *_own())
     ]
-    output(listed, _table(listed), as_json=as_json)
+    output(listed, _table(listed))
 
 
 def _own() -> list[str]:

@@ -16,7 +16,7 @@ from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.processes import process
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, JsonOption, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 from perennial.cli.panels import LISTED
 
 app = typer.Typer(rich_markup_mode=None)
@@ -31,11 +31,10 @@ def _add(
     url: str = argument("s3://, a folder, or another URL that DVC takes.", parser=PathOrUrl, metavar="URL"),
     *,
     default: bool = switch("--default", "Make it the default, even if there is one."),
-    as_json: JsonOption = False,
 ) -> None:
     is_default = add(name, url, default=default)
     text = f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"
-    output({"name": name, "url": url, "default": is_default, "verify": True}, text, as_json=as_json)
+    output({"name": name, "url": url, "default": is_default, "verify": True}, text)
 
 
 def add(name: str, url: str, *, default: bool) -> bool:
@@ -88,7 +87,6 @@ def _audit(
     remote: str | None = typed("DVC remote. [default: the default one]", metavar="NAME"),
     deep: bool = switch("--deep", "Read every object instead of only listings."),
     repair: bool = switch("--repair", "Copy damaged and missing objects from where they are intact."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.audit import object_audit, sides
     from perennial.release.registry import access
@@ -109,7 +107,7 @@ def _audit(
     document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
     problems = list(map(_problem, done.problems))
     lines = _audit_lines(done, len(revisions), unseen)
-    output({**document, "unseen": unseen, "problems": problems}, lines, as_json=as_json)
+    output({**document, "unseen": unseen, "problems": problems}, lines)
     if done.lost:
         raise DataError(
             f"{len(done.lost)} of {done.objects} objects are intact neither in the caches of this machine nor "
@@ -151,7 +149,6 @@ def _gc(
     *,
     days: float = typed("Keep what was made or used in the last DAYS days.", default=14, min=0, max=36500),
     yes: bool = switch("--yes", "Remove it; by default, only list it."),
-    as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
     module = importlib.import_module("perennial.release.garbage.collect")
@@ -159,7 +156,7 @@ def _gc(
         rows = list(module.collect(checked, files.home(), days=days, yes=yes))
     total = sum(row.garbage_bytes for row in rows)
     document = {"removed": yes, "days": days, "bytes": total, "places": list(map(asdict, rows))}
-    output(document, _rows(rows, total, yes=yes), as_json=as_json)
+    output(document, _rows(rows, total, yes=yes))
     if problems := [f"{row.what} {_short(row.where)}: {row.problem}" for row in rows if row.problem]:
         rest = "what could be removed elsewhere was" if yes else "the other places are listed"
         raise PerennialError(f"{'; '.join(problems)}; {rest}")

@@ -21,8 +21,8 @@ from perennial.base.layout import FLOWS, Project
 from perennial.base.processes import locks, process
 from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
-from perennial.cli.command import command, key_and_value, output, weights_are_pinned
-from perennial.cli.options import PARAMS, JsonOption, ParamsOption, argument, switch, typed
+from perennial.cli.command import command, key_and_value, output, wants_json, weights_are_pinned
+from perennial.cli.options import PARAMS, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def _new(
     pipeline: str | None = typed("Make pipelines/NAME in this project instead.", metavar="NAME"),
     photos: Path | None = typed("Your images: one folder per class, or an archive of them.", metavar="FOLDER"),
     data: str | None = typed("digits, mnist, cifar10 or flowers. [default: digits]", metavar="NAME"),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.project.new import added_pipeline, new
 
@@ -61,7 +60,7 @@ def _new(
     lines = [] if made.started is None else [*_choices(made.started)]
     what = "project" if pipeline is None else "pipeline"
     lines += [f"made the {what} {made.folder}", f"next: {' && '.join(following)}"]
-    output(document, lines, as_json=as_json)
+    output(document, lines)
 
 
 def _table(named: str) -> str:
@@ -83,7 +82,6 @@ def _start(  # noqa: PLR0913 - each option is one
     assign: list[str] | None = typed("--set", "Choose this value yourself; repeatable.", metavar="KEY=VALUE"),
     yes: bool = switch("--yes", "Accept the reading of a table without a question."),
     force: bool = switch("--force", "Replace a params.yaml that git does not have; a copy is kept."),
-    as_json: JsonOption = False,
 ) -> None:
     values = dict(map(key_and_value, assign or ()))
     with process.interruptible():
@@ -93,9 +91,9 @@ def _start(  # noqa: PLR0913 - each option is one
         named = Named(
             table=_below(table, folder), file=file_column, label=label_column or (), split=split_column
         )
-        accept = _accepted if not yes and not as_json and _in_terminal() else lambda _: True
+        accept = _accepted if not yes and not wants_json() and _in_terminal() else lambda _: True
         done = start.start(folder, params, values, force=force, named=named, confirm=accept)
-    output(done.as_json(), _started(done), as_json=as_json)
+    output(done.as_json(), _started(done))
 
 
 def _below(table: str | None, folder: Path) -> str | None:
@@ -148,14 +146,14 @@ def _choices(done: "Started") -> Iterator[str]:
         yield f"ImageNet weights would make a better model, but could not be fetched: {missing}\n"
 
 
-@command(app, "deploy")
+@command(app, "deploy", json=False)
 def _deploy() -> None:
     from perennial.orchestration.run_setup import run_program
 
     run_program.become("tasks.deploy", at_top=True)
 
 
-@command(app, "worker")
+@command(app, "worker", json=False)
 def _worker(
     pool: list[str] | None = typed("Work pool; once for each. [default: cpu]", metavar="NAME"),
 ) -> None:
@@ -166,7 +164,7 @@ def _worker(
 
 
 @command(app, "test")
-def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+def _test(params: ParamsOption = PARAMS) -> None:
     from perennial.project.rehearsal import rehearse
 
     checked = config.load(params)
@@ -174,7 +172,7 @@ def _test(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None
     with process.interruptible():
         took = rehearse.run_once(checked)
     lines = [*(f"{stage:<12} {seconds:6.1f} s" for stage, seconds in took.items()), "all stages passed"]
-    output({"seconds": took}, lines, as_json=as_json)
+    output({"seconds": took}, lines)
 
 
 @command(
@@ -194,7 +192,6 @@ def _tune(
     ),
     minutes: float | None = typed("Stop after this time instead.", min=0, metavar="N"),
     only_check: bool = switch("--check", "Check and print the search; run nothing."),
-    as_json: JsonOption = False,
 ) -> None:
     if trials is not None and minutes is not None:
         raise ConfigError("--trials and --minutes exclude each other; leave one out")
@@ -204,7 +201,7 @@ def _tune(
 
     ranges = tune.check(params, search)
     if only_check:
-        output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()), as_json=as_json)
+        output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()))
         return
     trials = tune.TRIALS if trials is None and minutes is None else trials
     budget = tune.Budget(trials=trials, minutes=minutes, started=started)
@@ -219,7 +216,7 @@ def _tune(
             written = winner.choose(found)
         document = search_result.write(found, before, written=written)
         winner.record(checked, document)
-    output(document, search_result.lines(document), as_json=as_json)
+    output(document, search_result.lines(document))
 
 
 def _require_ready(params: Path, checked: Config) -> None:
@@ -237,8 +234,6 @@ def _add(
     extra: str = argument(
         "docker, gpu, heic, keras-hub, kubernetes, mlflow, onnx, ray, tune.", metavar="EXTRA"
     ),
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.orchestration.run_setup import run_environment
     from perennial.project.new import template
@@ -249,7 +244,7 @@ def _add(
     with process.interruptible():
         run_environment.install(sys.executable, locks[1:], before_pip=locks[:1])
     worker = f'a worker has it with {run_environment.REQUIREMENTS}="base {extra}"'
-    output({"extra": extra, "environment": sys.prefix}, f"{sys.prefix} has {extra}; {worker}", as_json=as_json)
+    output({"extra": extra, "environment": sys.prefix}, f"{sys.prefix} has {extra}; {worker}")
 
 
 @command(app, "upgrade")
@@ -258,15 +253,14 @@ def _upgrade(
     *,
     check: bool = switch("--check", "Change nothing; exit with code 4 if something would change."),
     conflicts: bool = switch("--conflicts", "Write files that cannot be merged, with git's markers."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.project.upgrade import other_version, upgrade
 
     if other_version.is_other(version):
-        options = {"--check": check, "--conflicts": conflicts, "--json": as_json}
+        options = {"--check": check, "--conflicts": conflicts, "--json": wants_json()}
         raise SystemExit(other_version.run(str(version), [name for name, given in options.items() if given]))
     done = upgrade.upgrade(Path.cwd(), check=check, conflicts=conflicts)
-    output(_document(done), map(printable, _lines(done)), as_json=as_json)
+    output(_document(done), map(printable, _lines(done)))
     if check and done.needed:
         raise QualityError(
             f"this project is not that of perennial {done.after}; `perennial upgrade` changes it"

@@ -12,7 +12,7 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed, printable
 from perennial.base.processes import process
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, JsonOption, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 SHOWN = 10  # maximum number of classes, examples and trainings to print
@@ -25,13 +25,12 @@ def _rebuild(
     params: ParamsOption = PARAMS,
     *,
     keep: bool = switch("--keep", "Keep the checkout of the rebuild."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.reproduce.rebuild import rebuild
 
     with process.interruptible():
         done = rebuild.rebuild(config.load(params), revision, keep=keep)
-    output(_document(done), _lines(done), as_json=as_json)
+    output(_document(done), _lines(done))
     if not done.equal:
         raise QualityError(f"{revision} was not rebuilt as it was recorded: {_reason(done)}")
 
@@ -78,8 +77,6 @@ def _reason(done: Any) -> str:
 def _verify(
     url: str = argument("Publish folder, URL in a bucket, or a version.", parser=PathOrUrl, metavar="PATH|URL"),
     params: ParamsOption = PARAMS,
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.publishing import verify
     from perennial.release.registry import access
@@ -92,7 +89,7 @@ def _verify(
         version = f"{done.version}, " if done.version else ""
         made = f"{done.files} files as they were made, from {version}commit {str(done.commit)[:10]}"
         lines = [f"{done.place}: {made}"]
-    output({**dataclasses.asdict(done), "ok": not done.problems}, lines, as_json=as_json)
+    output({**dataclasses.asdict(done), "ok": not done.problems}, lines)
     if done.problems:
         first = listed(done.problems, 1)
         raise DataError(f"{done.place} is not what git records: {first}; do not use it; publish it again")
@@ -109,7 +106,6 @@ def _rehearse(
     promise: list[str] | None = typed(
         "Only this promise, at least once; repeatable. [default: all]", metavar="NAME"
     ),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.project.rehearsal import rehearse
 
@@ -117,7 +113,7 @@ def _rehearse(
     layout.require_own_checkout(Path.cwd())
     with process.interruptible():
         result = rehearse.rehearse(checked, minutes=minutes, seed=seed, only=promise or ())
-    output(result.document(), result.lines(), as_json=as_json)
+    output(result.document(), result.lines())
     if not result.tried:
         raise PerennialError("nothing was tried in this time; give it more --minutes")
     if result.broken:
@@ -135,7 +131,6 @@ def _why(
     *,
     bisect: bool = switch("--bisect", "Train as few intermediate configurations as needed to find one cause."),
     keep: bool = switch("--keep", "With --bisect: keep the checkout in which they are trained."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.reproduce.why import why
 
@@ -144,7 +139,7 @@ def _why(
     with process.interruptible():
         done = why.why(checked, one, other, search=bisect, keep=keep)
     facts = why.document(done)
-    output(facts, map(printable, _why_lines(facts)), as_json=as_json)
+    output(facts, map(printable, _why_lines(facts)))
     if done.lost:
         raise done.lost[0]  # after the rest was printed
 

@@ -17,7 +17,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
-from perennial.cli.command import command, guarded, key_and_value, option_object, output
+from perennial.cli.command import command, guarded, key_and_value, option_object, output, wants_json
 from perennial.cli.options import (
     PARAMS,
     DebugOption,
@@ -50,10 +50,10 @@ def _list_records(
     def run() -> None:
         listed = run_records.listing(config.load(params), last)
         nothing = ["no run is recorded here; `git fetch` gets those that were pushed"]
-        output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
+        output(listed, list(map(_row, listed)) or nothing)
 
     if context.invoked_subcommand is None:
-        guarded("runs", run, debug=debug)
+        guarded("runs", run, debug=debug, as_json=as_json)
 
 
 def _row(record: dict[str, Any]) -> str:
@@ -66,14 +66,12 @@ def _row(record: dict[str, Any]) -> str:
 def _show_record(
     run: str = argument("Name of a run, or the start of it.", metavar="RUN"),
     params: ParamsOption = PARAMS,
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     found = run_records.find(config.load(params), run)
     facts = {key: found.get(key) for key in SHOWN} | {"outcome": _outcome(found)}
     facts |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in found["stages"]}
     lines = (f"{name:<20} {value}" for name, value in facts.items() if value is not None)
-    output(found, lines, as_json=as_json)
+    output(found, lines)
 
 
 @command(_records, "compare", "Print in which code, data, parameters, packages and results two runs differ.")
@@ -81,17 +79,15 @@ def _compare_records(
     one: str = argument("Name of a run, or the start of it.", metavar="A"),
     other: str = argument("The other run.", metavar="B"),
     params: ParamsOption = PARAMS,
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
     a, b = run_records.find(checked, one), run_records.find(checked, other)
     found = run_records.differences(a, b)
     lines = [f"{each['what']}: {each['a']} -> {each['b']}" for each in found] or ["nothing differs"]
-    output({"a": a["run"], "b": b["run"], "differences": found}, lines, as_json=as_json)
+    output({"a": a["run"], "b": b["run"], "differences": found}, lines)
 
 
-@command(_records, "start", "Write the record of a run that starts.", hidden=True)
+@command(_records, "start", "Write the record of a run that starts.", json=False, hidden=True)
 def _start_record(
     run: str = argument("Name of the run.", metavar="RUN"),
     params: ParamsOption = PARAMS,
@@ -104,7 +100,7 @@ def _start_record(
     run_records.start(checked, run, option_object("--request", request))
 
 
-@command(_records, "end", "Add to the record of a run that it was cut off.", hidden=True)
+@command(_records, "end", "Add to the record of a run that it was cut off.", json=False, hidden=True)
 def _end_record(
     run: str = argument("Name of the run.", metavar="RUN"),
     params: ParamsOption = PARAMS,
@@ -133,7 +129,7 @@ def _place(named: str) -> str:
 
 
 @command(app, "run")
-def _run(  # noqa: PLR0913 - each option is one
+def _run(
     name: str | None = argument(
         "Deployment, such as nightly, or FLOW/NAME. [default: run here]", default=None, metavar="[NAME]"
     ),
@@ -149,14 +145,13 @@ def _run(  # noqa: PLR0913 - each option is one
     reason: str | None = typed("Reason, kept in the record and the commit.", metavar="TEXT"),
     when_busy: Literal["end", "wait"] | None = typed("What to do while another run is active."),
     watch: bool = switch("--watch", "Wait until the run ends, and exit with its code."),
-    as_json: JsonOption = False,
 ) -> None:
     parameters: dict[str, object] = {
         "rev": rev, "push": push, "publish_to": publish_to, "reason": reason, "when_busy": when_busy,
     }  # fmt: skip
     given = {key: value for key, value in parameters.items() if value is not None}
     if name is None:
-        _run_here(assign or [], alone=not (given or watch or as_json))
+        _run_here(assign or [], alone=not (given or watch or wants_json()))
     from perennial.orchestration.client import prefect_server
     from perennial.orchestration.remote_runs import start_run
 
@@ -168,13 +163,8 @@ def _run(  # noqa: PLR0913 - each option is one
     run = start_run.start(server, *_deployment(name, given))
     if watch:
         run = _watched(server, run)
-    _end_as(run, as_json=as_json)
-
-
-def _end_as(run: Any, *, as_json: bool) -> NoReturn:
-    """Print a run, and end with its exit code."""
     text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
-    output(dataclasses.asdict(run), text, as_json=as_json)
+    output(dataclasses.asdict(run), text)
     sys.exit(run.exit_code)
 
 
@@ -230,16 +220,15 @@ def _status(
     *,
     fetch: FetchOption = True,
     all_: bool = switch("--all", "A line for each pipeline of the project."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.orchestration.remote_runs import status
 
     if all_:
         listed = [_status_of(each, fetch=fetch) for each in Project.find().pipelines()]
-        output({"pipelines": listed}, status.rows(listed), as_json=as_json)
+        output({"pipelines": listed}, status.rows(listed))
         return
     found = status.look(config.load(params), os.environ, fetch=fetch)
-    output(found, status.lines(found), as_json=as_json)
+    output(found, status.lines(found))
 
 
 def _status_of(project: Project, *, fetch: bool) -> dict[str, Any]:
@@ -254,7 +243,13 @@ def _status_of(project: Project, *, fetch: bool) -> dict[str, Any]:
     return {"name": project.name, **found}
 
 
-@command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
+@command(
+    app,
+    "flow-run",
+    "Prepare the checkout and the packages of a flow run, then run it.",
+    json=False,
+    hidden=True,
+)
 def _flow_run() -> None:
     from perennial.orchestration.run_setup import flow_run
 
@@ -266,14 +261,13 @@ def _monitor(
     params: ParamsOption = PARAMS,
     *,
     alert: str | None = typed("Only let the server send this as a test alert.", metavar="TEXT"),
-    as_json: JsonOption = False,
 ) -> None:
     if alert is not None:
         from perennial.orchestration.client import prefect_server
         from perennial.orchestration.remote_runs.alert import send_alert
 
         status = send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), alert)
-        output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
+        output({"status": status}, f"sent; the webhook answered {status}")
         return
     from perennial.live.monitor import look, rules
 
@@ -282,7 +276,7 @@ def _monitor(
     with process.interruptible():
         seen = look.look(checked)
     found = rules.as_json(seen, rules.decide(checked.monitor, seen))
-    output(found, (f"{name:<20} {value}" for name, value in _monitor_lines(found)), as_json=as_json)
+    output(found, (f"{name:<20} {value}" for name, value in _monitor_lines(found)))
     if rules.unmet(checked.monitor, seen):
         raise PerennialError("; ".join(seen.problems))
 

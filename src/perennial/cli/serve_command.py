@@ -24,7 +24,7 @@ SECONDS: dict[str, Any] = {"min": 0.01, "max": 86400}
 POLL_S, POLL_BUCKET_S = 1.0, 10.0
 
 
-@command(app, "serve")
+@command(app, "serve", json=False)
 def _serve(  # noqa: PLR0913 - each option is one
     model: str | None = typed(
         "Export, or publish folder or URL. [default: publish.url, else the export of the parameters]", **PLACE

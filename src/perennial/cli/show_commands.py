@@ -15,31 +15,29 @@ from perennial.data.records import manifest, random_access
 from perennial.data.records.random_access import Record, Records
 
 
-def show(
-    config: Config, number: int, *, split: Split | None = None, save: Path | None = None, as_json: bool = False
-) -> None:
+def show(config: Config, number: int, *, split: Split | None = None, save: Path | None = None) -> None:
     """Print a record by its number, overall or within a split.
 
     `save` names a file for the encoded image, byte for byte as it is in the record.
     """
     records = Records(config.paths.records, config.paths.index)
-    _show(records.record(number, split), records.manifest.classes, save, as_json=as_json)
+    _show(records.record(number, split), records.manifest.classes, save)
 
 
-def show_in_file(shard: Path, number: int, *, save: Path | None = None, as_json: bool = False) -> None:
+def show_in_file(shard: Path, number: int, *, save: Path | None = None) -> None:
     """Print a record as `show` does, by its number in a TFRecord file; needs neither manifest nor index."""
     known = (shard.parent / manifest.FILE).is_file()
     classes = manifest.load(shard.parent).classes if known else []
-    _show(random_access.in_file(shard, number), classes, save, as_json=as_json)
+    _show(random_access.in_file(shard, number), classes, save)
 
 
-def _show(record: Record, classes: Sequence[str], save: Path | None, *, as_json: bool) -> None:
+def _show(record: Record, classes: Sequence[str], save: Path | None) -> None:
     if save is not None and save.exists():
         raise ConfigError(f"{save} exists and was left unchanged; name another file for --save")
     if save is not None and record.encoded is not None:
         files.write_bytes(save, record.encoded)
     facts = description(record, classes)
-    output(facts, _lines(facts, classes), as_json=as_json)
+    output(facts, _lines(facts, classes))
     if record.damage is not None:
         sys.stdout.flush()
         raise DataError(

@@ -10,8 +10,8 @@ from perennial.base import config
 from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
-from perennial.cli.command import command, weights_are_pinned
-from perennial.cli.options import PARAMS, JsonOption, ParamsOption, SplitName, switch, typed
+from perennial.cli.command import command, output, wants_json, weights_are_pinned
+from perennial.cli.options import PARAMS, ParamsOption, SplitName, switch, typed
 from perennial.cli.stage_runner import import_with_devices, own_devices, run_stage, tie_to_checkout
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def _train(
     run_stage("train", params, clean=clean, pinned=weights_are_pinned(params))
 
 
-def _evaluate(  # noqa: PLR0913 - each option is one
+def _evaluate(
     params: ParamsOption = PARAMS,
     *,
     split: SplitName | None = typed("Print the scores on this split; the pipeline's files stay."),
@@ -43,9 +43,8 @@ def _evaluate(  # noqa: PLR0913 - each option is one
     once: bool = switch("--once", "With --watch: score existing checkpoints, then exit."),
     every: float | None = typed("With --watch: seconds between checks. [default: 60]", min=0.01, max=86400),
     max_batches: int | None = typed("With --watch: score only this many batches.", min=1),
-    as_json: JsonOption = False,
 ) -> None:
-    if not any((split, model, predictions, watch, every, max_batches, once, as_json)):
+    if not any((split, model, predictions, watch, every, max_batches, once, wants_json())):
         run_stage("evaluate", params)
         return
     checked = config.load(params)
@@ -63,10 +62,10 @@ def _evaluate(  # noqa: PLR0913 - each option is one
             log.info("importing TensorFlow, which takes some seconds")
         module = import_with_devices(f"perennial.{name}", own.paths.work, taken)
         if watch is None:
-            module.score(own, split, model=model, predictions=predictions, as_json=as_json)
+            output(*module.score(own, split, model=model, predictions=predictions))
             return
         looks = {"once": once, "every_s": every or 60, "max_batches": max_batches}
-        module.watch(own, watch, split=split or "validation", **looks, as_json=as_json)
+        module.watch(own, watch, split=split or "validation", **looks, as_json=wants_json())
 
 
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
@@ -75,4 +74,6 @@ for _name, _stage in STAGES.items():
         "It reads params.yaml and always runs, while `perennial run` and `dvc repro` run only the stages whose "
         f"inputs have changed. Example: `perennial {_name} --set {_stage.example}`."
     )
-    command(app, _name, epilog=_epilog)(WITH_OPTIONS.get(_name) or _stage_command(_name))
+    command(app, _name, epilog=_epilog, json=_name == "evaluate")(
+        WITH_OPTIONS.get(_name) or _stage_command(_name)
+    )

@@ -15,17 +15,8 @@ from perennial.base.errors import ConfigError, QualityError
 from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
-from perennial.cli.command import command, may_push, output
-from perennial.cli.options import (
-    PARAMS,
-    PUSH,
-    FetchOption,
-    JsonOption,
-    ParamsOption,
-    argument,
-    switch,
-    typed,
-)
+from perennial.cli.command import command, may_push, output, wants_json
+from perennial.cli.options import PARAMS, PUSH, FetchOption, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
 
 app = typer.Typer(rich_markup_mode=None)
@@ -33,12 +24,7 @@ PinName = StrEnum("PinName", ["source", "baseline", "weights", "champion"])
 
 
 @command(app, "versions")
-def _versions(
-    params: ParamsOption = PARAMS,
-    *,
-    fetch: FetchOption = True,
-    as_json: JsonOption = False,
-) -> None:
+def _versions(params: ParamsOption = PARAMS, *, fetch: FetchOption = True) -> None:
     from perennial.release.registry import access, scores
 
     checked = config.load(params)
@@ -49,7 +35,7 @@ def _versions(
         listed = [{**each, "only_here": False} for each in listed]
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
     rows = [_row(each, scores.lines(each) if each["champion"] else ()) for each in listed]
-    output(listed, rows or nothing, as_json=as_json)
+    output(listed, rows or nothing)
 
 
 def _row(version: Mapping[str, Any], more: Sequence[str]) -> str:
@@ -72,7 +58,6 @@ def _promote(
     approve: str | None = typed("With gate.approval: NAME is the person who approves.", metavar="NAME"),
     because: str | None = typed("Reason for --force or --approve.", metavar="TEXT"),
     push: bool | None = PUSH,
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import record
 
@@ -92,7 +77,7 @@ def _promote(
         pushes = may_push(checked, "the model's version", push=push)
         _require_recorded(checked)
         done = record.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
-    output(asdict(done), done.message, as_json=as_json)
+    output(asdict(done), done.message)
 
 
 @command(app, "approve")
@@ -104,7 +89,6 @@ def _approve(
     because: str | None = typed("Reason, which is recorded.", metavar="TEXT"),
     reject: bool = switch("--reject", "Do not promote the model."),
     expire: bool = switch("--expire", "", hidden=True),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import access, approval
 
@@ -122,7 +106,7 @@ def _approve(
             for each, scored in zip(found, scores, strict=True)
         ]
         document = asdict(found[0]) if run else list(map(asdict, found))
-        output(document, rows or ["no model has asked for approval"], as_json=as_json)
+        output(document, rows or ["no model has asked for approval"])
         return
     answer: approval.Answer = "expire" if expire else "reject" if reject else "approve"
     with process.interruptible():
@@ -131,7 +115,7 @@ def _approve(
         from perennial.orchestration.remote_runs import start_run
 
         start_run.wake(done.run)
-    output(asdict(done), done.message, as_json=as_json)
+    output(asdict(done), done.message)
     if by and done.state != approval.VERBS[answer]:
         raise QualityError(f"run {done.run} {approval.described(done)}; this decision changed nothing")
 
@@ -144,7 +128,6 @@ def _rollback(
     params: ParamsOption = PARAMS,
     *,
     push: bool | None = PUSH,
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import access, current_champion
 
@@ -155,7 +138,7 @@ def _rollback(
     document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
     already = "" if moved or pushed else " already"
     note = access.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
-    output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
+    output(document, f"{target.name} is champion{already}{note}")
 
 
 def _require_recorded(checked: Config) -> None:
@@ -165,12 +148,7 @@ def _require_recorded(checked: Config) -> None:
 
 
 @command(app, "record")
-def _record(
-    run: str = argument("Name of the run.", metavar="RUN"),
-    params: ParamsOption = PARAMS,
-    *,
-    as_json: JsonOption = False,
-) -> None:
+def _record(run: str = argument("Name of the run.", metavar="RUN"), params: ParamsOption = PARAMS) -> None:
     from perennial.release.registry import record
 
     checked = config.load(params)
@@ -178,7 +156,7 @@ def _record(
     with process.interruptible():
         _require_recorded(checked)
         done = record.record(checked, run)
-    output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
+    output(asdict(done), f"{done.outcome}: {done.message}")
 
 
 @command(app, "pin")
@@ -190,7 +168,6 @@ def _pin(
     *,
     fetch: FetchOption = True,
     check: bool = switch("--check", "Pin nothing; check that models can be compared with the champion."),
-    as_json: JsonOption = False,
 ) -> None:
     from perennial.release.registry import current_champion
 
@@ -200,15 +177,15 @@ def _pin(
             raise ConfigError("--check is about the champion; pin the other parts without it")
         with process.interruptible():
             name = current_champion.require_available(checked, fetch=fetch)
-        output({"champion": name}, f"champion: {name or 'none yet'}", as_json=as_json)
+        output({"champion": name}, f"champion: {name or 'none yet'}")
         return
     with process.interruptible():
         for name in parts or PinName:
             pinned[name] = _pinned(checked, name, fetch=fetch)
-            if not as_json:
+            if not wants_json():
                 typer.echo(_line(name, pinned[name]))
-    if as_json:
-        output(pinned, "", as_json=True)
+    if wants_json():
+        output(pinned, "")
 
 
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Models and records that do not match, and which model a folder means."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,9 +35,7 @@ def test_an_image_of_another_size_than_the_model_takes_is_named(
         split.evaluate(scoring.configured(tmp_path, 2), "test", lambda: model, ["cpu:0"])
 
 
-def test_a_publish_folder_means_its_current_version(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_publish_folder_means_its_current_version(world: World, tmp_path: Path) -> None:
     scoring.write_records(tmp_path / "records", world, {"test": EXAMPLES})
     (tmp_path / "published" / "2").mkdir(parents=True)
     saved_model.save(tmp_path / "published" / "2", world.model, world.description, ())
@@ -46,12 +43,12 @@ def test_a_publish_folder_means_its_current_version(
     model_folder.save(tmp_path / "weights", world.model, world.description)
     config, scores = scoring.configured(tmp_path / "records", 2), []
     for name in ("weights", "published", "published/current", "published/2"):
-        score(config, "test", model=tmp_path / name, predictions=None, as_json=True)
-        scores.append(json.loads(capsys.readouterr().out))
+        found, _ = score(config, "test", model=tmp_path / name, predictions=None)
+        scores.append(found)
     assert scores == scores[:1] * 4
 
 
 def test_a_publish_folder_without_a_current_version_is_refused(world: World, tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to("1")
     with pytest.raises(ConfigError, match="publish folder"):
-        score(scoring.configured(tmp_path, 2), "test", model=tmp_path, predictions=None, as_json=True)
+        score(scoring.configured(tmp_path, 2), "test", model=tmp_path, predictions=None)
