@@ -87,7 +87,7 @@ def test_every_export_format_is_listed() -> None:
 
 def test_every_preset_is_listed() -> None:
     listed = {quoted(row[0])[0] for row in table(TRAINING, "| preset |")}
-    assert listed == {file.name for file in (ROOT / "params").iterdir()}
+    assert listed == set(edit_params.presets())
 
 
 def test_every_preprocessing_is_listed() -> None:

@@ -321,5 +321,5 @@ def test_an_image_holds_the_programs_and_neither_secrets_nor_data() -> None:
     lines = (INFRA / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
     assert "*" in lines
     taken = {line.removeprefix("!").partition("/")[0] for line in lines if line.startswith("!")}
-    assert {"flows", "src", "tasks", "requirements", "environment"} <= taken
+    assert {"flows", "src", "tasks", "requirements"} <= taken
     assert not taken & {".git", ".env", ".work", "data", "models", "runs"}

@@ -27,7 +27,7 @@ def test_the_pipeline_of_the_top_folder_has_no_name(make):
     found = Project.find(root / "own" / "a")
     assert found == Project(root, root)
     assert found.name == ""
-    assert found.shared("environment") == Path("environment")
+    assert found.shared("requirements") == Path("requirements")
 
 
 def test_another_pipeline_shares_what_stands_in_the_top_folder(make):
@@ -35,7 +35,7 @@ def test_another_pipeline_shares_what_stands_in_the_top_folder(make):
     found = Project.find(root / "pipelines" / "birds" / "own")
     assert found == Project(root, root / "pipelines" / "birds")
     assert found.name == "birds"
-    assert found.shared("environment") == Path("../../environment")
+    assert found.shared("requirements") == Path("../../requirements")
 
 
 def test_the_top_folder_needs_no_pipeline_of_its_own(make):

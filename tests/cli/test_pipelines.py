@@ -91,8 +91,8 @@ def test_each_pipeline_has_a_line_in_the_status(project):
 
 
 def test_the_versions_of_packages_are_compared_in_the_top_folder(project):
-    (project / "environment").mkdir()
-    (project / "environment" / "data.yaml").write_text('packages:\n  numpy: "0.1"\n')
+    (project / "requirements").mkdir()
+    (project / "requirements" / "data.yaml").write_text('packages:\n  numpy: "0.1"\n')
     done = perennial(project / "pipelines" / "birds", "download")
     assert done.returncode == 2
-    assert "expected 0.1 in ../../environment/data.yaml" in done.stderr
+    assert "expected 0.1 in ../../requirements/data.yaml" in done.stderr

@@ -20,20 +20,20 @@ def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout
 
 
 @pytest.mark.fast_rows(
-    'environment/train.yaml-keras: "-keras: "9-stale1', "environment/train.yaml-# Decides-# It decides-stale3"
+    'requirements/train.yaml-keras: "-keras: "9-stale1', "requirements/train.yaml-# Decides-# It decides-stale3"
 )
 @pytest.mark.parametrize(
     ("file", "old", "new", "stale"),
     [
-        ("environment/data.yaml", 'pillow: "', 'pillow: "9', {"download", "convert", "validate"}),
+        ("requirements/data.yaml", 'pillow: "', 'pillow: "9', {"download", "convert", "validate"}),
         (
-            "environment/train.yaml",
+            "requirements/train.yaml",
             'keras: "',
             'keras: "9',
             {"train", "evaluate", "export", "champion", "gate"},
         ),
-        ("environment/evaluate.yaml", 'matplotlib: "', 'matplotlib: "9', {"evaluate"}),
-        ("environment/train.yaml", "# Decides", "# It decides", set()),
+        ("requirements/evaluate.yaml", 'matplotlib: "', 'matplotlib: "9', {"evaluate"}),
+        ("requirements/train.yaml", "# Decides", "# It decides", set()),
         ("requirements/base.txt", "\nprefect==", "\nprefect==9", set()),
     ],
 )

@@ -25,7 +25,7 @@ stages:
   download: {cmd: d, deps: [photos], params: [dataset.path], outs: [data/raw]}
   convert: {cmd: c, deps: [data/raw, src/convert.py], params: [dataset.seed], outs: [data/records]}
   train: {cmd: t, deps: [data/records, src/model], outs: [models/weights],
-    params: [train.learning_rate, train.seed, "environment/train.yaml:"]}
+    params: [train.learning_rate, train.seed, "requirements/train.yaml:"]}
   evaluate: {cmd: e, deps: [models/weights, data/records], params: [evaluate.batch_size],
     outs: [metrics/metrics.json, metrics/predictions.npz]}
   gate: {cmd: g, deps: [metrics/metrics.json], params: [gate.min_gain], outs: [metrics/decision.json]}
@@ -45,13 +45,13 @@ class Hand:
 
     def __post_init__(self) -> None:
         self.git = Repository(self.folder)
-        for name in ("src/model", "photos", "environment", ".dvc"):
+        for name in ("src/model", "photos", "requirements", ".dvc"):
             (self.folder / name).mkdir(parents=True)
         shutil.copy(ROOT / "params.yaml", self.folder)
         self.params({"dataset.path": "photos"})
         texts = {"dvc.yaml": PIPELINE, "src/convert.py": "1\n", "src/model/a.py": "1\n", "photos/list": "1\n",
                  ".gitignore": "/data/\n/models/\n/metrics/\n/.dvc/\n",
-                 "environment/train.yaml": "packages: {numpy: '2'}\n"}  # fmt: skip
+                 "requirements/train.yaml": "packages: {numpy: '2'}\n"}  # fmt: skip
         for name, text in texts.items():
             self.write(name, text)
         (self.folder / ".dvc" / "config").touch()
@@ -142,7 +142,7 @@ class Hand:
             code = YAML(typ="safe").load(self.folder / "code.yaml")["stages"]
             params["code.yaml"] = {key: code[key.split(".")[1]] for key in named["code.yaml"]}
         if len(own) < len(keys):
-            params["environment/train.yaml"] = YAML(typ="safe").load(self.folder / "environment/train.yaml")
+            params["requirements/train.yaml"] = YAML(typ="safe").load(self.folder / "requirements/train.yaml")
         deps = [
             {"path": path, "hash": "md5", "md5": dvc_digests.digest(self.folder / path)}
             for path in stage["deps"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from perennial.base.dvc.pipeline_file import of_project
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("params.yaml", "components", "environment", "pins", ".dvcignore")
+COPIED = ("params.yaml", "components", "requirements", "pins", ".dvcignore")
 
 
 @dataclass(frozen=True)

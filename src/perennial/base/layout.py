@@ -2,7 +2,7 @@
 
 A project has a pipeline in its top folder, others in `pipelines/<name>`, or only these:
 
-    flows/ tasks/ components/ environment/ requirements/ .dvc/      shared by all pipelines
+    flows/ tasks/ components/ requirements/ .dvc/                  shared by all pipelines
     params.yaml dvc.yaml dvc.lock pins/ own/                        the pipeline of the top folder
     pipelines/birds/  params.yaml dvc.yaml dvc.lock pins/ own/      the pipeline `birds`
 
@@ -30,7 +30,7 @@ OWN = (PARAMS, STAGES, "dvc.lock", "digests.json", "pins", "own", "labels")
 class Project:
     """A pipeline of a project; the two folders are the same for the pipeline in the top folder."""
 
-    root: Path  # has flows/, tasks/, environment/, requirements/, components/ and .dvc
+    root: Path  # has flows/, tasks/, requirements/, components/ and .dvc
     folder: Path  # has params.yaml, dvc.yaml, dvc.lock, pins/ and own/
 
     @classmethod

@@ -28,7 +28,9 @@ def _config(
     params: ParamsOption = PARAMS,
     *,
     upgrade: bool = switch("--upgrade", "Add missing keys with their defaults; keep all else."),
-    preset: str | None = typed("Apply params/NAME.yaml; keep your other values.", metavar="NAME"),
+    preset: str | None = typed(
+        "Apply a preset, or your own YAML file; keep your other values.", metavar="NAME"
+    ),
     assign: list[str] | None = typed(
         "--set", "Set a key, such as train.epochs=2; repeatable.", metavar="KEY=VALUE"
     ),

@@ -116,7 +116,7 @@ def _run(
     ):
         result = getattr(imported, stage)(own, **options)
         took = time.monotonic() - began
-    # Python imports some modules late, perhaps of other versions. An edit of environment/ is named as an edit.
+    # Python imports some modules late, perhaps of other versions. An edit of requirements/ is named as an edit.
     if not noted.changes():
         environment.require(stage, outcome=f"this changed while {stage} ran, so its result is not recorded")
     return result, took

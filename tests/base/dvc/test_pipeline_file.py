@@ -26,8 +26,10 @@ def test_digests_stand_in_place_of_the_files_of_src_and_all_else_is_kept(prefix:
         shared = [f"{prefix}{each}" if each.startswith("components") else each for each in kept]
         assert stage.get("deps", []) == shared
         assert stage["params"][0] == {f"{prefix}code.yaml": [f"stages.{name}"]}
-        shared = [each for each in stage["params"][1:] if isinstance(each, dict) and "environment" in str(each)]
-        assert all(key.startswith(f"{prefix}environment/") for each in shared for key in each)
+        shared = [
+            each for each in stage["params"][1:] if isinstance(each, dict) and "requirements" in str(each)
+        ]
+        assert all(key.startswith(f"{prefix}requirements/") for each in shared for key in each)
         assert len(stage["params"]) == 1 + len(was.get("params", []))
         assert {key: stage[key] for key in was if key not in {"deps", "params"}} == {
             key: was[key] for key in was if key not in {"deps", "params"}

@@ -1,7 +1,6 @@
 """Presets: each holds the numbers of the program that it stands for, and nothing else."""
 
 import json
-import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from perennial.base import config
 from perennial.base.params import edit_params, options
 from perennial.cli import app
 
-ROOT = Path(__file__).parents[3]
 # Presets that stand for no program.
 NUMBERS = {
     "fast_cifar10": {  # no program's: airbench's proportions
@@ -60,7 +58,7 @@ def flat(values, above=""):
 
 def applied(name, text):
     """Every value after a preset."""
-    done = edit_params.apply_preset(text, name, ROOT / "params")
+    done = edit_params.apply_preset(text, name)
     assert done.problems() == []
     train = config.check(config.read(done.text)).train
     settings = {
@@ -75,7 +73,7 @@ def defaults(workspace):
 
 
 def test_every_preset_has_its_numbers():
-    assert {file.stem for file in (ROOT / "params").iterdir()} == FULL.keys() | NUMBERS.keys() == set(NAMES)
+    assert {file.stem for file in edit_params.PRESETS.iterdir()} == FULL.keys() | NUMBERS.keys() == set(NAMES)
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -101,7 +99,7 @@ def test_a_preset_of_no_program_has_its_numbers(defaults, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_holds_only_what_differs_from_the_defaults(defaults, name):
-    text = (ROOT / "params" / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (edit_params.PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
     default = dict(flat(options.values(())))
     assert [key for key, value in flat(config.read(text)) if default.get(key) == value is not None] == []
     assert 9 <= len(text.splitlines()) <= 18
@@ -123,15 +121,19 @@ def test_values_and_comments_of_your_own_stay(defaults):
     assert len(changed) == 15
 
 
-def test_the_command_applies_a_preset_of_the_project(workspace):
-    shutil.copytree(ROOT / "params", "params")
+def test_the_command_applies_a_preset(workspace):
     assert CliRunner().invoke(app, ["config", "--preset", "mnist"]).exit_code == 0
     assert config.load(Path("params.yaml")).train.epochs == 40
 
 
-@pytest.mark.parametrize("preset", ["mnsit", "../mnist", ""])
+def test_a_yaml_file_of_your_own_is_a_preset(workspace):
+    Path("mine.yaml").write_text("train:\n  epochs: 7\n")
+    assert CliRunner().invoke(app, ["config", "--preset", "mine.yaml"]).exit_code == 0
+    assert config.load(Path("params.yaml")).train.epochs == 7
+
+
+@pytest.mark.parametrize("preset", ["mnsit", "../mnist", "absent.yaml", ""])
 def test_an_unknown_preset_changes_nothing(workspace, preset):
-    shutil.copytree(ROOT / "params", "params")
     before = Path("params.yaml").read_bytes()
     assert CliRunner().invoke(app, ["config", "--preset", preset]).exit_code == 2
     assert Path("params.yaml").read_bytes() == before

@@ -40,7 +40,7 @@ def change(package: str, number: str, name: str = "data") -> None:
 def test_the_files_have_the_versions_of_the_lock(tmp_path) -> None:
     environment.write(ROOT / "requirements", tmp_path)
     made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    tracked = {path.name: path.read_text() for path in (ROOT / environment.FOLDER).iterdir()}
+    tracked = {path.name: path.read_text() for path in (ROOT / environment.FOLDER).glob("*.yaml")}
     assert made == tracked
 
 
@@ -78,7 +78,7 @@ def test_a_stage_refuses_another_version_and_changes_nothing(load, package: str,
     load()
     change(package, number)
     with pytest.raises(
-        ConfigError, match=rf"{package} is .*, expected {number} in environment/data.yaml.*`perennial run`"
+        ConfigError, match=rf"{package} is .*, expected {number} in requirements/data.yaml.*`perennial run`"
     ):
         run_stage("download", Path("params.yaml"))
     assert [path.name for path in Path().iterdir() if path.name in ("data", ".work")] == []

@@ -19,7 +19,7 @@ stages:
     params:
       - dataset.seed
       - gate
-      - environment/data.yaml:
+      - requirements/data.yaml:
       - exclusions.json:
           - digests
     outs: [data/records]
@@ -27,7 +27,7 @@ stages:
 FILES = {
     "dvc.yaml": PIPELINE,
     ".dvcignore": "# names\n__pycache__\n.*.sw?\n[#]*#\n.DS_Store\n/docs\n",
-    "environment/data.yaml": 'packages:\n  numpy: "2.3" # a comment\n',
+    "requirements/data.yaml": 'packages:\n  numpy: "2.3" # a comment\n',
     "exclusions.json": '{"digests": [], "reasons": {}}',
     "source.json": '{"url": null}',
     "data/raw/a.tar": "a",
@@ -82,10 +82,10 @@ CHANGES: dict[str, tuple[Callable[[], object], list[str]]] = {
     "the parameters are not YAML": (written("params.yaml", "a: ["), ["params.yaml (cannot be read now)"]),
     "the parameters are empty": (written("params.yaml", ""), ["dataset.seed (0, now not set)"]),
     "a package": (
-        written("environment/data.yaml", "packages: {numpy: '2.4'}"),
-        ["packages.numpy in environment/data.yaml ('2.3', now '2.4')"],
+        written("requirements/data.yaml", "packages: {numpy: '2.4'}"),
+        ["packages.numpy in requirements/data.yaml ('2.3', now '2.4')"],
     ),
-    "a comment about a package": (written("environment/data.yaml", "packages: {numpy: '2.3'}"), []),
+    "a comment about a package": (written("requirements/data.yaml", "packages: {numpy: '2.3'}"), []),
     "an exclusion": (
         written("exclusions.json", '{"digests": ["1f"], "reasons": {}}'),
         ["digests in exclusions.json ([], now ['1f'])"],
@@ -141,10 +141,10 @@ def test_a_change_is_named_if_the_stage_reads_it(noted: Inputs, name: str) -> No
     ],
 )
 def test_a_change_that_cannot_be_shown_is_named(noted: Inputs, old: str, new: str, shown: str) -> None:
-    written("environment/data.yaml", f"packages: {{numpy: '{old}'}}")()
+    written("requirements/data.yaml", f"packages: {{numpy: '{old}'}}")()
     found = note()
-    written("environment/data.yaml", f"packages: {{numpy: '{new}'}}")()
-    assert found.changes() == [f"packages.numpy in environment/data.yaml ({shown}, now another one)"]
+    written("requirements/data.yaml", f"packages: {{numpy: '{new}'}}")()
+    assert found.changes() == [f"packages.numpy in requirements/data.yaml ({shown}, now another one)"]
 
 
 def test_what_is_noted_is_what_this_process_read_not_what_the_file_has_now(noted: Inputs) -> None:

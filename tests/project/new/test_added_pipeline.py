@@ -45,7 +45,7 @@ def test_a_new_pipeline_finds_what_all_share(project: Path, monkeypatch: pytest.
     named = {
         next(iter(each)) for stage in stages.values() for each in stage["params"] if isinstance(each, dict)
     }
-    assert {"../../code.yaml", "../../environment/train.yaml"} <= named
+    assert {"../../code.yaml", "../../requirements/train.yaml"} <= named
     assert all(Path(name).is_file() for name in named if name.startswith("../../"))
     assert {file.name for file in Path("pins").iterdir()} == {
         "baseline.json", "champion.json", "exclusions.json", "source.json", "weights.json",

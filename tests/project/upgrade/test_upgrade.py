@@ -112,8 +112,8 @@ def test_stages_whose_code_or_packages_differ_run_again_with_those_after_them(ro
     edit(root / "code.yaml", digest, digest[::-1])
     commit(root)
     assert upgrade(root, check=True).run_again == {"": ["evaluate", "export", "gate"]}
-    older(root, "environment/train.yaml", "keras: ", "keras: # other\n    ")
-    older(root, "environment/data.yaml", "pillow: ", 'pillow: "1" # ')
+    older(root, "requirements/train.yaml", "keras: ", "keras: # other\n    ")
+    older(root, "requirements/data.yaml", "pillow: ", 'pillow: "1" # ')
     commit(root)
     done = upgrade(root, check=True)
     assert done.run_again[""][:1] == ["download"]

@@ -30,7 +30,7 @@ stages:
     params:
       - train.seed
       - train.epochs
-      - environment/train.yaml:
+      - requirements/train.yaml:
     outs: [models/weights, models/export]
   champion:
     cmd: python champion.py
@@ -66,7 +66,7 @@ TRAIN = """\
 import hashlib, json, os, pathlib
 threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or str(len(os.sched_getaffinity(0)))
 parts = [pathlib.Path(name).read_bytes() for name in ("data/raw/images.tar", "data/initial_weights/weights",
-         "src/perennial.txt", "environment/train.yaml")]
+         "src/perennial.txt", "requirements/train.yaml")]
 parts += [threads.encode(), os.environ.get("ONEDNN_MAX_CPU_ISA", "").encode()]
 parts += [pathlib.Path("params.yaml").read_bytes()]
 for name in ("weights", "export"):
@@ -121,7 +121,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "champion.py": CHAMPION, "src/perennial.txt": "code\n", "start/weights": "start",
         "pins/weights.json": json.dumps(weights),
         "pins/champion.json": json.dumps({"commit": None, "version": None}),
-        "environment/train.yaml": f'packages:\n  numpy: "{NUMPY}"\n',
+        "requirements/train.yaml": f'packages:\n  numpy: "{NUMPY}"\n',
         "requirements/base.txt": f"numpy=={NUMPY}\n",
         ".gitignore": "/data/\n/models/\n/metrics/\n/photos/\n/start/\n/.work/\n/runs/\n",
     })  # fmt: skip

@@ -69,7 +69,7 @@ def line_of_code(project: Project) -> None:
 
 
 def package(project: Project) -> None:
-    replace(project, "environment/train.yaml", 'numpy: "', 'numpy: "9.')
+    replace(project, "requirements/train.yaml", 'numpy: "', 'numpy: "9.')
 
 
 def parameter(project: Project) -> None:
@@ -124,7 +124,7 @@ ISA = {"ONEDNN_MAX_CPU_ISA": "SSE41"}
 # Kind and what of the cause; then the exit code.
 PLANTED: dict[str, tuple[Callable[[Project], object], dict[str, str], str, str, int]] = {
     "line of code": (line_of_code, {}, "code", "src", 4),
-    "package": (package, {}, "packages", "packages.numpy in environment/train.yaml", 4),
+    "package": (package, {}, "packages", "packages.numpy in requirements/train.yaml", 4),
     "parameter": (parameter, {}, "parameters", "train.epochs", 4),
     "seed": (seed, {}, "seed", "train.seed", 4),
     "flipped pixel": (flipped_pixel, {}, "source", "photos", 0),

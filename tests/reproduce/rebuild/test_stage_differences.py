@@ -22,7 +22,7 @@ TRAIN = LockedStage(
         ("params.yaml", "train.epochs"): 3,
         ("params.yaml", "train.seed"): 1,
         ("params.yaml", "model.weights"): None,
-        ("environment/train.yaml", "packages.numpy"): ["2.4", "2.5"],
+        ("requirements/train.yaml", "packages.numpy"): ["2.4", "2.5"],
         ("data/report.json", "ok"): True,
     },
     outs={"models/weights": "d4.dir"},
@@ -52,8 +52,8 @@ CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
     "a value of another stage": (value("data/report.json", "ok"), []),
     "a seed": (value("params.yaml", "train.seed"), [("seed", "train.seed")]),
     "a package": (
-        value("environment/train.yaml", "packages.numpy"),
-        [("packages", "packages.numpy in environment/train.yaml")],
+        value("requirements/train.yaml", "packages.numpy"),
+        [("packages", "packages.numpy in requirements/train.yaml")],
     ),
 }
 

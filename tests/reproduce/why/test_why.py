@@ -31,7 +31,7 @@ def code(hand: Hand) -> None:
 
 
 def package(hand: Hand) -> None:
-    hand.write("environment/train.yaml", "packages: {numpy: '3'}\n")
+    hand.write("requirements/train.yaml", "packages: {numpy: '3'}\n")
 
 
 def relabelled(hand: Hand) -> None:
@@ -219,7 +219,7 @@ def test_revisions_that_are_no_ancestors_differ_in_groups(hand: Hand) -> None:
     hand.run(GOOD)
     states, steps = chained(hand, "main", "other")
     assert [each.what for each in steps] == [
-        "src/convert.py, src/model", "packages.numpy in environment/train.yaml", "evaluate.batch_size",
+        "src/convert.py, src/model", "packages.numpy in requirements/train.yaml", "evaluate.batch_size",
         "train.learning_rate",
     ]  # fmt: skip
     assert [step.what for step in states[2].unmade] == ["evaluate.batch_size", "train.learning_rate"]
@@ -280,7 +280,7 @@ def test_a_mixture_takes_packages_back_and_leaves_perennial_itself(hand: Hand) -
         (hand.folder / "requirements").mkdir(exist_ok=True)
         hand.write("requirements/base.txt", f"numpy=={numpy}\n")
         hand.write("requirements/perennial.txt", f"perennial-ml=={perennial}\n")
-        hand.write("environment/train.yaml", f"packages: {{numpy: '{numpy}'}}\n")
+        hand.write("requirements/train.yaml", f"packages: {{numpy: '{numpy}'}}\n")
 
     versions("0.0.1", "2")
     hand.run(GOOD)
@@ -292,11 +292,11 @@ def test_a_mixture_takes_packages_back_and_leaves_perennial_itself(hand: Hand) -
     mixed = Mixtures(opened, Workspace(hand.folder, Path(sys.executable), {}))
     mixed._lay_out(states[1])
     found = {
-        name: (hand.folder / name).read_text() for name in ("requirements/base.txt", "environment/train.yaml")
+        name: (hand.folder / name).read_text() for name in ("requirements/base.txt", "requirements/train.yaml")
     }
     assert found == {
         "requirements/base.txt": "numpy==2\n",
-        "environment/train.yaml": "packages: {numpy: '2'}\n",
+        "requirements/train.yaml": "packages: {numpy: '2'}\n",
     }
     assert (hand.folder / "requirements/perennial.txt").read_text() == "perennial-ml==0.0.2\n"
     assert 'perennial: "0.0.2"' in (hand.folder / "code.yaml").read_text()

@@ -12,8 +12,8 @@ from perennial.base.config.fields import AnyPath, Section, option
 
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
 SOURCES = {
-    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "environment", "docs", "own",
-    "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
+    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own",
+    ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
     ".pre-commit-config.yaml", ".mailmap", "params.yaml", "pins", "dvc.yaml", "dvc.lock", "prefect.yaml",
     "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE",
     "LICENSES", "REUSE.toml", "code.yaml", "components", "pipelines", ".perennial",

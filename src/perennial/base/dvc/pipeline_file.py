@@ -17,13 +17,13 @@ from perennial.base.layout import CODE as FILE
 HEADER = """\
 # The stages and their dependencies. Values come from params.yaml, and commands are stages of `perennial`. A
 # stage runs again if what it depends on has changed: files, parameters, the versions of packages in
-# environment/, and the code of perennial, of which code.yaml has a digest for each stage.
+# requirements/, and the code of perennial, of which code.yaml has a digest for each stage.
 #
 # DVC removes the outputs of a stale stage before it starts the stage, also files that no stage made; `perennial
 # run` refuses such paths.
 
 """
-SHARED = (FILE, "environment/", "components", "src/")  # what lies in the folder of all pipelines
+SHARED = (FILE, "requirements/", "components", "src/")  # what lies in the folder of all pipelines
 WIDTH = 110
 
 

@@ -20,9 +20,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
 
-PRESETS = Path("params")  # folder in the project
-# For projects without such a folder: those of the wheel, or of the repository that this file belongs to.
-OF_PACKAGE = (Path(__file__).parents[2] / "template" / PRESETS, Path(__file__).parents[4] / PRESETS)
+PRESETS = Path(__file__).with_name("presets")
 Key = tuple[str, ...]
 OPTIONS = "train.optimizer_options"  # a mapping that is one value
 # The comment of an earlier version's section, of which one key is left.
@@ -161,18 +159,19 @@ def _comments(lines: list[str], end: int) -> list[str]:
     return lines[start:end]
 
 
-def presets(folder: Path = PRESETS) -> dict[str, Path]:
+def presets() -> dict[str, Path]:
     """The files of the presets, by name."""
-    found = (sorted(place.glob("*.yaml")) for place in (folder, *OF_PACKAGE))
-    return {file.stem: file for file in next(filter(None, found), [])}
+    return {file.stem: file for file in sorted(PRESETS.glob("*.yaml"))}
 
 
-def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
-    """Set the keys of a preset; those that only other presets set get their defaults."""
-    there = presets(folder)
+def apply_preset(text: str, name: str) -> Change:
+    """Set the keys of a preset, or of a YAML file; those that only other presets set get their defaults."""
+    there = presets()
+    if name.endswith(".yaml") and (own := Path(name)).is_file():
+        there[name] = own
     if name not in there:
         near = difflib.get_close_matches(name, there, n=1)
-        known = f"known: {', '.join(there) or f'none, {folder} has no files'}"
+        known = f"known: {', '.join(there)}, or a YAML file of your own"
         raise ConfigError(f"preset {name} does not exist; {f'did you mean {near[0]}?' if near else known}")
     leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in there.items()}
     chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}

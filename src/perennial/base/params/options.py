@@ -29,7 +29,7 @@ MARKDOWN_HEADER = """# Options
 
 Every key of `params.yaml`. Each is required and other keys are refused: with a wrong file, a command ends with
 exit code 2 before anything runs. `perennial config` checks the file, `perennial config --upgrade` adds missing
-keys, and `perennial config --preset NAME` applies a file of `params/`.
+keys, and `perennial config --preset NAME` applies a [preset](../how-to/training.md#presets).
 
 This page is generated: `perennial config --options > docs/reference/options.md`.
 """

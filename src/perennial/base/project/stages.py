@@ -12,7 +12,7 @@ class Stage:
     about: str  # its help
     written: tuple[str, ...]  # names in `paths` of its outputs, as dvc.yaml orders them; folders end with /
     in_git: tuple[str, ...] = ()  # those of its outputs that git holds, not DVC's cache
-    environment: tuple[str, ...] = ()  # files of environment/ with the packages that can change its results
+    environment: tuple[str, ...] = ()  # files of requirements/ with the packages that can change its results
     tensorflow: bool = False  # whether its process imports TensorFlow
     fetches: Literal["data", "weights"] | None = None  # what it brings from outside git and other outputs
     says_inputs: bool = False  # whether its result holds the parameters and the code that it used

@@ -1,6 +1,6 @@
 """The environment as a parameter: versions of the packages that can change a stage's results.
 
-`environment/*.yaml` hold them, and dvc.yaml lists these files under `params`: an upgrade of such a package
+`requirements/*.yaml` hold them, and dvc.yaml lists these files under `params`: an upgrade of such a package
 makes the stages stale that depend on it, any other upgrade none. `make lock` writes them from requirements/.
 
 The files do not contain Python's version: the lock is for Python 3.11 to 3.13, and all results would be stale
@@ -18,9 +18,8 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.base.project import stages
 
-FOLDER = Path("environment")  # in the project's top folder
-REQUIREMENTS = Path("requirements")
-OWN = REQUIREMENTS / "perennial.txt"  # the lock of perennial itself, in a project without its source
+FOLDER = Path("requirements")  # in the project's top folder
+OWN = FOLDER / "perennial.txt"  # the lock of perennial itself, in a project without its source
 # The other packages check, print, download, lock, or compute a standard such as CRC-32, equal in every version.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("numpy", "pillow", "pillow-heif", "protobuf", "scikit-learn"),
@@ -99,7 +98,7 @@ def pinned_versions(file: Path) -> Versions:
     return found
 
 
-def write(requirements: Path = REQUIREMENTS, folder: Path = FOLDER) -> None:
+def write(requirements: Path = FOLDER, folder: Path = FOLDER) -> None:
     """Write the environment files from the locked requirements."""
     base, gpu = (pinned_versions(requirements / f"{name}.txt") for name in ("base", "gpu"))
     extras = [pinned_versions(requirements / f"{name}.txt") for name in EXTRAS]

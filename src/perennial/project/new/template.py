@@ -22,7 +22,7 @@ EXTRAS = ("docker", "gpu", "heic", "keras-hub", "kubernetes", "mlflow", "onnx", 
 LOCKS = ("base", "pip", "uv", *EXTRAS)
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
-    "flows/*.py", "tasks/*.py", "environment/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",
+    "flows/*.py", "tasks/*.py", "requirements/*.yaml", "prefect.yaml", ".dvcignore", ".gitattributes",
     ".gitignore", ".dvc/.gitignore", ".dvc/config", ".dvc/plots.html", "components/__init__.py",
     "components/data/__init__.py", "own/README.md",
     *(f"requirements/{name}.txt" for name in LOCKS),

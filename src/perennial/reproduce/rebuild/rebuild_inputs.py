@@ -18,7 +18,7 @@ from perennial.base.layout import Project
 from perennial.base.project import code_digests
 from perennial.base.project.git import GitError, Repository
 from perennial.base.project.stages import STAGES
-from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, Difference, from_top
+from perennial.reproduce.rebuild.stage_differences import PACKAGES, Difference, from_top
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
 
 SHOWN = 5
@@ -117,11 +117,7 @@ def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) 
         section, _, name = key.partition(".")
         required = section == "packages" or name in packages
         accepted = list(map(str, versions)) if isinstance(versions, list) else [str(versions)]
-        if (
-            from_top(file).startswith(ENVIRONMENT)
-            and required
-            and (found := packages.get(name)) not in accepted
-        ):
+        if from_top(file).startswith(PACKAGES) and required and (found := packages.get(name)) not in accepted:
             what = f"the installed {name}, in {file}"
             yield Difference("packages", stage, what, versions, found)
 

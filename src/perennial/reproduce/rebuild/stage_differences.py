@@ -22,7 +22,8 @@ Kind = Literal[
     "code", "packages", "data", "parameters", "seed", "weights", "champion", "hardware", "remote", "source",
     "record", "failure", "unknown",
 ]  # fmt: skip
-PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", ("src/", f"{own_components.FOLDER}/")
+PARAMS, CODE = "params.yaml", ("src/", f"{own_components.FOLDER}/")
+PACKAGES = ("requirements/", "environment/")  # now, and in older revisions
 CODE_OF = "code of "  # a stage, by its digest in code.yaml
 WEIGHTS = ("model.weights", "train.warm_start.path")
 RUNS = 200  # maximum records to check
@@ -93,7 +94,7 @@ def code_of(file: str, key: str) -> str | None:
 def _kind_of_value(file: str, key: str) -> Kind:
     if code_of(file, key):
         return "code"
-    if from_top(file).startswith(ENVIRONMENT):
+    if from_top(file).startswith(PACKAGES):
         return "packages"
     if file == ChampionPin.FILE.as_posix():
         return "champion"

@@ -16,7 +16,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError, listed
 from perennial.base.layout import Project
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED
-from perennial.reproduce.rebuild.stage_differences import ENVIRONMENT, WEIGHTS
+from perennial.reproduce.rebuild.stage_differences import PACKAGES, WEIGHTS
 from perennial.reproduce.why import differences, effect
 from perennial.reproduce.why.differences import Found, Revision, Revisions
 from perennial.reproduce.why.effect import Outcome
@@ -128,7 +128,7 @@ def paths(step: Step) -> list[str]:
     if step.kind == "code":
         return []
     if step.kind == "packages":
-        return [Project.find().shared(name).as_posix() for name in (ENVIRONMENT, "requirements")]
+        return [Project.find().shared(name).as_posix() for name in PACKAGES]
     return [difference.what for difference in step.found if not _is_parameter(difference.what, step.commit)]
 
 

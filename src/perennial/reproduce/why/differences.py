@@ -21,8 +21,8 @@ from perennial.reproduce.rebuild import rebuild_inputs
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED, PathHistory
 from perennial.reproduce.rebuild.stage_differences import (
     CODE_OF,
-    ENVIRONMENT,
     FACTS,
+    PACKAGES,
     PARAMS,
     Difference,
     Made,
@@ -144,7 +144,7 @@ class Revisions:
         params = {key: value for key, value in entry.params.items() if key[0] not in read}
         params |= rebuild_inputs.values_in(own, loaded)
         for file in read:
-            if from_top(file).startswith(ENVIRONMENT):  # dvc.lock has all of these
+            if from_top(file).startswith(PACKAGES):  # dvc.lock has all of these
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
