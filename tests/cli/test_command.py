@@ -1,5 +1,7 @@
 """What every command has: the folder that it works in, and the paths that are adjusted to it."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -76,3 +78,15 @@ def test_a_folder_to_publish_to_is_that_of_the_caller(photos, monkeypatch) -> No
     for place in ("served", "s3://bucket/models"):
         assert CliRunner().invoke(app, ["run", "nightly", "--publish-to", place]).exit_code == 2
     assert given == [str(photos / "served"), "s3://bucket/models"]
+
+
+def test_a_signal_ends_every_command_with_a_line_and_code_75() -> None:
+    app = typer.Typer()
+
+    @command(app, "show", "Show.")
+    def show() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    done = CliRunner().invoke(app, [])
+    assert (done.exit_code, done.stderr.count("\n")) == (75, 1)
+    assert "Ctrl-C ended it; no half-written output was left; run it again" in done.stderr

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from perennial.cli.panels import LISTED
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # whether the command prints JSON
 FOLDER = "try"  # in paths.work
+OWN_SIGNALS = ("serve", "label", "flow-run")  # they end in their own way, or become another program
 OUTSIDE = ("new", "docs", "upgrade")  # they are about the perennial that is installed, not about a project's
 
 
@@ -87,7 +88,8 @@ class Command(TyperCommand):
             if changes:
                 values = dict(map(key_and_value, changes))
                 ctx.params["params"] = _changed_params(ctx.params["params"], values)
-            super(Command, self).invoke(ctx)
+            with nullcontext() if self.name in OWN_SIGNALS else process.interruptible():
+                super(Command, self).invoke(ctx)
 
         guarded(ctx.command_path.partition(" ")[2], run, debug=debug, as_json=as_json)
 

@@ -9,7 +9,6 @@ import typer
 from perennial.base import config, documents
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import Project
-from perennial.base.processes import process
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
 from perennial.cli.command import command, key_and_value, option_object, output, wants_json
@@ -132,8 +131,7 @@ def _publish(
     if rollback:  # does not wait for a running stage, since it does not change the checkout
         from perennial.release.publishing import publish
 
-        with process.interruptible():
-            done = publish.publish(config.load(params), to=to, rollback=True, version=version)
+        done = publish.publish(config.load(params), to=to, rollback=True, version=version)
     else:
         done = run_stage(
             "publish", params, module="perennial.release.publishing.publish", to=to, version=version
@@ -149,8 +147,7 @@ def _fetch(
 ) -> None:
     from perennial.release.publishing import fetch_version
 
-    with process.interruptible():
-        done = fetch_version.fetch(url, to)
+    done = fetch_version.fetch(url, to)
     unchanged = "" if done.moved else " was there already; nothing was done"
     output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}")
 

@@ -15,7 +15,6 @@ from perennial.base import config
 from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.layout import Project
-from perennial.base.processes import process
 from perennial.base.project.exclusions import FILE
 from perennial.cli.command import command, output
 from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
@@ -45,15 +44,14 @@ def _seen(
     digest = _digest(image)
     query = seen.of_file(image) if digest is None else seen.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
-    with process.interruptible():
-        past = trainings.trainings(opened.repository, opened.registry, cache)
-        found = seen.search(
-            query,
-            past,
-            trainings.Indices(cache),
-            bits=checked.validation.near_duplicate_bits,
-            ask=fetch,
-        )
+    past = trainings.trainings(opened.repository, opened.registry, cache)
+    found = seen.search(
+        query,
+        past,
+        trainings.Indices(cache),
+        bits=checked.validation.near_duplicate_bits,
+        ask=fetch,
+    )
     digests = [each.hex() for each in query.sha256]
     known = sorted(set(digests) & set(exclusions.Exclusions.read().digests))
     output(_document(found, digests, known), _lines(found, digests, known))
@@ -84,9 +82,8 @@ def _forget(
         raise ConfigError("--because needs a reason: it is recorded beside the digests; nothing was changed")
     named = [_digest(each) or each for each in images]
     places = _places(checked, kept or [])
-    with process.interruptible():
-        opened = access.open_registry(checked, whole=True)
-        found = forget.forget(checked, opened.repository, named, places, because.strip())
+    opened = access.open_registry(checked, whole=True)
+    found = forget.forget(checked, opened.repository, named, places, because.strip())
     if opened.unreachable:
         found.failed[str(opened.remote)] = opened.unreachable
     output(_forget_document(found, images), list(_forget_lines(found, images)))

@@ -14,7 +14,6 @@ from perennial.base.config.fields import refused_texts, shown
 from perennial.base.dvc import dvc_program, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.base.processes import process
 from perennial.cli.command import command, output
 from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 from perennial.cli.panels import LISTED
@@ -94,14 +93,13 @@ def _audit(
     if all_ and rev != "HEAD":
         raise ConfigError("--rev and --all exclude each other; leave one out")
     checked = config.load(params)
-    with process.interruptible():
-        opened = access.open_registry(checked, whole=True) if all_ else access.with_history(checked, rev)
-        repository = opened.repository
-        named = [] if all_ else [access.find(repository, checked.record.artifact, rev)[1]]
-        revisions = named or object_audit.ends(repository)
-        cache, archive = sides.open_sides(remote)
-        spare = sides.open_cache_of_runs(files.home())
-        done = object_audit.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
+    opened = access.open_registry(checked, whole=True) if all_ else access.with_history(checked, rev)
+    repository = opened.repository
+    named = [] if all_ else [access.find(repository, checked.record.artifact, rev)[1]]
+    revisions = named or object_audit.ends(repository)
+    cache, archive = sides.open_sides(remote)
+    spare = sides.open_cache_of_runs(files.home())
+    done = object_audit.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
     unseen = ["older revisions, which this shallow clone lacks"] if repository.is_shallow() else []
     unseen += [f"what {opened.remote} had later than the last fetch"] if opened.unreachable else []
     document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
@@ -152,8 +150,7 @@ def _gc(
 ) -> None:
     checked = config.load(params)
     module = importlib.import_module("perennial.release.garbage.collect")
-    with process.interruptible():
-        rows = list(module.collect(checked, files.home(), days=days, yes=yes))
+    rows = list(module.collect(checked, files.home(), days=days, yes=yes))
     total = sum(row.garbage_bytes for row in rows)
     document = {"removed": yes, "days": days, "bytes": total, "places": list(map(asdict, rows))}
     output(document, _rows(rows, total, yes=yes))

@@ -18,7 +18,7 @@ from perennial.base import config, layout
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.base.layout import FLOWS, Project
-from perennial.base.processes import locks, process
+from perennial.base.processes import locks
 from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
 from perennial.cli.command import command, key_and_value, output, wants_json, weights_are_pinned
@@ -45,11 +45,10 @@ def _new(
 
     if (folder is None) == (pipeline is None):
         raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
-    with process.interruptible():
-        if folder is not None:
-            made = new.new(folder, photos=photos, data=data)
-        else:
-            made = added_pipeline.add(str(pipeline), photos=photos, data=data)
+    if folder is not None:
+        made = new.new(folder, photos=photos, data=data)
+    else:
+        made = added_pipeline.add(str(pipeline), photos=photos, data=data)
     following = new.next_commands(made)
     document = {
         "folder": str(made.folder),
@@ -83,16 +82,13 @@ def _start(  # noqa: PLR0913 - each option is one
     yes: bool = switch("--yes", "Accept the reading of a table without a question."),
     force: bool = switch("--force", "Replace a params.yaml that git does not have; a copy is kept."),
 ) -> None:
-    values = dict(map(key_and_value, assign or ()))
-    with process.interruptible():
-        from perennial.project.start import start
-        from perennial.project.start.proposals import Named
+    from perennial.project.start import start
+    from perennial.project.start.proposals import Named
 
-        named = Named(
-            table=_below(table, folder), file=file_column, label=label_column or (), split=split_column
-        )
-        accept = _accepted if not yes and not wants_json() and _in_terminal() else lambda _: True
-        done = start.start(folder, params, values, force=force, named=named, confirm=accept)
+    values = dict(map(key_and_value, assign or ()))
+    named = Named(table=_below(table, folder), file=file_column, label=label_column or (), split=split_column)
+    accept = _accepted if not yes and not wants_json() and _in_terminal() else lambda _: True
+    done = start.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done))
 
 
@@ -169,8 +165,7 @@ def _test(params: ParamsOption = PARAMS) -> None:
 
     checked = config.load(params)
     layout.require_own_checkout(Path.cwd())
-    with process.interruptible():
-        took = rehearse.run_once(checked)
+    took = rehearse.run_once(checked)
     lines = [*(f"{stage:<12} {seconds:6.1f} s" for stage, seconds in took.items()), "all stages passed"]
     output({"seconds": took}, lines)
 
@@ -206,7 +201,7 @@ def _tune(
     trials = tune.TRIALS if trials is None and minutes is None else trials
     budget = tune.Budget(trials=trials, minutes=minutes, started=started)
     work = checked.paths.work
-    with process.interruptible(), locks.held(work / "tune.lock", "tune", busy="another search works here"):
+    with locks.held(work / "tune.lock", "tune", busy="another search works here"):
         winner.prepare_data(checked)
         with locks.stage(work, "tune"):  # no other stage may change the data meanwhile
             found = tune.Search(params, search)
@@ -241,8 +236,7 @@ def _add(
     if extra not in template.EXTRAS:
         raise ConfigError(f"there is no extra {extra!r}; {', '.join(template.EXTRAS)} exist; nothing was done")
     locks = [["--require-hashes", f"--requirement={template.lock_file(name)}"] for name in ("pip", extra)]
-    with process.interruptible():
-        run_environment.install(sys.executable, locks[1:], before_pip=locks[:1])
+    run_environment.install(sys.executable, locks[1:], before_pip=locks[:1])
     worker = f'a worker has it with {run_environment.REQUIREMENTS}="base {extra}"'
     output({"extra": extra, "environment": sys.prefix}, f"{sys.prefix} has {extra}; {worker}")
 

@@ -10,7 +10,6 @@ import typer
 from perennial.base import config, layout
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed, printable
-from perennial.base.processes import process
 from perennial.cli.command import command, output
 from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 
@@ -28,8 +27,7 @@ def _rebuild(
 ) -> None:
     from perennial.reproduce.rebuild import rebuild
 
-    with process.interruptible():
-        done = rebuild.rebuild(config.load(params), revision, keep=keep)
+    done = rebuild.rebuild(config.load(params), revision, keep=keep)
     output(_document(done), _lines(done))
     if not done.equal:
         raise QualityError(f"{revision} was not rebuilt as it was recorded: {_reason(done)}")
@@ -82,8 +80,7 @@ def _verify(
     from perennial.release.registry import access
 
     checked = config.load(params)
-    with process.interruptible():
-        done = verify.verify(access.with_history(checked).repository, checked.record.artifact, url)
+    done = verify.verify(access.with_history(checked).repository, checked.record.artifact, url)
     lines = list(map(str, done.problems))
     if not lines:
         version = f"{done.version}, " if done.version else ""
@@ -111,8 +108,7 @@ def _rehearse(
 
     checked = config.load(params)
     layout.require_own_checkout(Path.cwd())
-    with process.interruptible():
-        result = rehearse.rehearse(checked, minutes=minutes, seed=seed, only=promise or ())
+    result = rehearse.rehearse(checked, minutes=minutes, seed=seed, only=promise or ())
     output(result.document(), result.lines())
     if not result.tried:
         raise PerennialError("nothing was tried in this time; give it more --minutes")
@@ -136,8 +132,7 @@ def _why(
 
     checked = config.load(params)
     one, other = (a, b) if b is not None else (_champion(checked), a)
-    with process.interruptible():
-        done = why.why(checked, one, other, search=bisect, keep=keep)
+    done = why.why(checked, one, other, search=bisect, keep=keep)
     facts = why.document(done)
     output(facts, map(printable, _why_lines(facts)))
     if done.lost:

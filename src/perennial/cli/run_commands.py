@@ -273,8 +273,7 @@ def _monitor(
 
     checked = config.load(params)
     tie_to_checkout(params)
-    with process.interruptible():
-        seen = look.look(checked)
+    seen = look.look(checked)
     found = rules.as_json(seen, rules.decide(checked.monitor, seen))
     output(found, (f"{name:<20} {value}" for name, value in _monitor_lines(found)))
     if rules.unmet(checked.monitor, seen):

@@ -8,7 +8,6 @@ import typer
 
 from perennial.base import config
 from perennial.base.errors import ConfigError
-from perennial.base.processes import process
 from perennial.base.project.stages import STAGES
 from perennial.cli.command import command, output, wants_json, weights_are_pinned
 from perennial.cli.options import PARAMS, ParamsOption, SplitName, switch, typed
@@ -57,7 +56,7 @@ def _evaluate(
     name = "cli.evaluate_command" if watch is None else "model.training.sidecar"
     tie_to_checkout(params)
     stage = "evaluate" if watch is None else "watch"
-    with process.interruptible(), own_devices(checked, stage) as (own, taken):
+    with own_devices(checked, stage) as (own, taken):
         if watch is not None:
             log.info("importing TensorFlow, which takes some seconds")
         module = import_with_devices(f"perennial.{name}", own.paths.work, taken)

@@ -12,7 +12,6 @@ import typer
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, QualityError
-from perennial.base.processes import process
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
 from perennial.cli.command import command, may_push, output, wants_json
@@ -73,10 +72,9 @@ def _promote(
     tie_to_checkout(params)
     who = force or approve
     by_hand = record.ByHand(by=who, because=because, forced=bool(force)) if who else None
-    with process.interruptible():
-        pushes = may_push(checked, "the model's version", push=push)
-        _require_recorded(checked)
-        done = record.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
+    pushes = may_push(checked, "the model's version", push=push)
+    _require_recorded(checked)
+    done = record.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
     output(asdict(done), done.message)
 
 
@@ -109,8 +107,7 @@ def _approve(
         output(document, rows or ["no model has asked for approval"])
         return
     answer: approval.Answer = "expire" if expire else "reject" if reject else "approve"
-    with process.interruptible():
-        done = approval.decide(checked, run, answer, by, because)
+    done = approval.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
         from perennial.orchestration.remote_runs import start_run
 
@@ -132,9 +129,8 @@ def _rollback(
     from perennial.release.registry import access, current_champion
 
     checked = config.load(params)
-    with process.interruptible():
-        pushes = may_push(checked, "the rollback", push=push)
-        target, moved, pushed = current_champion.rollback(checked, version, push=pushes)
+    pushes = may_push(checked, "the rollback", push=push)
+    target, moved, pushed = current_champion.rollback(checked, version, push=pushes)
     document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
     already = "" if moved or pushed else " already"
     note = access.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
@@ -153,9 +149,8 @@ def _record(run: str = argument("Name of the run.", metavar="RUN"), params: Para
 
     checked = config.load(params)
     tie_to_checkout(params)
-    with process.interruptible():
-        _require_recorded(checked)
-        done = record.record(checked, run)
+    _require_recorded(checked)
+    done = record.record(checked, run)
     output(asdict(done), f"{done.outcome}: {done.message}")
 
 
@@ -175,15 +170,13 @@ def _pin(
     if check:
         if parts not in (None, ["champion"]):
             raise ConfigError("--check is about the champion; pin the other parts without it")
-        with process.interruptible():
-            name = current_champion.require_available(checked, fetch=fetch)
+        name = current_champion.require_available(checked, fetch=fetch)
         output({"champion": name}, f"champion: {name or 'none yet'}")
         return
-    with process.interruptible():
-        for name in parts or PinName:
-            pinned[name] = _pinned(checked, name, fetch=fetch)
-            if not wants_json():
-                typer.echo(_line(name, pinned[name]))
+    for name in parts or PinName:
+        pinned[name] = _pinned(checked, name, fetch=fetch)
+        if not wants_json():
+            typer.echo(_line(name, pinned[name]))
     if wants_json():
         output(pinned, "")
 

@@ -53,14 +53,12 @@ def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
             yield
             raise_if_signalled()
     except Signalled as signalled:
-        raise Interrupted(
-            f"{signalled} ended the stage; no half-written output was left; run it again"
-        ) from None
+        raise Interrupted(f"{signalled} ended it; no half-written output was left; run it again") from None
     except Exception as error:
         # Native code can turn the exception of a signal into another error.
         if not _received or isinstance(error, PerennialError | OSError):
             raise
-        raise Interrupted(f"{_received[0]} ended the stage ({type(error).__name__}); run it again") from error
+        raise Interrupted(f"{_received[0]} ended it ({type(error).__name__}); run it again") from error
 
 
 @contextmanager
