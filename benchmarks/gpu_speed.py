@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from benchmarks.timing import ROOT, RUNS
 from perennial.base import config
+from perennial.base.config.networks import NETWORKS
 from perennial.base.config.training import TrainConfig
 from perennial.data.preprocessing import ImageSpec, keys
 from perennial.model.models import MODELS
@@ -91,7 +92,7 @@ def trainer(
     architecture, options = MODELS[model], config.load(ROOT / "params.yaml").model
     options = options.model_copy(update={"name": model})
     pixels = ImageSpec(
-        preprocessing=architecture.preprocessing,
+        preprocessing=NETWORKS[model].preprocessing,
         height=side,
         width=side,
         channels=1 if model == "mnist_cnn" else 3,

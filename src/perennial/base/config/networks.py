@@ -15,7 +15,7 @@ class Network(NamedTuple):
     """The size of a network, and the settings it was published with."""
 
     parameters: int  # at its image size and channels, with 10 classes
-    preprocessing: str  # as in its Architecture, by which it is trained
+    preprocessing: str  # with which it was published
     top_1: float | None = None  # accuracy of its weights on ImageNet's validation images, in %
     image_size: int = 224  # pixels a side
     channels: int = 3

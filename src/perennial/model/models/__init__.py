@@ -36,7 +36,7 @@ def named(name: str) -> Architecture:
     if not is_component(name):
         return MODELS[name]
     found = own_components.load(name, _wrong)
-    return found if isinstance(found, Architecture) else Architecture(network=found, preprocessing="rescale")
+    return found if isinstance(found, Architecture) else Architecture(network=found)
 
 
 def _wrong(found: object) -> str | None:

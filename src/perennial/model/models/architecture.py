@@ -28,7 +28,7 @@ class Architecture:
     """An image classifier that returns logits [N, classes] or, with several heads, a dictionary of them."""
 
     network: Callable[[Shape, int, ModelConfig], keras.Model]  # image, classes, options
-    preprocessing: str  # as published
+    preprocessing: str = "rescale"  # of a component; NETWORKS has that of the others
     weight_decay: float = 0.0  # L2, as published
     decayed: tuple[str, ...] = ("*/kernel",)  # path patterns of the variables with an L2 penalty
     head: tuple[str, ...] = (LOGITS,)  # name patterns of the layers that depend on the classes
@@ -80,10 +80,8 @@ class Architecture:
         outputs, names = model.output, [layer.name for layer in model.layers]
         if len(model.inputs) != 1 or not isinstance(outputs, dict | keras.KerasTensor):
             return "returned a model with several inputs or a list of outputs; several can be a dictionary"
-        taken, given = (
-            tuple(model.inputs[0].shape),
-            outputs.get(LOGITS) if isinstance(outputs, dict) else outputs,
-        )
+        taken = tuple(model.inputs[0].shape)
+        given = outputs.get(LOGITS) if isinstance(outputs, dict) else outputs
         if taken != (None, *image):
             return f"takes images {taken}, expected {(None, *image)}"
         if given is None or tuple(given.shape) != (None, classes):

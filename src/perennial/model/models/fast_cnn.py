@@ -23,8 +23,8 @@ from keras import layers
 from numpy.typing import NDArray
 
 from perennial.base.config.data import ModelConfig
-from perennial.model.models.architecture import Architecture, Shape
-from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, layer_chain
+from perennial.model.models.architecture import Architecture
+from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, chained
 
 WHITENED = 2  # pixels a side
 LEAST_VARIANCE = 5e-4  # of a whitened direction: smaller ones are noise, which whitening would amplify
@@ -124,7 +124,7 @@ def gelu(values: tf.Tensor) -> tf.Tensor:
     return keras.ops.gelu(values, approximate=True)
 
 
-def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
+def fast_cnn(classes: int, options: ModelConfig) -> list[keras.Layer]:
     """Whitening, three blocks of two convolutions, and a global maximum; inference averages over mirror images.
 
     The original has no dropout; `model.dropout` goes before the logits.
@@ -135,26 +135,22 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         for number, channels in enumerate(options.channels or CHANNELS, 1)
         for layer in _block(number, channels, options)
     ]
-    return layer_chain(
-        options.name,
-        image,
-        [
-            Mirrored(name="mirrored"),
-            Whitening(name="whitening"),
-            layers.Activation(gelu, name="whitening_gelu"),
-            *blocks,
-            layers.GlobalMaxPooling2D(name="pool"),
-            MirroredMean(name="mirrored_mean"),
-            layers.Rescaling(LOGITS_SCALE, name="scale"),  # same as scaling its outputs
-            *dropout,
-            layers.Dense(
-                classes,
-                use_bias=False,
-                kernel_initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"),
-                name="logits",
-            ),
-        ],
-    )
+    return [
+        Mirrored(name="mirrored"),
+        Whitening(name="whitening"),
+        layers.Activation(gelu, name="whitening_gelu"),
+        *blocks,
+        layers.GlobalMaxPooling2D(name="pool"),
+        MirroredMean(name="mirrored_mean"),
+        layers.Rescaling(LOGITS_SCALE, name="scale"),  # same as scaling its outputs
+        *dropout,
+        layers.Dense(
+            classes,
+            use_bias=False,
+            kernel_initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"),
+            name="logits",
+        ),
+    ]
 
 
 def prepare(model: keras.Model, images: NDArray[np.float32]) -> None:
@@ -179,8 +175,7 @@ def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer
 
 
 FAST_CNN = Architecture(
-    network=fast_cnn,
-    preprocessing="shifted",
+    network=chained(fast_cnn),
     weight_decay=1.3e-3,
     decayed=("block*/kernel", "logits/kernel"),
     prepare=prepare,

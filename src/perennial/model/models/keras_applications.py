@@ -25,8 +25,7 @@ class Application:
 
     make: Callable[..., keras.Model]
     _: KW_ONLY
-    preprocessing: str = "inception"  # this and the next three are as in Architecture
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # this and the next two are as in Architecture
     decayed: tuple[str, ...] = ("*/kernel",)
     head: tuple[str, ...] = (LOGITS,)
     classifier: str = "predictions"  # Keras' name for the layer that outputs the logits
@@ -39,11 +38,7 @@ class Application:
     def architecture(self) -> Architecture:
         """The architecture that `network` builds."""
         return Architecture(
-            network=self.network,
-            preprocessing=self.preprocessing,
-            weight_decay=self.weight_decay,
-            decayed=self.decayed,
-            head=self.head,
+            network=self.network, weight_decay=self.weight_decay, decayed=self.decayed, head=self.head
         )
 
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
@@ -119,10 +114,8 @@ def _number(name: str) -> int:
 
 # Weight decay and dropout are those of TF-Slim (research/slim/nets), except for EfficientNet V2 (Tan and Le
 # 2021) and ConvNeXt, whose decay is that of AdamW.
-_vgg = partial(
-    Application, preprocessing="vgg", weight_decay=5e-4, dropout=0.5, dropout_before=("fc2",), bgr=True
-)
-_resnet_v1 = partial(Application, preprocessing="vgg", weight_decay=1e-4, bgr=True)
+_vgg = partial(Application, weight_decay=5e-4, dropout=0.5, dropout_before=("fc2",), bgr=True)
+_resnet_v1 = partial(Application, weight_decay=1e-4, bgr=True)
 _resnet_v2 = partial(Application, weight_decay=1e-4)
 _inception = partial(
     Application, weight_decay=4e-5, dropout=0.2, batch_norm_decay=0.9997, head=(LOGITS, f"{AUX_LOGITS}*")

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from perennial.base.config.data import ModelConfig
+
 LRN_RADIUS, LRN_ALPHA, LRN_BETA = 4, 0.001 / 9, 0.75
 
 
@@ -20,6 +22,17 @@ def layer_chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.L
     for layer in layers:
         outputs = layer(outputs)
     return keras.Model(inputs, outputs, name=name)
+
+
+def chained(
+    layers: Callable[[int, ModelConfig], list[keras.Layer]],
+) -> Callable[[tuple[int, int, int], int, ModelConfig], keras.Model]:
+    """The `Architecture.network` of a sequence of layers, made for a number of classes and options."""
+
+    def network(image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
+        return layer_chain(options.name, image, layers(classes, options))
+
+    return network
 
 
 class _Randomness(NamedTuple):

@@ -265,9 +265,7 @@ def v4(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "inception_v1": Architecture(network=v1, preprocessing="inception", weight_decay=WEIGHT_DECAY),
-    "inception_v2": Architecture(network=v2, preprocessing="inception", weight_decay=WEIGHT_DECAY),
-    "inception_v4": Architecture(
-        network=v4, preprocessing="inception", weight_decay=WEIGHT_DECAY, head=(LOGITS, f"{AUX_LOGITS}*")
-    ),
+    "inception_v1": Architecture(network=v1, weight_decay=WEIGHT_DECAY),
+    "inception_v2": Architecture(network=v2, weight_decay=WEIGHT_DECAY),
+    "inception_v4": Architecture(network=v4, weight_decay=WEIGHT_DECAY, head=(LOGITS, f"{AUX_LOGITS}*")),
 }

@@ -325,7 +325,6 @@ PNASNET_LARGE = replace(PNASNET_MOBILE, num_cells=12, num_conv_filters=216, stem
 def _architecture(plan: Plan, weight_decay: float) -> Architecture:
     return Architecture(
         network=partial(network, plan),
-        preprocessing="inception" if plan.imagenet_stem else "cifarnet",
         weight_decay=weight_decay,
         decayed=("*kernel",),  # both kernels of separable convolutions
         head=(LOGITS, f"{AUX_LOGITS}*"),

@@ -71,7 +71,7 @@ VGG_A = Chain(
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "alexnet_v2": Architecture(network=ALEXNET.network, preprocessing="vgg", weight_decay=WEIGHT_DECAY),
-    "overfeat": Architecture(network=OVERFEAT.network, preprocessing="vgg", weight_decay=WEIGHT_DECAY),
-    "vgg_a": Architecture(network=VGG_A.network, preprocessing="vgg", weight_decay=WEIGHT_DECAY),
+    "alexnet_v2": Architecture(network=ALEXNET.network, weight_decay=WEIGHT_DECAY),
+    "overfeat": Architecture(network=OVERFEAT.network, weight_decay=WEIGHT_DECAY),
+    "vgg_a": Architecture(network=VGG_A.network, weight_decay=WEIGHT_DECAY),
 }

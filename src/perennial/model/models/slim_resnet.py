@@ -103,9 +103,7 @@ def _same(
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    f"resnet_{version}_{depth}": Architecture(
-        network=partial(network, units), preprocessing=preprocessing, weight_decay=1e-4
-    )
-    for version, network, preprocessing in (("v1", v1, "vgg"), ("v2", v2, "inception"))
+    f"resnet_{version}_{depth}": Architecture(network=partial(network, units), weight_decay=1e-4)
+    for version, network in (("v1", v1), ("v2", v2))
     for depth, units in UNITS.items()
 }

@@ -42,7 +42,7 @@ class Transformer:
 
     def architecture(self) -> Architecture:
         """The architecture that `network` builds."""
-        return Architecture(network=self.network, preprocessing="inception")
+        return Architecture(network=self.network)
 
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
         """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes]."""

@@ -30,28 +30,25 @@ def fitted(config: Config) -> ImageSpec:
     (low, high), (left, right), (_, channels) = (
         report["statistics"][name] for name in ("height", "width", "channels")
     )
+    facts = network_facts(config.model.name)
     spec = preprocessing.fitted(
         config.preprocessing,
-        published=models.named(config.model.name).preprocessing,
-        tensorflow_1=network_facts(config.model.name).program is not None,
+        published=facts.preprocessing or models.named(config.model.name).preprocessing,
+        tensorflow_1=facts.program is not None,
         heights=(low, high),
         widths=(left, right),
         channels=channels,
     )
-    _log_input_size(config, spec)
+    height, width, _ = spec.model_shape
+    own = facts.image_size
+    if own and config.preprocessing.image_size is None and (height, width) != (own, own):
+        log.info(
+            "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "
+            "for %dx%d (image_size: network)", config.model.name, height, width, own, own,
+        )  # fmt: skip
     if config.train.xla and not spec.compilable:
         raise ConfigError(
             "train.xla cannot compile preprocessing.name rescale if images are resized; "
             "set train.xla: false, image_size: null, or preprocessing.name: standard"
         )
     return spec
-
-
-def _log_input_size(config: Config, spec: ImageSpec) -> None:
-    """Log the input size if the images have another size than the network was published for."""
-    own, (height, width, _) = network_facts(config.model.name).image_size, spec.model_shape
-    if own and config.preprocessing.image_size is None and (height, width) != (own, own):
-        log.info(
-            "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "
-            "for %dx%d (image_size: network)", config.model.name, height, width, own, own,
-        )  # fmt: skip
