@@ -65,21 +65,23 @@ def test_only_a_validation_split_of_nothing_does_not_validate(splits, validates)
 
 
 def test_a_missing_manifest_is_reported_with_its_remedy(tmp_path):
-    with pytest.raises(DataError, match=r"manifest\.json does not exist; `dvc repro convert` makes it"):
+    with pytest.raises(
+        DataError, match=r"manifest\.json does not exist; `dvc repro convert` makes or restores it"
+    ):
         manifest.load(tmp_path)
 
 
 def test_a_manifest_that_cannot_be_read_is_reported_with_the_reason(tmp_path):
     (tmp_path / manifest.FILE).mkdir()
-    with pytest.raises(DataError, match=r"manifest\.json cannot be read: Is a directory"):
+    with pytest.raises(DataError, match=r"manifest\.json cannot be read .*Is a directory"):
         manifest.load(tmp_path)
 
 
 DAMAGE = {
-    "no classes": (lambda value: value.pop("classes"), "classes field required"),
-    "another key": (lambda value: value.update(more=1), "more extra inputs are not permitted"),
-    "a key of a split": (with_train(lambda train: train.update(more=1)), r"splits\.train\.more extra inputs"),
-    "a key of a shard": (with_shard(more=1), r"splits\.train\.shards\.0\.more extra inputs"),
+    "no classes": (lambda value: value.pop("classes"), "no classes"),
+    "another key": (lambda value: value.update(more=1), "1 as more: extra inputs are not permitted"),
+    "a key of a split": (with_train(lambda train: train.update(more=1)), r"splits\.train\.more: extra inputs"),
+    "a key of a shard": (with_shard(more=1), r"splits\.train\.shards\.0\.more: extra inputs"),
     "a text": (with_train(lambda train: train.update(examples="20")), r"splits\.train\.examples"),
     "another split": (
         lambda value: value["splits"].update(extra=value["splits"]["train"]),
@@ -102,7 +104,7 @@ DAMAGE = {
 @pytest.mark.parametrize(("edit", "key"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_manifest_is_reported_with_its_key_and_remedy(folder, edit, key):
     change(folder, edit)
-    with pytest.raises(DataError, match=rf"manifest\.json is damaged: {key}.*`dvc checkout {folder}` restores"):
+    with pytest.raises(DataError, match=rf"manifest\.json has .*{key}.*`dvc repro convert` makes or restores"):
         manifest.load(folder)
 
 

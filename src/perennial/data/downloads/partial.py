@@ -9,9 +9,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from perennial.base import files
+from perennial.base.documents import JsonFile
 from perennial.base.errors import PerennialError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -47,10 +48,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise PerennialError(f"{path.absolute()}: {reason}; nothing was replaced") from error
 
 
-class FileVersion(BaseModel):
+class FileVersion(JsonFile, extra="forbid"):
     """Version of a file on a server."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     url: str  # without secrets
     etag: str | None = None

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Literal
 
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict
 
 from perennial.base.config.data import PreprocessingConfig
 from perennial.base.config.fields import is_component
 from perennial.base.config.training import AugmentationConfig
+from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
 from perennial.data.preprocessing import basic, rand_augment
@@ -56,13 +56,11 @@ def _evaluated(
     return found
 
 
-class ImageSpec(BaseModel):
+class ImageSpec(JsonFile, extra="forbid"):
     """The raw images, the model input, and the preprocessing between them; saved with the model.
 
     All its methods return float32 [N, height, width, channels] of `model_shape`, without N for one image.
     """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     preprocessing: str  # in PREPROCESSING
     height: int | None  # of the data set's images; None if they differ
@@ -151,10 +149,6 @@ class ImageSpec(BaseModel):
         """Prepare an image with the bits of `evaluation`, in less time: only used pixels become float32."""
         raw = tf.ensure_shape(image, self.raw_shape)[None]
         return self._checked(self._preprocessing.evaluation(raw, self.target))[0]
-
-    def undistorted_one(self, image: tf.Tensor) -> tf.Tensor:
-        """An image of a batch that is not distorted: as stored if all have one size, otherwise as evaluated."""
-        return image if self.same_size else self.evaluation_one(image)
 
     @property
     def _preprocessing(self) -> Preprocessing:

@@ -27,9 +27,9 @@ def decoded(encoded: tf.Tensor, pixels: ImageSpec) -> tf.Tensor:
     return tf.ensure_shape(image, pixels.raw_shape)
 
 
-def undistorted(encoded: tf.Tensor, pixels: ImageSpec) -> tf.Tensor:
-    """Decode images, string [N], to a batch that is not distorted, as in `ImageSpec.undistorted_as`."""
-    return _each(lambda image: pixels.undistorted_one(decoded(image, pixels)), encoded, pixels.undistorted_as)
+def stored(encoded: tf.Tensor, pixels: ImageSpec) -> tf.Tensor:
+    """Decode images of one size, string [N], as stored: uint8 [N, height, width, channels]."""
+    return _each(lambda image: decoded(image, pixels), encoded, pixels.undistorted_as)
 
 
 def for_training(
@@ -37,7 +37,7 @@ def for_training(
 ) -> tf.Tensor:
     """Decode images, string [N], to a training batch as in `ImageSpec.trained_as`."""
     if pixels.same_size:
-        return undistorted(encoded, pixels)
+        return stored(encoded, pixels)
     distortion, flips = pixels.distortion, augmentation.alternating_flip
     mirrored = turned(keys) if flips else tf.zeros_like(keys[:, 0], tf.bool)
     windows = distortion.windows(_sizes(encoded), keys, pixels.target) if distortion else ()

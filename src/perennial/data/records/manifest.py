@@ -4,22 +4,18 @@ import hashlib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from perennial.base import files
+from perennial.base import documents, files
 from perennial.base.choices import Split
-from perennial.base.errors import DataError
+from perennial.base.documents import JsonFile
 
 FILE = "manifest.json"
 LABELS_FILE = "labels.txt"
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-
-
-class Shard(_Part):
+class Shard(JsonFile, extra="forbid"):
     """A TFRecord file."""
 
     file: Annotated[str, Field(pattern=r"^[^/\\\x00]{1,200}$")]  # name within the record folder
@@ -28,7 +24,7 @@ class Shard(_Part):
     sha256: str
 
 
-class SplitManifest(_Part):
+class SplitManifest(JsonFile, extra="forbid"):
     """The shards of a split, in reading order."""
 
     examples: Count
@@ -36,7 +32,7 @@ class SplitManifest(_Part):
     shards: list[Shard]
 
 
-class Manifest(_Part):
+class Manifest(JsonFile, extra="forbid"):
     """A record folder: its classes, its source files and every shard of every split."""
 
     dataset: str
@@ -63,20 +59,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 def load(folder: Path) -> Manifest:
     """The manifest of a record folder."""
-    file = folder / FILE
-    try:
-        return Manifest.model_validate_json(file.read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"{file} does not exist; `dvc repro convert` makes it") from error
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"{file} is damaged: {where} {first['msg'].lower()}; `dvc checkout {folder}` restores the "
-            "version in dvc.lock"
-        ) from error
+    return documents.read_checked(folder / FILE, Manifest, "`dvc repro convert` makes or restores it")
 
 
 def digest(folder: Path) -> str:

@@ -67,7 +67,7 @@ def decoded_examples(
 
     def several(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         features = tf.io.parse_example(records, KEYS)
-        return photographs.undistorted(features[ENCODED], pixels), features[LABEL]
+        return photographs.stored(features[ENCODED], pixels), features[LABEL]
 
     decoded = records.batch(DECODED).map(UNCONVERTED(several), num_parallel_calls=THREADS, deterministic=True)
     return decoded if batch_size == DECODED else decoded.rebatch(batch_size)

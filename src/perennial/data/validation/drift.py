@@ -9,19 +9,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from perennial.base.documents import JsonFile
 from perennial.base.errors import DataError
 from perennial.data.images import BRIGHTNESS_BINS
 
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-
-
-class DataStatistics(_Part):
+class DataStatistics(JsonFile, extra="forbid"):
     """Statistics of the training examples of a version of the data."""
 
     manifest: str  # its digest
@@ -30,7 +27,7 @@ class DataStatistics(_Part):
     brightness: Annotated[list[Count], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
 
 
-class Baseline(_Part):
+class Baseline(JsonFile, extra="forbid"):
     """The previous version of the data; both fields are None if there was none."""
 
     dataset: str | None

@@ -7,11 +7,12 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perennial.base import files
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.fields import is_component
+from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.stage_state import outputs
 from perennial.data.preprocessing import ImageSpec
@@ -22,10 +23,8 @@ FILE = "model.json"
 WEIGHTS = "weights"
 
 
-class Pretrained(BaseModel):
+class Pretrained(JsonFile, extra="forbid"):
     """The origin of the weights that a training started from."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     source: str  # URL of Keras Applications' file; its name if not verified; or "a file"
     sha256: str
@@ -33,19 +32,15 @@ class Pretrained(BaseModel):
     licence: str | None  # of the published file, as Keras' documentation states it; None where it states none
 
 
-class Abstention(BaseModel):
+class Abstention(JsonFile, extra="forbid"):
     """To which images a model says unknown."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     max_error: float  # share of the answers that may be wrong, 0..1
     threshold: float | None  # confidence from which it answers; None: from none
 
 
-class Confidence(BaseModel):
+class Confidence(JsonFile, extra="forbid"):
     """What makes the confidence of a model mean what it says, from its validation split."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     # By which the logits are divided. None: as the network says.
     temperature: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
@@ -58,10 +53,8 @@ class Confidence(BaseModel):
         return None if self.temperature is None else np.float32(1 / self.temperature)
 
 
-class Description(BaseModel):
+class Description(JsonFile, extra="forbid"):
     """Everything about a model except its weights."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     name: str  # in MODELS, or a component
     options: ModelConfig  # that it was built with

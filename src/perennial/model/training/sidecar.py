@@ -10,12 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 import typer
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from perennial.base import files
 from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.devices import devices
+from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.processes import locks, process
 from perennial.data.records import manifest, pipeline
@@ -36,10 +37,8 @@ log = logging.getLogger(__name__)
 NO_TRAINING = (checkpoints.FILE, model_folder.FILE, export_layout.GRAPH)  # of one checkpoint or a model
 
 
-class Result(BaseModel):
+class Result(JsonFile, extra="forbid"):
     """Scores of one checkpoint; a line of the results file."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     checkpoint: str  # name of its folder
     sha256: str  # of its description, which holds the digests of its other files
