@@ -135,7 +135,7 @@ def decide_each() -> Iterator[dict[str, Figures]]:
     for seed in range(TRAININGS):
         train(chosen.model_copy(update={"train": chosen.train.model_copy(update={"seed": seed})}))
         evaluate(chosen)
-        scored = predictions.read_top(paths.predictions)
+        scored = predictions.read(paths.predictions).judged()
         candidate = Champion(
             commit=str(seed), version=f"v0.0.{seed}", model=scored.model, model_bytes=None,
             classes=scored.classes, split_digest=scored.split_digest, rescored=False,

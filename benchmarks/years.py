@@ -162,7 +162,7 @@ def _gate() -> tuple[Callable[..., Any], Any, Any]:
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only this subject needs them
     from perennial.model.evaluation import comparison, unbiased  # noqa: PLC0415
     from perennial.model.evaluation.comparison import Champion  # noqa: PLC0415
-    from perennial.model.evaluation.predictions import TopPredictions  # noqa: PLC0415
+    from perennial.model.evaluation.predictions import Predictions  # noqa: PLC0415
     from perennial.model.evaluation.results import MainMetrics  # noqa: PLC0415
     from perennial.model.evaluation.slices import Slices  # noqa: PLC0415
     from perennial.stages import gate  # noqa: PLC0415
@@ -178,13 +178,15 @@ def _gate() -> tuple[Callable[..., Any], Any, Any]:
         columns = (
             () if slices is None else (Slices(column="site", values=tuple(map(str, range(SLICES))), of=slices),)
         )
-        shared: Mapping[str, Any] = {"classes": names, "split_digest": "t", "p": p, "p_true": p}
-        top = TopPredictions(
-            **shared, labels=labels, predicted=np.where(ours, labels, (labels + 1) % CLASSES), split="test",
-            data="d", model="m", slices=columns,
+        shared: Mapping[str, Any] = {"classes": names, "split_digest": "t"}
+        probabilities = np.full((len(ours), CLASSES), 0.1 / (CLASSES - 1), np.float32)
+        probabilities[np.arange(len(ours)), np.where(ours, labels, (labels + 1) % CLASSES)] = 0.9
+        top = Predictions(
+            **shared, labels=labels, probabilities=probabilities, split="test", data="d", model="m",
+            slices=columns,
         )  # fmt: skip
         champion = Champion(
-            **shared, commit="c", version="v", model="old", model_bytes=None, rescored=False,
+            **shared, p=p, p_true=p, commit="c", version="v", model="old", model_bytes=None, rescored=False,
             predicted=np.where(theirs, labels, (labels + 1) % CLASSES),
             parts=np.where(np.arange(len(ours)) < seen, unbiased.CHOSE, unbiased.NO_PART).astype(np.int8),
         )  # fmt: skip

@@ -39,8 +39,8 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 9_500,
-    "data": 12_750,
-    "model": 11_650,
+    "data": 12_722,
+    "model": 11_564,
     "release": 4_990,
     "stages": 1_350,
     "live": 4_700,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_750,
     "cli": 3_407,
 }
-ALL_LINES = 62_800  # of src, tasks and flows
+ALL_LINES = 62_739  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

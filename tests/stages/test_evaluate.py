@@ -80,8 +80,8 @@ def test_examples_for_audit_are_scored_apart(config: Config, world: World) -> No
         documents.read_json(config.paths.metrics),
         documents.read_json(config.paths.metrics)["audit"],
     )
-    every = predictions.read_top(config.paths.predictions, every=True)
-    judged = predictions.read_top(config.paths.predictions)
+    every = predictions.read(config.paths.predictions)
+    judged = every.judged()
     assert audit["examples"] + metrics["examples"] == len(every.labels) == SIZES["test"]
     assert 15 <= audit["examples"] <= 47
     assert metrics["accuracy"] == pytest.approx((judged.predicted == judged.labels).mean())
@@ -126,7 +126,7 @@ def test_what_is_not_sure_enough_is_unknown(world: World, tmp_path: Path) -> Non
     sizes = {**SIZES, "validation": 100}
     folder = evaluated_in(tmp_path, replace(world, labels=labels % 10), sizes, **options)
     found = documents.read_json(folder / PATHS.metrics)["abstention"]
-    scored = predictions.read_top(folder / PATHS.predictions)
+    scored = predictions.read(folder / PATHS.predictions).judged()
     kept = scored.p >= found["threshold"]
     assert 0 < found["answered"] == kept.sum() < SIZES["test"] == found["examples"]
     assert found["wrong"] == (scored.predicted != scored.labels)[kept].sum()

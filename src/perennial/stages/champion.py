@@ -57,7 +57,7 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
     with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="champion-") as temporary:
         file = Path(temporary, "predictions.npz")
         revision.fetch_output(commit, paths["predictions"], file)
-        scored = predictions.read_top(file, every=True)
+        scored = predictions.read(file)
         found = Champion(
             commit=commit,
             version=version,

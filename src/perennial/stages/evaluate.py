@@ -90,7 +90,7 @@ def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None)
         result.calibration(bins),
         result.abstention(),
     )
-    judged, _ = predictions.judged()
+    judged = predictions.judged()
     found = metrics.compute(scores, judged.classes, reliability, config.evaluate, judged.slices, temperature)
     counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
     matrix = diagnostics.matrix(counts, predictions.classes)

@@ -15,7 +15,7 @@ from perennial.base.errors import DataError, printable
 from perennial.base.parallel import child
 from perennial.model.evaluation import comparison, predictions, results
 from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import (
     CandidateRecord,
     ChampionRecord,
@@ -39,7 +39,7 @@ class Candidate:
     """The new model and what the gate measures of it."""
 
     metrics: MainMetrics
-    predictions: TopPredictions
+    predictions: Predictions
     scores: Scores | None  # None if a prediction is not finite
     model_bytes: int  # of its export
     latency_ms: float | None  # median for one image; None if not measured
@@ -68,7 +68,7 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
 def _candidate(config: Config) -> Candidate:
     paths = config.paths
     metrics = documents.read_checked(paths.metrics, MainMetrics, ADVICE)
-    top = predictions.read_top(paths.predictions)
+    top = predictions.read(paths.predictions).judged()
     if (top.model, top.data) != (metrics.model, metrics.data):
         raise DataError(
             f"{paths.predictions} is of model {top.model} and data {top.data}, {paths.metrics} of model "
@@ -87,7 +87,7 @@ def _candidate(config: Config) -> Candidate:
     )
 
 
-def _scores(top: TopPredictions, *, bins: int) -> Scores:
+def _scores(top: Predictions, *, bins: int) -> Scores:
     right = top.predicted == top.labels
     return comparison.scores(top.labels, right, top.p, top.p_true, classes=len(top.classes), bins=bins)
 
@@ -183,7 +183,7 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
     return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)
 
 
-def _not_finite(top: TopPredictions) -> Judged:
+def _not_finite(top: Predictions) -> Judged:
     count = int((~np.isfinite(top.p) | ~np.isfinite(top.p_true)).sum())
     reason = f"predictions of {count} of {len(top.labels)} test examples are not finite numbers"
     return Judged(Check(name="finite", value=count, limit=0, passed=False), reason)
@@ -308,7 +308,7 @@ def _recorded(candidate: Candidate) -> CandidateRecord:
     )
 
 
-def _recorded_champion(champion: Champion, top: TopPredictions, scores: Scores | None) -> ChampionRecord:
+def _recorded_champion(champion: Champion, top: Predictions, scores: Scores | None) -> ChampionRecord:
     """The fields of the champion; `scores` are on the same test examples, None without predictions on them."""
     fresh = None if scores is None else comparison.fresh_score(top, champion)
     return ChampionRecord(

@@ -14,7 +14,7 @@ from perennial.base import documents, files
 from perennial.base.errors import DataError
 from perennial.model.evaluation import comparison, intervals, unbiased
 from perennial.model.evaluation.comparison import Champion, compare, mcnemar
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.slices import Slices
 
 CLASSES = ("cat", "dog", "bird")
@@ -22,11 +22,10 @@ CLASSES = ("cat", "dog", "bird")
 
 def candidate(
     labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...] = CLASSES
-) -> TopPredictions:
-    p = np.full(len(labels), 0.75, np.float32)
-    return TopPredictions(
-        labels=labels, predicted=predicted, p=p, p_true=p, classes=classes, split="test", data="d",
-        split_digest="t", model="m",
+) -> Predictions:
+    return Predictions(
+        labels=labels, probabilities=np.eye(len(classes), dtype=np.float32)[predicted], classes=classes,
+        split="test", data="d", split_digest="t", model="m",
     )  # fmt: skip
 
 

@@ -17,28 +17,27 @@ def test_the_top_predictions_are_those_of_all_probabilities(tmp_path):
         labels=labels, probabilities=probabilities, classes=tuple(map(str, range(20))), split="test", data="a",
         split_digest="c", model="b",
     ).write(file)  # fmt: skip
-    found = predictions.read_top(file)
+    found = predictions.read(file)
     np.testing.assert_array_equal(found.predicted, probabilities.argmax(axis=1))
     np.testing.assert_array_equal(found.p, probabilities.max(axis=1))
     np.testing.assert_array_equal(found.p_true, probabilities[:, 5])
     assert (found.split, found.data, found.model, found.split_digest) == ("test", "a", "b", "c")
 
 
-@pytest.mark.parametrize("read", [predictions.read, predictions.read_top])
 @pytest.mark.parametrize("content", [None, b"", b"actual\ncat\n", b"PK\x03\x04"])
-def test_a_file_without_predictions_is_named(tmp_path, read, content):
+def test_a_file_without_predictions_is_named(tmp_path, content):
     file = tmp_path / "predictions.npz"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(DataError, match=r"predictions\.npz"):
-        read(file)
+        predictions.read(file)
 
 
 def test_an_array_file_is_refused(tmp_path):
     with (tmp_path / "predictions.npz").open("wb") as stream:
         np.save(stream, np.zeros(3))
     with pytest.raises(DataError, match=r"predictions\.npz"):
-        predictions.read_top(tmp_path / "predictions.npz")
+        predictions.read(tmp_path / "predictions.npz")
 
 
 def test_an_archive_has_no_headers_that_versions_of_python_write_differently(tmp_path):

@@ -36,9 +36,8 @@ def test_a_column_of_one_value_or_of_very_many_gives_none(values: int) -> None:
 def test_slices_are_read_with_the_predictions_as_they_were_written(tmp_path: Path) -> None:
     written = scored(slices=slices.find(["site"], ROWS))
     written.write(tmp_path / "p.npz")
-    for found in (predictions.read(tmp_path / "p.npz"), predictions.read_top(tmp_path / "p.npz")):
-        (each,) = found.slices
-        assert (each.column, each.values, each.of.tolist()) == ("site", ("north", "south"), [0, 1, 0])
+    (each,) = predictions.read(tmp_path / "p.npz").slices
+    assert (each.column, each.values, each.of.tolist()) == ("site", ("north", "south"), [0, 1, 0])
 
 
 def test_predictions_without_slices_have_no_array_more(tmp_path: Path) -> None:
@@ -52,12 +51,13 @@ def test_decisions_read_no_prediction_on_examples_for_audit(tmp_path: Path) -> N
     audit = np.array([False, True, False])
     written = scored(slices=slices.find(["site"], ROWS), audit=audit)
     written.write(tmp_path / "p.npz")
-    found, every = (predictions.read_top(tmp_path / "p.npz", every=each) for each in (False, True))
+    every = predictions.read(tmp_path / "p.npz")
+    found = every.judged()
     assert (found.labels.tolist(), found.predicted.tolist(), found.numbers.tolist()) == ([0, 0], [0, 1], [0, 2])
     assert found.slices[0].of.tolist() == [0, 0]
     assert every.labels.tolist() == found.split_labels.tolist() == [0, 1, 0]
-    judged, rows = written.judged()
-    assert (judged.labels.tolist(), rows.tolist(), judged.audit) == ([0, 0], [0, 2], None)
+    assert found.audit is None
+    assert found.judged() is found
 
 
 def test_scores_by_slice_have_wilsons_interval() -> None:

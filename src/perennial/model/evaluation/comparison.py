@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perennial.base import documents, files
 from perennial.base.errors import DataError
 from perennial.model.evaluation import diagnostics, intervals, predictions, unbiased
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 
 FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in metrics/champion
 SMALLEST = np.finfo(np.float32).tiny
@@ -151,7 +151,7 @@ class Sides(NamedTuple):
     theirs: NDArray[np.bool_]  # [M]
 
 
-def correct(candidate: TopPredictions, champion: Champion) -> Sides:
+def correct(candidate: Predictions, champion: Champion) -> Sides:
     """Find which test examples each model classifies correctly; classes match by name.
 
     An example that the champion was trained on shows nothing, and would favour it: it may be a test example now
@@ -170,7 +170,7 @@ def correct(candidate: TopPredictions, champion: Champion) -> Sides:
     return Sides(rows, ours[rows], theirs[rows])
 
 
-def _right(candidate: TopPredictions, champion: Champion) -> NDArray[np.bool_]:
+def _right(candidate: Predictions, champion: Champion) -> NDArray[np.bool_]:
     """Whether the champion is right on each example of the split."""
     index = {name: number for number, name in enumerate(candidate.classes)}
     names = np.array([index.get(name, -1) for name in champion.classes], np.int64)
@@ -178,7 +178,7 @@ def _right(candidate: TopPredictions, champion: Champion) -> NDArray[np.bool_]:
     return right
 
 
-def fresh_score(candidate: TopPredictions, champion: Champion) -> dict[str, Any] | None:
+def fresh_score(candidate: Predictions, champion: Champion) -> dict[str, Any] | None:
     """Score the champion on the test examples that played no part in it; None if these are not known."""
     if not len(champion.parts):
         return None
@@ -186,7 +186,7 @@ def fresh_score(candidate: TopPredictions, champion: Champion) -> dict[str, Any]
     return unbiased.score(int(fresh.sum()), len(fresh))
 
 
-def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
+def compare(candidate: Predictions, champion: Champion) -> Comparison:
     """Compare two models example by example; at least one must count."""
     rows, ours, theirs = correct(candidate, champion)
     labels = candidate.labels[rows]

@@ -61,12 +61,12 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
     A model that is not clearly better than always predicting the largest class says nothing about labels: none
     is listed. Examples that no decision reads are left out.
     """
-    predictions, rows = predictions.judged()
-    above = above_chance(predictions.labels, predictions.probabilities.argmax(axis=1))
+    predictions = predictions.judged()
+    above = above_chance(predictions.labels, predictions.predicted)
     nothing = np.zeros(0, np.int64)
     found = find(predictions.labels, predictions.probabilities) if above else LabelErrors(nothing, nothing)
     shown = found.numbers[:LISTED].tolist()
-    numbers = rows[shown].tolist()
+    numbers = predictions.numbers[shown].tolist()
     names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), numbers))
     listed = [
         {
@@ -74,7 +74,7 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
             "image": names.get(record) or None,
             "label": predictions.classes[predictions.labels[number]],
             "suggested": predictions.classes[suggested],
-            "p_label": round(float(predictions.probabilities[number, predictions.labels[number]]), 4),
+            "p_label": round(float(predictions.p_true[number]), 4),
             "p_suggested": round(float(predictions.probabilities[number, suggested]), 4),
         }
         for record, number, suggested in zip(numbers, shown, found.suggested.tolist(), strict=False)

@@ -54,8 +54,7 @@ class SplitResult:
 
     def reliability(self, bins: int) -> Reliability:
         """Reliability of the predictions in equal bins of probability."""
-        judged, _ = self.predictions.judged()
-        return self._reliability(judged.probabilities.max(axis=1), bins)
+        return self._reliability(self.predictions.judged().p, bins)
 
     def calibration(self, bins: int) -> dict[str, float]:
         """The temperature, and the ECE without it; empty for a model that was not calibrated."""
@@ -68,9 +67,8 @@ class SplitResult:
         """To which images the model says unknown, as `results.AbstentionMetrics`; None if it answers all."""
         if self.confidence is None or (chosen := self.confidence.abstention) is None:
             return None
-        judged, _ = self.predictions.judged()
-        correct = judged.probabilities.argmax(axis=1) == judged.labels
-        found = confidence.answered(judged.probabilities.max(axis=1), correct, chosen.threshold)
+        judged = self.predictions.judged()
+        found = confidence.answered(judged.p, judged.predicted == judged.labels, chosen.threshold)
         validation = {"validation": asdict(self.validation)} if self.validation else {}
         return {
             **chosen.model_dump(), **asdict(found), "coverage": found.coverage, "error": found.error,
@@ -78,9 +76,8 @@ class SplitResult:
         }  # fmt: skip
 
     def _reliability(self, probabilities: NDArray[np.float32], bins: int) -> Reliability:
-        judged, _ = self.predictions.judged()
-        correct = judged.probabilities.argmax(axis=1) == judged.labels
-        return diagnostics.reliability(probabilities, correct, bins=bins)
+        judged = self.predictions.judged()
+        return diagnostics.reliability(probabilities, judged.predicted == judged.labels, bins=bins)
 
 
 def evaluate(

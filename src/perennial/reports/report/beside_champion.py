@@ -13,7 +13,7 @@ from perennial.data.records.random_access import Records
 from perennial.data.validation.html import Thumbnail
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.comparison import ENOUGH, Group, Sides, correct, groups
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.release.registry import scores
 from perennial.release.registry.access import open_registry
 from perennial.reports.report.facts import Facts
@@ -100,7 +100,7 @@ def changed(found: Facts, paths: Paths) -> list[ChangedExample]:
     ]
 
 
-def image(records: Records, predictions: TopPredictions, number: int) -> Thumbnail | None:
+def image(records: Records, predictions: Predictions, number: int) -> Thumbnail | None:
     """The picture of a scored example; None if its record cannot be read."""
     try:
         return thumbnail_of(records.record(number, cast(Split, predictions.split)))

@@ -19,7 +19,7 @@ from perennial.model.evaluation import comparison, diagnostics, predictions
 from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.diagnostics import Matrix, Reliability
 from perennial.model.evaluation.plots import Curve
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import Decision, Metrics, RunResults, read_results
 from perennial.model.training.training_history import TRAINING_CURVE, VALIDATION_CURVE
 from perennial.release.registry.checkout_state import results_in_git
@@ -39,7 +39,7 @@ class Validation(NamedTuple):
 class TestPredictions(NamedTuple):
     """Predictions on the test split and their statistics."""
 
-    predictions: TopPredictions
+    predictions: Predictions
     confusion: "scipy.sparse.coo_array"  # examples by label and prediction, [classes, classes]
     matrix: Matrix
     reliability: Reliability
@@ -99,7 +99,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
 
 
 def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
-    top = predictions.read_top(file)
+    top = predictions.read(file).judged()
     if (top.data, top.model) != (scores.data, scores.model):
         raise DataError(
             f"{file} is of another model or other data than the metrics; `dvc repro evaluate` makes it"

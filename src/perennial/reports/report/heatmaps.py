@@ -10,14 +10,14 @@ from perennial.base.choices import Split
 from perennial.base.config.paths import Paths
 from perennial.base.errors import DataError
 from perennial.base.parallel import child
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.inference import image_inputs
 from perennial.reports.report.suspects import scored_records
 
 LOG = "heatmaps.log"  # of the process, in paths.work
 
 
-def of_examples(predictions: TopPredictions, paths: Paths, rows: Sequence[int]) -> dict[int, str]:
+def of_examples(predictions: Predictions, paths: Paths, rows: Sequence[int]) -> dict[int, str]:
     """Heatmaps of examples by their rows in the predictions, as URIs; empty if the records are others."""
     records = scored_records(paths.records, paths.index, predictions.data)
     if records is None or not rows:

@@ -19,7 +19,7 @@ from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail
 from perennial.data.validation.validation_report import by_split
 from perennial.model.evaluation import plots
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
 from perennial.reports.report import beside_champion, facts, heatmaps, suspects
 from perennial.reports.report.facts import Facts
@@ -216,7 +216,7 @@ def most_confused(counts: "scipy.sparse.coo_array", names: Sequence[str], most: 
 
 
 def most_confident(
-    predictions: TopPredictions,
+    predictions: Predictions,
     records: Path,
     index: Path,
     most: int,

@@ -11,7 +11,7 @@ from perennial.base import documents
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
 from perennial.model.evaluation import comparison, predictions
-from perennial.model.evaluation.predictions import TopPredictions
+from perennial.model.evaluation.predictions import Predictions
 from perennial.release.audit.sides import DvcObjects
 from perennial.reproduce.why import image_changes
 from perennial.reproduce.why.differences import Revision
@@ -35,7 +35,7 @@ class Outcome:
     name: str
     scores: RecordedScores
     metrics: str  # digest of the scores' file
-    predictions: TopPredictions | None  # None if lost
+    predictions: Predictions | None  # None if lost
     records: str | None  # digest of the records
 
     @property
@@ -92,7 +92,7 @@ def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError])
     path = revision.path("predictions")
     try:
         if path in outs:
-            found = predictions.read_top(objects.file(outs[path], _named(path, revision)), every=True)
+            found = predictions.read(objects.file(outs[path], _named(path, revision)))
     except PerennialError as error:
         lost.append(error)
     return Outcome(
@@ -133,7 +133,7 @@ def discordant(a: Outcome, b: Outcome) -> int | None:
 
 
 def _examples(
-    a: TopPredictions, b: TopPredictions, rows_a: NDArray[np.int64], rows_b: NDArray[np.int64]
+    a: Predictions, b: Predictions, rows_a: NDArray[np.int64], rows_b: NDArray[np.int64]
 ) -> ExampleChanges:
     right_a = (a.predicted == a.labels)[rows_a]
     right_b = (b.predicted == b.labels)[rows_b]
@@ -155,7 +155,7 @@ def _examples(
     )
 
 
-def _recall(found: TopPredictions) -> Mapping[str, float]:
+def _recall(found: Predictions) -> Mapping[str, float]:
     values = comparison.recall(found.labels, found.predicted == found.labels, len(found.classes))
     return dict(zip(found.classes, values.tolist(), strict=True))
 

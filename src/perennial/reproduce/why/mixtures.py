@@ -129,7 +129,7 @@ class Mixtures:
         return Outcome(
             name=state.name,
             scores=documents.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
-            predictions=predictions.read_top(file) if file.exists() else None,
+            predictions=predictions.read(file).judged() if file.exists() else None,
             metrics=outs[paths["metrics"]],
             records=outs.get(paths["records"]),
         )
