@@ -6,8 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -181,13 +180,11 @@ def _require_own(folder: Path) -> None:
         )
 
 
-@contextmanager
-def _locked(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
+def _locked(folder: Path, timeout_s: float | None = None) -> AbstractContextManager[None]:
     """Keep other processes of this user from writing the folder."""
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
     lock = _cache() / "locks" / f"{name}.lock"
-    with locks.held(lock, "fetch", busy=f"another process fetches {folder}", timeout_s=timeout_s):
-        yield
+    return locks.held(lock, "fetch", busy=f"another process fetches {folder}", timeout_s=timeout_s)
 
 
 def _cache() -> Path:

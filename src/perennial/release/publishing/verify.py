@@ -10,7 +10,6 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.choices import is_bucket
-from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import PerennialError, printable
 from perennial.base.files import MARK
@@ -19,6 +18,7 @@ from perennial.base.storage import Missing, file_below, together
 from perennial.release.publishing import fetch_version, provenance
 from perennial.release.publishing.fetch_version import StoredVersion
 from perennial.release.publishing.version_layout import PROVENANCE, RECORD
+from perennial.release.registry import revision
 from perennial.release.registry.versions import read_artifact
 
 COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
@@ -136,7 +136,7 @@ class _Checking:
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
         """Compare files, unless some were `named` before, and the decision with the revision's dvc.lock."""
         stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
-        paths = self._paths(commit)
+        paths = revision.paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
         members = {name: dvc_digests.digest(file_below(self._folder, name)) for name in self._found}
         mark = hashlib.md5(files.mark("export"), usedforsecurity=False).hexdigest()
@@ -162,14 +162,6 @@ class _Checking:
             if hashlib.sha256(self._git.blob(blob) or b"").hexdigest() == sha256:
                 return next(commit for commit, each in locks.items() if each == blob)
         return None
-
-    def _paths(self, commit: str) -> dict[str, Path]:
-        """The paths of the export and the decision in the revision."""
-        try:
-            found = in_revision(documents.yaml_object(self._git.read(commit, provenance.PARAMS) or ""))
-        except (ValueError, AttributeError):
-            found = in_revision({})
-        return {name: Path(path) for name, path in found.items()}
 
 
 def _links(folder: Path) -> Iterator[Mismatch]:

@@ -22,9 +22,7 @@ from perennial.release.registry import remote_tags
 log = logging.getLogger(__name__)
 CHAMPION = "champion"  # GTO calls this a stage
 FIELDS = ("refname", "objectname", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
-FORMAT = " ".join(f"%({name})" for name in FIELDS)
-# git's `--python` quotes each value, so that a message may hold any character.
-QUOTED = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+FORMAT = "".join(f"%({name})%00" for name in FIELDS)  # a message may hold any other character
 # Of a dvc.yaml, as GTO and git take it in a tag.
 FOLDER = re.compile(r"(?!.*\.lock(/|$))(?!.*\.\.)[A-Za-z0-9_][\w-]*([./][A-Za-z0-9_][\w-]*)*", re.ASCII)
 DIGITS = 9  # of a number in a tag
@@ -186,9 +184,9 @@ def read_artifact(repository: Repository, artifact: str) -> Registry:
 def _rows(repository: Repository, folder: str, artifact: str) -> Iterator[tuple[str, ...]]:
     """The tags of an artifact in a folder of references: name, object, and `FIELDS`."""
     patterns = [f"{folder}{pattern}" for pattern in tag_patterns(artifact)]
-    values = QUOTED.findall(repository.run("for-each-ref", "--python", f"--format={FORMAT}", *patterns))
-    for name, *row in zip(*[map(_unquoted, values)] * len(FIELDS), strict=True):  # one iterator: consecutive
-        yield name.removeprefix(folder), *row
+    values = repository.run("for-each-ref", f"--format={FORMAT}", *patterns).split("\0")[:-1]
+    for name, *row in zip(*[iter(values)] * len(FIELDS), strict=True):  # one iterator: consecutive
+        yield name.removeprefix("\n").removeprefix(folder), *row
 
 
 @dataclass(frozen=True)
@@ -232,11 +230,6 @@ class _Tags:
 def tag_patterns(artifact: str) -> Sequence[str]:
     """Patterns of the names of an artifact's tags, also for a fetch."""
     return [f"{artifact}{sign}*" for sign in "@#"]
-
-
-def _unquoted(value: str) -> str:
-    """A value that git quoted for Python."""
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value, flags=re.DOTALL)
 
 
 def _order(numbers: str) -> tuple[int, ...]:
