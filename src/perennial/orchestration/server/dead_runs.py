@@ -14,7 +14,6 @@ from uuid import UUID
 
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.schemas.automations import EventTrigger
@@ -24,7 +23,7 @@ from perennial.base import logs
 from perennial.base.retries import RESTARTS
 from perennial.orchestration.remote_runs.status import KIND
 from perennial.orchestration.run_setup.flow_run import GIVEN_UP, restarts
-from perennial.orchestration.server.server_runs import TAG, TIMEOUT_S, in_states
+from perennial.orchestration.server.server_runs import TAG, TIMEOUT_S, in_states, of_flows
 
 # Automations.
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"
@@ -131,10 +130,9 @@ def _is_on(client: SyncPrefectClient, automation: str) -> bool:
 
 def _ours(client: SyncPrefectClient, pools: Collection[str], *states: StateType) -> Iterator[FlowRun]:
     """The newest runs in these states of deployments in these pools, and by hand."""
-    wanted = in_states(*states).model_copy(update={"tags": FlowRunFilterTags(all_=[TAG])})
     found = client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
-        flow_run_filter=wanted,
+        flow_filter=of_flows(*FLOWS),
+        flow_run_filter=in_states(*states, tags={"all_": [TAG]}),
         sort=FlowRunSort.END_TIME_DESC if states == (StateType.CRASHED,) else FlowRunSort.START_TIME_DESC,
         limit=NEWEST,
     )

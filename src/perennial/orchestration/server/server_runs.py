@@ -11,14 +11,7 @@ from uuid import UUID
 
 from prefect import get_client, runtime
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterNextScheduledStartTime,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Running
@@ -44,7 +37,7 @@ class Runs:
         self.pipeline = pipeline
         self.id = UUID(this_run.run_id())
         self.name = this_run.run_name()
-        self._flow = FlowFilter(name=FlowFilterName(any_=[str(runtime.flow_run.flow_name)]))
+        self._flow = of_flows(str(runtime.flow_run.flow_name))
         # Its own settings make it a separate client; the flow's client is used by another thread.
         self._client: SyncPrefectClient = get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
         self._ours = Ours(self._client)
@@ -132,16 +125,19 @@ def _tagged(run: FlowRun, mark: str) -> set[str]:
     return {tag.removeprefix(mark) for tag in run.tags if tag.startswith(mark)}
 
 
-def in_states(*states: StateType) -> FlowRunFilter:
-    """Runs in one of these states."""
-    return FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
+def of_flows(*names: str) -> FlowFilter:
+    """Flows of these names."""
+    return FlowFilter.model_validate({"name": {"any_": names}})
+
+
+def in_states(*states: StateType, **others: object) -> FlowRunFilter:
+    """Runs in one of these states, and of which all others hold, too."""
+    return FlowRunFilter.model_validate({"state": {"type": {"any_": states}}, **others})
 
 
 def due_now() -> FlowRunFilter:
     """Scheduled runs that should have started by now."""
-    now = FlowRunFilterNextScheduledStartTime.model_validate({"before_": datetime.now(UTC)})
-    scheduled = FlowRunFilterStateType(any_=[StateType.SCHEDULED])
-    return FlowRunFilter(state=FlowRunFilterState(type=scheduled), next_scheduled_start_time=now)
+    return in_states(StateType.SCHEDULED, next_scheduled_start_time={"before_": datetime.now(UTC)})
 
 
 def pipeline_of(run: FlowRun) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from httpx import HTTPError
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowFilter, FlowFilterId, FlowRunFilter, FlowRunFilterIdempotencyKey
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.variables import Variable
@@ -74,8 +74,8 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
             raise StageFailed("monitor", ExitCode.USAGE, message)
         # Of another project, the same change is another one.
         key = f"{seen['key']} {normal(ours.owner.repository)} {ours.owner.folder}".rstrip()
-        runs = FlowFilter(id=FlowFilterId(any_=[found.flow_id]))
-        same = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
+        runs = FlowFilter.model_validate({"id": {"any_": [found.flow_id]}})
+        same = FlowRunFilter.model_validate({"idempotency_key": {"any_": [key]}})
         how = BEFORE
         made = next(iter(client.read_flow_runs(flow_filter=runs, flow_run_filter=same)), None)
         if made is None:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_runs import suspend_flow_run
@@ -20,7 +19,7 @@ from perennial.orchestration.client.owner import clash, owner
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.artifacts import Alert, alert
-from perennial.orchestration.server.server_runs import Ours, Runs, in_states, pipeline_of
+from perennial.orchestration.server.server_runs import Ours, Runs, in_states, of_flows, pipeline_of
 from perennial.orchestration.steps.summary_artifact import cell, markdown_table
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
@@ -75,9 +74,8 @@ def ask_for_approval() -> None:
 
 def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
     """Wake the runs that wait for an answer about an older model of this pipeline, so that they end."""
-    flow = FlowFilter(name=FlowFilterName(any_=[FLOW]))
     paused = in_states(StateType.PAUSED)
-    for each in ours.among(client.read_flow_runs(flow_filter=flow, flow_run_filter=paused)):
+    for each in ours.among(client.read_flow_runs(flow_filter=of_flows(FLOW), flow_run_filter=paused)):
         if pipeline_of(each) == ours.owner.pipeline and each.parameters.get("run") != run:
             client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
 
