@@ -124,10 +124,12 @@ def test_a_stage_that_dvc_did_not_start_keeps_dvc_out(checkout):
     assert Path("made").read_text() == "new\n"
 
 
+@pytest.mark.parametrize("does", ["read", "write"])
 @with_dvc
-def test_a_stage_is_refused_while_dvc_runs_one(checkout):
-    listed = {"read": {"a": [{"pid": os.getppid(), "cmd": "dvc repro"}]}, "write": {}}
-    Path(".dvc/tmp/rwlock").write_text(json.dumps(listed))
+def test_a_stage_is_refused_while_dvc_runs_one_that_reads_or_writes_here(checkout, does):
+    dvc = {"pid": os.getppid(), "cmd": "dvc repro"}
+    listed = {"read": {"read": {"a": [dvc]}}, "write": {"write": {"a": dvc}}}[does]
+    Path(".dvc/tmp/rwlock").write_text(json.dumps({"read": {}, "write": {}, **listed}))
     with pytest.raises(PerennialError, match=str(os.getppid())), locks.stage(WORK, "train", timeout_s=0):
         pass
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from dvc.config import Config
 from dvc.dirs import site_cache_dir
+from dvc.logger import _iter_causes
+from dvc.repo import lock_repo
 from dvc.stage import serialize
 from dvc.utils.serialize import dumps_yaml, parse_yaml_for_update
 
@@ -20,6 +22,12 @@ RESULTS = {
     "Stage '%s' is cached - skipping run, checking out outputs": "restored",
 }
 SHOWN = {*RESULTS, "%s %s"}
+locked = lock_repo  # for a block
+
+
+def words(error: Exception) -> str:
+    """An error with its causes, as DVC prints it."""
+    return ": ".join(_iter_causes(error))
 
 
 def entry(stage: Any) -> Mapping[str, Any]:

@@ -17,8 +17,7 @@ from typing import Any
 
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
-from dvc.logger import _iter_causes
-from dvc.repo import Repo, lock_repo
+from dvc.repo import Repo
 from dvc.stage.exceptions import StageCmdFailedError
 from dvc_data.hashfile.cache import DiskError
 
@@ -32,14 +31,12 @@ from perennial.orchestration.work import dvc_internals
 def reproduce(name: str, work: Path) -> str:
     """Run a stage if DVC finds it stale: "ran", "restored" from its cache of runs, or "up to date"."""
     noted = work / "inputs" / f"{name}.json"
-    with Repo() as repo, lock_repo(repo), repo.scm_context(quiet=True):
+    with Repo() as repo, dvc_internals.locked(repo), repo.scm_context(quiet=True):
         for stage in repo.stage.collect(name):
             missing = [dep.def_path for dep in stage.deps if dep.protocol == "local" and not dep.exists]
             if missing:  # DVC would say so after it has removed the outputs
-                text = (
-                    f"{name} depends on {', '.join(missing)}, which does not exist; put it there, or correct "
-                )
-                raise DataError(f"{text}its name in params.yaml; nothing was changed")
+                text = f"{name} depends on {', '.join(missing)}, which does not exist; put it there, or "
+                raise DataError(f"{text}correct its name in params.yaml; nothing was changed")
             note = _written(noted)
             if stage.reproduce(no_commit=True):
                 if _written(noted) not in {note, None}:  # it ran
@@ -106,7 +103,7 @@ def _of_dvc(name: str, error: Exception) -> tuple[Failure, str]:
     if isinstance(error, LockError):
         return Failure.OUTSIDE, f"another DVC works here; wait for it or end it, then run this again: {error}"
     if isinstance(error, DvcException):
-        shown = f"ERROR: failed to reproduce '{name}': {': '.join(_iter_causes(error))}"
+        shown = f"ERROR: failed to reproduce '{name}': {dvc_internals.words(error)}"
         refused = f"DVC refuses: {error}; `dvc status {name}` shows details"
         return (Failure.OUTSIDE, shown) if _results else (Failure.REFUSED, refused)
     if isinstance(error, OSError):
@@ -148,11 +145,6 @@ def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
         dvc_program.remove_broken_locks(dvc_program.root())
     try:
         return {"result": REQUESTS[request["do"]](name, work)}
-    except UnicodeEncodeError as error:
-        text = (
-            f"{os.fsencode(error.object)!r} is not valid UTF-8, so DVC cannot track it; rename it; nothing was "
-        )
-        return {"failure": _failure(name, DataError(f"{text}changed"), work)}
     except Exception as error:  # noqa: BLE001 - the flow raises it
         return {"failure": _failure(name, error, work)}
     finally:
