@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,23 @@ def test_the_worker_s_own_environment_is_used_if_it_was_installed_from_the_same_
     assert python_for(tmp_path, checkout, print, {}) == Path(sys.executable)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_project_s_run_uses_this_environment_if_it_has_all_that_is_locked_for_this_machine(
+    checkout: Path, tmp_path: Path, missing: bool
+) -> None:
+    rows = [f"pydantic=={metadata.version('pydantic')} \\\n    --hash=sha256:00\n"]
+    rows += ["other==1.0 ; sys_platform == 'plan9' \\\n    --hash=sha256:00\n"]
+    (checkout / "requirements" / "base.txt").write_text("".join(rows))
+    wanted = (
+        wheel(tmp_path / "wheels", "1.0").partition(" ")[0]
+        if missing
+        else f"Typer=={metadata.version('typer')}"
+    )
+    (checkout / "requirements" / "perennial.txt").write_text(f"{wanted}\n")
+    files = [checkout / "requirements" / f"{name}.txt" for name in ("base", "perennial")]
+    assert run_environment.is_own(files, set()) == (not missing)
+
+
 @pytest.mark.slow
 def test_packages_that_are_not_those_of_the_lock_are_refused(checkout: Path, tmp_path: Path) -> None:
     lock = checkout / "requirements" / "base.txt"
@@ -122,14 +140,6 @@ def test_an_extra_is_added_to_the_environment_that_runs_in_its_locked_versions(
     assert 'PERENNIAL_REQUIREMENTS="base onnx"' in added.stdout
     unknown = CliRunner().invoke(app, ["add", "onix"])
     assert (unknown.exit_code, "there is no extra 'onix'" in unknown.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("names", ["", "s3"])
-def test_older_revisions_have_a_lock_of_their_own_for_s3(checkout: Path, tmp_path: Path, names: str) -> None:
-    variables = {run_environment.REQUIREMENTS: names}
-    assert version(python_for(tmp_path, checkout, print, variables)) == "1.0"
-    (checkout / "requirements" / "s3.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
-    assert version(python_for(tmp_path, checkout, print, variables)) == "2.0"
 
 
 @pytest.mark.slow

@@ -3,21 +3,22 @@
 import hashlib
 import os
 import platform
-import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import ENVIRONMENT_READY, Project
 from perennial.base.processes import locks, programs
-from perennial.base.stage_state.environment import pinned_versions
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
-S3 = "s3"  # the lock of older revisions with the packages for S3, which base.txt has now
 INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
 PERENNIAL = "perennial.txt"  # beside the lock files of a project without source: the version of perennial
 LINES = 5  # of an installer's message
@@ -37,9 +38,9 @@ def python_for(
     `make install` installed it from the same files, or if its packages have the same versions; else that of an
     environment in `home`, which the first run with a lock creates.
     """
-    files = _lock_files(checkout, variables.get(REQUIREMENTS) or S3)
+    files = _lock_files(checkout, variables.get(REQUIREMENTS) or "base")
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    if own and _is_own(files, digests):
+    if own and is_own(files, digests):
         return Path(sys.executable)
     key = hashlib.sha256("\n".join([*sorted(digests), platform.python_version()]).encode()).hexdigest()[:16]
     folder = home / "environments" / key
@@ -60,31 +61,29 @@ def python_for(
     return folder / "bin" / "python"
 
 
-def _is_own(files: Sequence[Path], digests: set[str]) -> bool:
+def is_own(files: Sequence[Path], digests: set[str]) -> bool:
     """Whether this Python has the packages of these files."""
     if files[-1].name == PERENNIAL:
-        packages = {
-            re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each.version
-            for each in metadata.distributions()
+        installed = {
+            canonicalize_name(each.metadata["Name"]): each.version for each in metadata.distributions()
         }
-        named = [row for row in files[-1].read_text(encoding="utf-8").split() if "==" in row]
-        here = all(packages.get(name) == version for name, _, version in (row.partition("==") for row in named))
-        return here and not any(list(differing(file, packages)) for file in files[:-1])
-    installed = Path(sys.prefix, INSTALLED)
-    return installed.is_file() and digests <= set(installed.read_text(encoding="utf-8").split())
+        return all(
+            installed.get(canonicalize_name(each.name), "") in each.specifier
+            for each in chain.from_iterable(map(_locked, files))
+            if each.marker is None or each.marker.evaluate()
+        )
+    note = Path(sys.prefix, INSTALLED)
+    return note.is_file() and digests <= set(note.read_text(encoding="utf-8").split())
 
 
-def differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
-    for name, versions in pinned_versions(lock).items():
-        if name in packages and packages[name] not in versions:
-            yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
+def _locked(file: Path) -> list[Requirement]:
+    """The packages that a lock file names, some of them for other platforms or versions of Python."""
+    rows = (row.partition(" --hash")[0].rstrip("\\ ") for row in file.read_text(encoding="utf-8").splitlines())
+    return [Requirement(row) for row in rows if row and not row.startswith((" ", "#", "-"))]
 
 
 def _lock_files(checkout: Path, names: str) -> list[Path]:
     folder, wanted = Project.find(checkout).root / "requirements", set(names.replace(",", " ").split())
-    if S3 in wanted and not (folder / f"{S3}.txt").is_file():
-        wanted = wanted - {S3} | {"base"}
     files = [folder / f"{name}.txt" for name in sorted(wanted)]
     if (folder / PERENNIAL).is_file():
         files.append(folder / PERENNIAL)
