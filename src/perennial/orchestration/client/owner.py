@@ -160,13 +160,8 @@ def _of_url(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    return _stripped(text).lstrip("/")
-
-
-def _stripped(text: str) -> str:
-    """A path without what git does not need at its end."""
-    text = text.rstrip("/")
-    return text.removesuffix("/.git").removesuffix(".git").rstrip("/")
+    """A path on a server without what git does not need."""
+    return text.rstrip("/").removesuffix("/.git").removesuffix(".git").strip("/")
 
 
 def _remotes(top: Path) -> list[str]:

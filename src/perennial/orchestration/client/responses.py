@@ -53,14 +53,15 @@ class ServerRefused(PerennialError):
     kind = Failure.REFUSED
 
     def __init__(self, where: str, status: int, reason: str, url: str = "") -> None:
-        hint = _hint(status, reason, url) or _elsewhere(where, status)
+        hint = _hint(where, status, reason, url)
         super().__init__(f"the Prefect server refuses {where} ({status}): {reason}{hint and f'; {hint}'}")
         self.status, self.reason = status, reason
         if hint:
             self.exit_code = ConfigError.exit_code
 
 
-def _hint(status: int, reason: str, url: str) -> str:
+def _hint(where: str, status: int, reason: str, url: str) -> str:
+    """What to do about a refusal; empty if that is not known."""
     if status == PROXY_DENIED:
         return f"{_proxy(url) or 'a proxy'} wants a user and a password, as http://USER:PASSWORD@HOST:PORT"
     if status == FORBIDDEN and "CSRF" in reason:
@@ -69,13 +70,10 @@ def _hint(status: int, reason: str, url: str) -> str:
         return f"look at {AUTH}, which is USER:PASSWORD of the server, or at {KEY}{_through(url)}"
     if "HTTPS port" in reason:
         return f"{URL} must start with https://"
-    return _without_api(url) if status in MISPLACED else ""
-
-
-def _elsewhere(where: str, status: int) -> str:
-    """What to do about a search that is not found: every Prefect server has it, with whatever result."""
-    elsewhere = status in MISPLACED and where.endswith("/filter")
-    return f"there is no Prefect API; correct {URL}" if elsewhere else ""
+    if status not in MISPLACED:
+        return ""
+    # Every Prefect server has a search, with whatever result.
+    return _without_api(url) or (f"there is no Prefect API; correct {URL}" if where.endswith("/filter") else "")
 
 
 def _without_api(url: str) -> str:

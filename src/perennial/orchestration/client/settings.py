@@ -5,6 +5,7 @@ Prefect itself is not imported: that takes seconds.
 
 import base64
 import importlib.util
+import io
 import json
 import os
 import ssl
@@ -137,11 +138,11 @@ def _verification(url: str, values: Mapping[str, Any], environment: Mapping[str,
 def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each place where settings may be, and its settings, by the names of their variables; first ones win."""
     yield "in the environment", _variables(environment)
-    dotenv = _dotenv(Path(".env"))
+    dotenv = _variables(_parsed(Path(".env"), _dotenv))
     yield "in .env", dotenv
-    own = _toml(Path("prefect.toml"))
+    own = _parsed(Path("prefect.toml"))
     yield "in prefect.toml", _flat(own)
-    project = _toml(Path("pyproject.toml")).get("tool", {}).get("prefect", {})
+    project = _parsed(Path("pyproject.toml")).get("tool", {}).get("prefect", {})
     yield "in pyproject.toml", _flat(project)
     named = [
         environment.get("PREFECT_PROFILES_PATH"),
@@ -153,16 +154,10 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, 
     yield f"in the profile {name} of {file}", values
 
 
-def _dotenv(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        return _variables(importlib.import_module("dotenv").dotenv_values(file))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(
-            f"{file}, which may hold Prefect's settings, cannot be read: {reason}; correct it or move it away"
-        ) from error
+def _dotenv(text: str) -> dict[str, Any]:
+    from dotenv import dotenv_values
+
+    return dict(dotenv_values(stream=io.StringIO(text)))
 
 
 def _variables(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +192,7 @@ def _profile(environment: Mapping[str, str], named: str | None) -> tuple[Path, s
             Path(package.origin).parent / "settings" / "profiles.toml" if package and package.origin else file
         )
     file = file or Path("profiles.toml")
-    found = _toml(file)
+    found = _parsed(file)
     profiles = found.get("profiles", {})
     active = environment.get("PREFECT_PROFILE") or found.get("active") or "ephemeral"
     if environment.get("PREFECT_PROFILE") and file.exists() and active not in {*profiles, "ephemeral"}:
@@ -208,17 +203,12 @@ def _profile(environment: Mapping[str, str], named: str | None) -> tuple[Path, s
     return file, str(active), _variables(profiles.get(active, {}))
 
 
-def _toml(file: Path) -> dict[str, Any]:
+def _parsed(file: Path, parse: Callable[[str], dict[str, Any]] = tomllib.loads) -> dict[str, Any]:
+    """The content of a file that may hold Prefect's settings; empty if there is none."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
+        return parse(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, ValueError) as error:  # a ValueError also of a file that is not UTF-8
+        reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
-            f"{file}, which may hold Prefect's settings, cannot be read: {error.strerror}"
-        ) from error
-    except ValueError as error:  # also of a file that is not UTF-8
-        raise ConfigError(
-            f"{file} holds Prefect's settings, and is not valid TOML: {error}; correct it, or move it away and "
-            "set them again with `prefect config set`"
+            f"{file}, which may hold Prefect's settings, cannot be read: {reason}; correct it, or move it away"
         ) from error

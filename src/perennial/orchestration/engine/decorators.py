@@ -1,51 +1,27 @@
 """Decorators that make a function a flow or a task: of Prefect where a server is set, else of this process."""
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from perennial.orchestration.engine import local_runs, this_run
-from perennial.orchestration.engine.local_runs import Policy
+from perennial.orchestration.engine.local_runs import AtFailure, Policy
 
 P = ParamSpec("P")
 T = TypeVar("T")
-AtFailure = Callable[[str, str, str], None]
 
 
 def flow(
     *, run_name: Callable[[], str], at_failure: AtFailure | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a flow; `at_failure` takes the id of a run that failed, and how and why it ended."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        if this_run.has_server():
-            prefects: Callable[P, T] = _of_prefect(function, run_name, at_failure)
-            return prefects
-
-        @wraps(function)
-        def run(*given: P.args, **named: P.kwargs) -> T:
-            return local_runs.run_flow(function, (given, named), run_name, at_failure)
-
-        return run
-
-    return decorate
+    make: Callable[..., Any] = _of_prefect if this_run.has_server() else local_runs.flow
+    return lambda function: make(function, run_name, at_failure)
 
 
 def task(policy: Policy) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a task."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        if this_run.has_server():
-            prefects: Callable[P, T] = _task_of_prefect(function, policy)
-            return prefects
-
-        @wraps(function)
-        def run(*given: P.args, **named: P.kwargs) -> T:
-            return local_runs.run_task(function, (given, named), policy)
-
-        return run
-
-    return decorate
+    make: Callable[..., Any] = _task_of_prefect if this_run.has_server() else local_runs.task
+    return lambda function: make(function, policy)
 
 
 def _of_prefect(function: Callable[P, T], run_name: Callable[[], str], at_failure: AtFailure | None) -> Any:

@@ -6,18 +6,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from perennial.base import logs
 from perennial.base.errors import PerennialError
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.this_run import LocalRun, Stopped
 
+P = ParamSpec("P")
 T = TypeVar("T")
-Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by place, and by name
+AtFailure = Callable[[str, str, str], None]  # takes the id of a run, and how and why it ended
 LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 FLOW = {"task_name": "retrain"}  # of lines outside a task
 log = logging.getLogger("perennial.run")
@@ -45,51 +47,56 @@ def show_log() -> None:
     logging.getLogger("perennial").setLevel(logging.INFO)
 
 
-def run_flow(
-    function: Callable[..., T],
-    arguments: Arguments,
-    run_name: Callable[[], str],
-    at_failure: Callable[[str, str, str], None] | None,
-) -> T:
-    """Call a flow; `at_failure` takes the run's id, and how and why it ended."""
-    show_log()
+def flow(function: Callable[P, T], run_name: Callable[[], str], at_failure: AtFailure | None) -> Callable[P, T]:
+    """Make a function a flow."""
     end = at_failure or (lambda *_: None)
-    run = LocalRun(flow=function.__name__, parameters=_given(function, arguments))
-    with this_run.local(run):
-        run.name = run_name()
-        log.info("begins: %s", run.name)
-        try:
-            done = function(*arguments[0], **arguments[1])
-        except Stopped:
-            raise
-        except Exception as error:
-            end(run.id, "Failed", str(error))
-            raise
-        except BaseException:
-            end(run.id, "Stopped", "it was interrupted")
-            raise
-        log.info("completed: %s", run.name)
-    return done
 
-
-def run_task(function: Callable[..., T], arguments: Arguments, policy: Policy) -> T:
-    """Call a task, again after errors that may pass."""
-    name = (policy.name or function.__name__).format(**_given(function, arguments))
-    with _at_work(name) as run:
-        for pause_s in (*policy.pauses_s, None):
+    @wraps(function)
+    def call(*given: P.args, **named: P.kwargs) -> T:
+        show_log()
+        run = LocalRun(flow=function.__name__, parameters=_parameters(function, *given, **named))
+        with this_run.local(run):
+            run.name = run_name()
+            log.info("begins: %s", run.name)
             try:
-                with _time_limit(policy.limit_s, name):
-                    return function(*arguments[0], **arguments[1])
+                done = function(*given, **named)
+            except Stopped:
+                raise
             except Exception as error:
-                message = getattr(error, "message", error)
-                again = not isinstance(error, TookTooLong) and policy.is_worth_retrying(error)
-                if pause_s is None or not again:
-                    log.error("%s", message)  # noqa: TRY400 - a bug's traceback follows at the end
-                    raise
-                log.warning("%s; %s starts again in %d s", message, name, pause_s)
-            time.sleep(pause_s)
-            run.tries += 1
-    raise AssertionError
+                end(run.id, "Failed", str(error))
+                raise
+            except BaseException:
+                end(run.id, "Stopped", "it was interrupted")
+                raise
+            log.info("completed: %s", run.name)
+        return done
+
+    return call
+
+
+def task(function: Callable[P, T], policy: Policy) -> Callable[P, T]:
+    """Make a function a task, which is called again after errors that may pass."""
+
+    @wraps(function)
+    def call(*given: P.args, **named: P.kwargs) -> T:
+        name = (policy.name or function.__name__).format(**_parameters(function, *given, **named))
+        with _at_work(name) as run:
+            for pause_s in (*policy.pauses_s, None):
+                try:
+                    with _time_limit(policy.limit_s, name):
+                        return function(*given, **named)
+                except Exception as error:
+                    message = getattr(error, "message", error)
+                    again = not isinstance(error, TookTooLong) and policy.is_worth_retrying(error)
+                    if pause_s is None or not again:
+                        log.error("%s", message)  # noqa: TRY400 - a bug's traceback follows at the end
+                        raise
+                    log.warning("%s; %s starts again in %d s", message, name, pause_s)
+                time.sleep(pause_s)
+                run.tries += 1
+        raise AssertionError
+
+    return call
 
 
 @contextmanager
@@ -122,7 +129,7 @@ def _time_limit(limit_s: int | None, name: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _given(function: Callable[..., Any], arguments: Arguments) -> Mapping[str, Any]:
-    bound = inspect.signature(function).bind(*arguments[0], **arguments[1])
+def _parameters(function: Callable[P, Any], *given: P.args, **named: P.kwargs) -> Mapping[str, Any]:
+    bound = inspect.signature(function).bind(*given, **named)
     bound.apply_defaults()
     return bound.arguments

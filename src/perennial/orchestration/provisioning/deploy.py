@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,24 +74,26 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     project = Project.find()
     os.chdir(project.root)
     known = {each: _owner(each) for each in project.pipelines() or [project]}
-    there = list(_deployments(client))
-    repository = os.environ[REPOSITORY] = _repository(list(known.values()), there)
+    there = {deployment.name: deployment for deployment in _deployments(client)}
+    repository = os.environ[REPOSITORY] = _repository(list(known.values()), there.values())
     owners = {each: replace(whose, repository=repository) for each, whose in known.items()}
     plan = plans.read(owners)
     if not plan:
         refuse(f"{FILE} declares no deployments; nothing was deployed")
     wanted = pools.declared(_used(plan))
     for planned in plan:
-        _require_ours(client, planned, wanted, server)
+        _require_ours(planned, there.get(planned.name), server)
+        _require_pools(client, planned, wanted, server)
     ours = list(owners.values())
-    others = [deployment for deployment in there if not any(each.owns(deployment.owner) for each in ours)]
-    elsewhere = ", ".join(sorted({str(deployment.owner) for deployment in others if TAG in deployment.tags}))
+    others = [other for other in there.values() if not any(each.owns(other.owner) for each in ours)]
+    elsewhere = ", ".join(sorted({str(other.owner) for other in others if TAG in other.found.tags}))
+    shared = {other.found.work_pool_name for other in others}
     for pool in wanted.values():
         # The limit is the pool's: a deployment's is a lease, which can end a healthy run.
-        pools.set_up(client, pool, len(ours), shared=any(deployment.pool == pool.name for deployment in others))
+        pools.set_up(client, pool, len(ours), shared=pool.name in shared)
     automations.install(client, elsewhere)
-    _bring(client, plan)
-    _remove(client, ours, there, {planned.name for planned in plan})
+    _bring(client, plan, there)
+    _remove(client, ours, there.values(), {planned.name for planned in plan})
     _remember(repository)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
     folders = [each.folder for each in ours if each.folder]
@@ -111,42 +113,32 @@ def _owner(project: Project) -> LocalOwner:
 class There:
     """A deployment on the server."""
 
-    id: UUID
-    name: str
-    pool: str | None
-    tags: Sequence[str]
+    name: str  # with its flow's, such as retrain/nightly
     owner: Owner
-    starts: bool  # by a schedule
+    found: DeploymentResponse
 
 
 def _deployments(client: SyncPrefectClient) -> Iterator[There]:
     """All deployments on the server, of every project."""
     flows: dict[UUID, str] = {}
-    listed: Sequence[DeploymentResponse] = ()
     for page in range(sys.maxsize):
         listed = client.read_deployments(limit=PAGE, offset=page * PAGE)
-        for deployment in listed:
-            if deployment.flow_id not in flows:
-                flows[deployment.flow_id] = client.read_flow(deployment.flow_id).name
-            yield There(
-                id=deployment.id,
-                name=f"{flows[deployment.flow_id]}/{deployment.name}",
-                pool=deployment.work_pool_name,
-                tags=deployment.tags,
-                owner=owner(deployment.job_variables, deployment.parameters),
-                starts=not deployment.paused and any(schedule.active for schedule in deployment.schedules),
-            )
+        for found in listed:
+            if found.flow_id not in flows:
+                flows[found.flow_id] = client.read_flow(found.flow_id).name
+            whose = owner(found.job_variables, found.parameters)
+            yield There(name=f"{flows[found.flow_id]}/{found.name}", owner=whose, found=found)
         if len(listed) < PAGE:
             return
 
 
-def _repository(ours: Sequence[LocalOwner], there: Sequence[There]) -> str:
+def _repository(ours: Sequence[LocalOwner], there: Collection[There]) -> str:
     """The repository that runs will check out: a named one, else the one that they check out already."""
     if os.environ.get(REPOSITORY):
         return ours[0].repository
-    known = (deployment.owner for deployment in there if TAG in deployment.tags and deployment.owner.repository)
-    owned = (whose.repository or "" for whose in known if any(local.owns(whose) for local in ours))
-    return next(owned, ours[0].repository)
+    known = (deployment.owner for deployment in there if TAG in deployment.found.tags)
+    owned = (whose.repository for whose in known if any(local.owns(whose) for local in ours))
+    return next(filter(None, owned), ours[0].repository)
 
 
 def _used(plan: Sequence[Planned]) -> list[str]:
@@ -155,22 +147,27 @@ def _used(plan: Sequence[Planned]) -> list[str]:
     return sorted({name for name in named if isinstance(name, str)})
 
 
-def _require_ours(client: SyncPrefectClient, planned: Planned, wanted: Mapping[str, Pool], server: str) -> None:
-    """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
-    local = planned.owner
-    deployment = _deployment(client, planned.name)
-    if deployment is not None:
-        whose = owner(deployment.job_variables, deployment.parameters)
-        other_code = TAG not in deployment.tags or deployment.entrypoint != planned.declared["entrypoint"]
-        unknown = whose.repository is None and other_code
-        if unknown or not local.owns(whose):
-            same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
-            refuse(
-                f"{clash(planned.name, whose, local)}; nothing was deployed, and {server} is unchanged; give "
-                f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
-                f"(`prefect deployment delete {planned.name}`)"
-                f"{'' if unknown or local.has(whose) else same}"
-            )
+def _require_ours(planned: Planned, there: There | None, server: str) -> None:
+    """Refuse a name that belongs to another project."""
+    if there is None:
+        return
+    local, whose, found = planned.owner, there.owner, there.found
+    other_code = TAG not in found.tags or found.entrypoint != planned.declared["entrypoint"]
+    unknown = whose.repository is None and other_code
+    if unknown or not local.owns(whose):
+        same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
+        refuse(
+            f"{clash(planned.name, whose, local)}; nothing was deployed, and {server} is unchanged; give "
+            f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
+            f"(`prefect deployment delete {planned.name}`)"
+            f"{'' if unknown or local.has(whose) else same}"
+        )
+
+
+def _require_pools(
+    client: SyncPrefectClient, planned: Planned, wanted: Mapping[str, Pool], server: str
+) -> None:
+    """Refuse a pool that cannot run this project's runs."""
     for name in _used([planned]):
         pool = wanted.get(name)
         try:
@@ -190,24 +187,15 @@ def _require_ours(client: SyncPrefectClient, planned: Planned, wanted: Mapping[s
             )
 
 
-def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
-    try:
-        return client.read_deployment_by_name(name)
-    except ObjectNotFound:
-        return None
-
-
-def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
+def _bring(client: SyncPrefectClient, plan: Sequence[Planned], there: Mapping[str, There]) -> None:
     """Create or update all deployments.
 
     `prefect deploy` replaces schedules, so those of deployments that are there already are brought one by one.
     """
-    known: list[tuple[Planned, DeploymentResponse]] = []
-    for planned in plan:
-        if before := _deployment(client, planned.name):
-            known.append((planned, before))
-            planned.declared.pop("schedules", None)
-            planned.declared["paused"] = before.paused
+    known = [(planned, there[planned.name].found) for planned in plan if planned.name in there]
+    for planned, before in known:
+        planned.declared.pop("schedules", None)
+        planned.declared["paused"] = before.paused
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prefect.yaml")
         # JSON is YAML of any version: a text such as `on` stays one.
@@ -247,23 +235,25 @@ def _prefect(*command: str) -> tuple[int | str | None, str]:
 
 
 def _remove(
-    client: SyncPrefectClient, ours: Sequence[LocalOwner], there: Sequence[There], names: set[str]
+    client: SyncPrefectClient, ours: Sequence[LocalOwner], there: Collection[There], names: set[str]
 ) -> None:
     """Remove deployments that prefect.yaml no longer names, and those of pipelines that are gone."""
     top, folders = owner_of_checkout(Path.cwd(), None), {each.folder for each in ours}
     place = f"{top.folder}/{PIPELINES}".lstrip("/")
     for deployment in there:
-        whose, reason = deployment.owner, ""
-        if whose.repository is None or TAG not in deployment.tags:
+        whose, found, reason = deployment.owner, deployment.found, ""
+        if whose.repository is None or TAG not in found.tags:
             continue
         if any(local.owns(whose) for local in ours):
-            started = "; its schedule was active, and starts no more runs" if deployment.starts else ""
+            started = ""
+            if not found.paused and any(schedule.active for schedule in found.schedules):
+                started = "; its schedule was active, and starts no more runs"
             reason = "" if deployment.name in names else f", which {FILE} no longer names{started}"
         elif whose.folder not in folders and whose.folder.rpartition("/")[0] == place:
             gone = top.has(replace(whose, folder=top.folder))
             reason = f": there is no {whose.folder} here" if gone else ""
         if reason:
-            client.delete_deployment(deployment.id)
+            client.delete_deployment(found.id)
             sys.stdout.write(f"Removed the deployment {deployment.name}{reason}\n")
 
 

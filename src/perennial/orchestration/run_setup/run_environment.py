@@ -5,9 +5,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -64,22 +63,21 @@ def python_for(
 def is_own(files: Sequence[Path], digests: set[str]) -> bool:
     """Whether this Python has the packages of these files."""
     if files[-1].name == PERENNIAL:
-        installed = {
+        installed: dict[str, str] = {
             canonicalize_name(each.metadata["Name"]): each.version for each in metadata.distributions()
         }
-        return all(
-            installed.get(canonicalize_name(each.name), "") in each.specifier
-            for each in chain.from_iterable(map(_locked, files))
-            if each.marker is None or each.marker.evaluate()
-        )
+        return not [each for file in files for each in differing(file, installed)]
     note = Path(sys.prefix, INSTALLED)
     return note.is_file() and digests <= set(note.read_text(encoding="utf-8").split())
 
 
-def _locked(file: Path) -> list[Requirement]:
-    """The packages that a lock file names, some of them for other platforms or versions of Python."""
-    rows = (row.partition(" --hash")[0].rstrip("\\ ") for row in file.read_text(encoding="utf-8").splitlines())
-    return [Requirement(row) for row in rows if row and not row.startswith((" ", "#", "-"))]
+def differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a lock file names for this machine and its Python, and is missing or of another version."""
+    rows = (row.partition(" --hash")[0].rstrip("\\ ") for row in lock.read_text(encoding="utf-8").splitlines())
+    for each in (Requirement(row) for row in rows if row and not row.startswith((" ", "#", "-"))):
+        installed = packages.get(canonicalize_name(each.name))
+        if (each.marker is None or each.marker.evaluate()) and (installed or "") not in each.specifier:
+            yield f"{each.name} is {installed or 'missing'}, expected {each.specifier}"
 
 
 def _lock_files(checkout: Path, names: str) -> list[Path]:
