@@ -58,13 +58,19 @@ def differing_inputs(
         a, b = before.get(path), after.get(path)
         if a != b and maker_of(path, makers) is None:
             yield Difference(_kind_of_file(path), stage, path, a, b)
-    then, here = recorded.params, rebuilt.params
+    then, here = _by_place_now(recorded), _by_place_now(rebuilt)
     for file, key in sorted(then.keys() | here.keys()):
         was, now = then.get((file, key)), here.get((file, key))
         if was != now and maker_of(file, makers) is None:
             what = key if file == PARAMS else f"{key} in {file}"
             code = code_of(file, key)
             yield Difference(_kind_of_value(file, key), stage, code or what, was, now)
+
+
+def _by_place_now(entry: LockedStage) -> dict[tuple[str, str], Any]:
+    """The parameters of a stage; a file of packages has the place that it has in new revisions."""
+    now, before = PACKAGES
+    return {(file.replace(before, now), key): value for (file, key), value in entry.params.items()}
 
 
 def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
