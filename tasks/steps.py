@@ -2,11 +2,10 @@
 
 from perennial.orchestration.steps import rebuild_versions, recording, summary_artifact
 from perennial.orchestration.steps import search as searching
-from perennial.orchestration.work import run_record
 from tasks.policy import HOUR_S, once, retried
 
 # Of `retrain`.
-start_record = once(HOUR_S)(run_record.start_record)
+start_record = once(HOUR_S)(recording.start_record)
 require_champion = retried(HOUR_S)(recording.require_champion)
 search = retried(168 * HOUR_S)(searching.search)
 pin_champion = once(HOUR_S)(recording.pin_champion)

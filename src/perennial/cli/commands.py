@@ -173,7 +173,9 @@ def _predict(
         raise ConfigError("--json and --csv exclude each other; leave one out")
     from perennial.cli import predict_command
 
-    output: Literal["json", "csv", "lines"] = "json" if wants_json() else "csv" if as_csv else "lines"
+    output: Literal["json", "csv", "lines"] = "csv" if as_csv else "lines"
+    if wants_json():
+        output = "json"
     predict_command.predict(
         images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain
     )

@@ -68,7 +68,8 @@ def _label(  # noqa: PLR0913 - each option is one
         return
     page = _module("label_page")
     listener = page.listen(port)
-    labelling = page.Labelling(queue, answers, classes, who or _user(), none_as)
+    who = who or Repository(Path()).ask("config", "user.name") or getpass.getuser()
+    labelling = page.Labelling(queue, answers, classes, who, none_as)
     url, left = f"http://127.0.0.1:{listener.getsockname()[1]}/", len(labelling.state()["left"])
     document = {"url": url, "images": len(queue.images), "left": left}
     output(document, f"{left} of {len(queue.images)} images to label: open {url}; Ctrl-C ends")
@@ -98,10 +99,6 @@ def _classes(checked: Config, answers: Any, queue: Any, more: Sequence[str]) -> 
     labels = (*_module("answers").project_labels().values(), *answers.labels().values())
     given = sorted({each.class_ for each in labels if each.class_})
     return list(dict.fromkeys((*names, *given, *(name.strip() for name in more))))
-
-
-def _user() -> str:
-    return Repository(Path()).ask("config", "user.name") or getpass.getuser()
 
 
 def _taken(file: Path, answers: Any) -> tuple[dict[str, Any], str]:

@@ -1,6 +1,5 @@
 """Commands for DVC's objects: `remote`, `audit`, and `gc`, which also cleans other growing folders."""
 
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -148,9 +147,10 @@ def _gc(
     days: float = typed("Keep what was made or used in the last DAYS days.", default=14, min=0, max=36500),
     yes: bool = switch("--yes", "Remove it; by default, only list it."),
 ) -> None:
+    from perennial.release.garbage import collect
+
     checked = config.load(params)
-    module = importlib.import_module("perennial.release.garbage.collect")
-    rows = list(module.collect(checked, files.home(), days=days, yes=yes))
+    rows = list(collect.collect(checked, files.home(), days=days, yes=yes))
     total = sum(row.garbage_bytes for row in rows)
     document = {"removed": yes, "days": days, "bytes": total, "places": list(map(asdict, rows))}
     output(document, _rows(rows, total, yes=yes))

@@ -87,7 +87,7 @@ def _start(  # noqa: PLR0913 - each option is one
 
     values = dict(map(key_and_value, assign or ()))
     named = Named(table=_below(table, folder), file=file_column, label=label_column or (), split=split_column)
-    accept = _accepted if not yes and not wants_json() and _in_terminal() else lambda _: True
+    accept = _accepted if not yes and not wants_json() and sys.stdin.isatty() else lambda _: True
     done = start.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done))
 
@@ -98,10 +98,6 @@ def _below(table: str | None, folder: Path) -> str | None:
         if path.exists() and path.resolve().is_relative_to(folder.resolve()):
             return path.resolve().relative_to(folder.resolve()).as_posix()
     return table
-
-
-def _in_terminal() -> bool:
-    return sys.stdin.isatty()
 
 
 def _accepted(found: "Survey") -> bool:

@@ -227,5 +227,7 @@ def _cause(done: dict[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = "none" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if value is None:
+        text = "none"
     return text if len(text) <= WIDTH else f"{text[:WIDTH]}..."

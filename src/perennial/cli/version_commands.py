@@ -106,7 +106,9 @@ def _approve(
         document = asdict(found[0]) if run else list(map(asdict, found))
         output(document, rows or ["no model has asked for approval"])
         return
-    answer: approval.Answer = "expire" if expire else "reject" if reject else "approve"
+    answer: approval.Answer = "reject" if reject else "approve"
+    if expire:
+        answer = "expire"
     done = approval.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
         from perennial.orchestration.remote_runs import start_run

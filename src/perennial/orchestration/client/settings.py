@@ -177,21 +177,8 @@ def _flat(tables: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, Any]:
 
 
 def _profile(environment: Mapping[str, str], named: str | None) -> tuple[Path, str, Mapping[str, Any]]:
-    """The file of profiles, the name of the active one, and its settings.
-
-    Prefect has a few profiles of its own, which apply while the user has no file.
-    """
-    home = environment.get("PREFECT_HOME")
-    file = Path(named) if named else Path(home, "profiles.toml") if home else None
-    if file is None:
-        with suppress(RuntimeError):  # the user has no home folder
-            file = Path.home() / ".prefect" / "profiles.toml"
-    if (file is None or not file.exists()) and not named and not home:
-        package = importlib.util.find_spec("prefect")
-        file = (
-            Path(package.origin).parent / "settings" / "profiles.toml" if package and package.origin else file
-        )
-    file = file or Path("profiles.toml")
+    """The file of profiles, the name of the active one, and its settings."""
+    file = Path(named) if named else _profiles_file(environment.get("PREFECT_HOME"))
     found = _parsed(file)
     profiles = found.get("profiles", {})
     active = environment.get("PREFECT_PROFILE") or found.get("active") or "ephemeral"
@@ -201,6 +188,19 @@ def _profile(environment: Mapping[str, str], named: str | None) -> tuple[Path, s
             "unset it"
         )
     return file, str(active), _variables(profiles.get(active, {}))
+
+
+def _profiles_file(home: str | None) -> Path:
+    """The user's file of profiles; Prefect has one of its own, which applies while there is none."""
+    if home:
+        return Path(home, "profiles.toml")
+    with suppress(RuntimeError):  # the user has no home folder
+        own = Path.home() / ".prefect" / "profiles.toml"
+        if own.exists():
+            return own
+    package = importlib.util.find_spec("prefect")
+    assert package is not None
+    return Path(str(package.origin)).parent / "settings" / "profiles.toml"
 
 
 def _parsed(file: Path, parse: Callable[[str], dict[str, Any]] = tomllib.loads) -> dict[str, Any]:

@@ -58,7 +58,10 @@ def local_run() -> LocalRun | None:
 
 def run_id() -> str | None:
     """Its id; None outside a run."""
-    return _of_prefect().flow_run.id if has_server() else _runs[-1].id if _runs else None
+    if has_server():
+        found: str | None = _of_prefect().flow_run.id
+        return found
+    return _runs[-1].id if _runs else None
 
 
 def run_name() -> str:
@@ -90,7 +93,9 @@ def is_deployed() -> bool:
 
 def tries() -> int:
     """How often its task at work has been started."""
-    return int(_of_prefect().task_run.run_count) if has_server() else _runs[-1].tries if _runs else 1
+    if has_server():
+        return int(_of_prefect().task_run.run_count)
+    return _runs[-1].tries if _runs else 1
 
 
 def log() -> logging.Logger | logging.LoggerAdapter[Any]:

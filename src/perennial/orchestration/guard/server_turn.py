@@ -15,8 +15,8 @@ from perennial.orchestration.engine.this_run import Stopped
 from perennial.orchestration.guard.fence import Held, fence, holder, repositories, running_since
 from perennial.orchestration.guard.watch import Watch
 from perennial.orchestration.server.server_runs import DELETED, POLL_S, Runs, await_server, place_in_line
+from perennial.orchestration.steps.recording import record_end
 from perennial.orchestration.work.output import keep_running_without_worker
-from perennial.orchestration.work.run_record import record_end
 
 PAUSE_S = 2.0  # between setting its own state and reading others', which are visible by then
 OWN_S = 60.0  # an older process of the same run saves its work and ends within this time

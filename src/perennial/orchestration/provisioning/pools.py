@@ -9,7 +9,6 @@ from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.objects import WorkPool
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
@@ -18,6 +17,7 @@ from perennial.orchestration.remote_runs.status import KIND
 
 FOLDER = Path("infra", "pools")
 PROCESSES = ("cpu", "gpu")
+OF_TEMPLATES = {"job_manifest": "kubernetes", "image": "docker"}  # kinds, by what only their jobs have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,7 @@ def _read(name: str, file: Path) -> Pool:
         template = json.loads(file.read_text(encoding="utf-8"))
         configuration, _ = template["job_configuration"], template["variables"]["properties"]
         # Prefect keeps the type beside the template, not in it.
-        kind = (
-            "kubernetes" if "job_manifest" in configuration else "docker" if "image" in configuration else KIND
-        )
+        kind = next((kind for key, kind in OF_TEMPLATES.items() if key in configuration), KIND)
     except (ValueError, LookupError, TypeError) as error:
         raise ConfigError(
             f"{file} is no template of a work pool ({type(error).__name__}: {error}); "
@@ -69,11 +67,8 @@ def set_up(client: SyncPrefectClient, pool: Pool, limit: int, *, shared: bool) -
         client.create_work_pool(WorkPoolCreate(name=pool.name, type=pool.kind, base_job_template=template))
         client.update_work_pool(pool.name, WorkPoolUpdate(concurrency_limit=limit))
         return
-    if there.type == pool.kind and not shared:
-        _update(client, pool, there, limit)
-
-
-def _update(client: SyncPrefectClient, pool: Pool, there: WorkPool, limit: int) -> None:
+    if there.type != pool.kind or shared:
+        return
     if there.concurrency_limit != limit:
         client.update_work_pool(pool.name, WorkPoolUpdate(concurrency_limit=limit))
         was = "not set" if there.concurrency_limit is None else there.concurrency_limit

@@ -157,4 +157,6 @@ def markdown(asked: Mapping[str, Any]) -> str:
 
 
 def _score(value: object) -> str:
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

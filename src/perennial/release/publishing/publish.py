@@ -136,6 +136,8 @@ def verified_digests(export: Path) -> dict[str, str]:
     listed[DIGESTS.as_posix()] = found[DIGESTS.as_posix()]
     for name in sorted(found.keys() | listed.keys()):
         if found.get(name) != listed.get(name):
-            change = "is missing" if name not in found else "was changed" if name in listed else "was added"
+            change = "was changed" if name in listed else "was added"
+            if name not in found:
+                change = "is missing"
             raise DataError(f"{export} is not what was exported: {name} {change}; {advice}")
     return found
