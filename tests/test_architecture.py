@@ -45,12 +45,12 @@ LINES = {
     "stages": 1_350,
     "live": 4_700,
     "reports": 1_500,
-    "orchestration": 5_875,
+    "orchestration": 5_860,
     "project": 3_850,
     "reproduce": 2_750,
-    "cli": 3_407,
+    "cli": 3_406,
 }
-ALL_LINES = 62_640  # of src, tasks and flows
+ALL_LINES = 62_600  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

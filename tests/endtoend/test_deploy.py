@@ -525,7 +525,7 @@ def test_a_worker_without_the_package_of_its_pool_names_the_extra(make: Callable
         api.connect({"PREFECT_API_URL": place.server.url}) as server,
         pytest.raises(ConfigError, match=r"run `perennial add kubernetes`; nothing was started"),
     ):
-        worker._require_kind(server, "boats")
+        worker.require_usable(server, ["boats"])
     place.server.request("DELETE", "/work_pools/boats")
 
 

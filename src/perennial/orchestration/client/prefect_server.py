@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -149,10 +148,12 @@ def connect(
     if not found.url:
         raise responses.NoServer
     base = f"{found.url.rstrip('/')}/"
-    with responses.proxies_named(urlsplit(found.url)):
+    try:
         client = httpx.Client(
             base_url=base, headers=dict(found.headers), timeout=found.timeout_s, verify=found.verify
         )
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        raise responses.unusable_proxy(error, found.url) from error
     return PrefectServer(client, pauses, csrf=found.csrf)
 
 

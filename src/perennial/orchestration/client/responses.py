@@ -3,11 +3,9 @@
 import os
 import re
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
 import httpx
@@ -166,20 +164,15 @@ def described(error: httpx.TransportError, url: str) -> str:
     return f"{kind}: {error}{_through(url)}" if str(error) else f"{kind}{_through(url)}"
 
 
-@contextmanager
-def proxies_named(address: SplitResult) -> Iterator[None]:
-    """Convert what httpx raises for the address of a proxy that it cannot use."""
-    try:
-        yield
-    except (ImportError, ValueError, httpx.InvalidURL) as error:
-        named = [name for name in _proxies() if not isinstance(error, ImportError) or _is_socks(name)]
-        variable = next(iter(named), "HTTP_PROXY")
-        host = address.hostname or ""
-        reason = "names a SOCKS proxy, which needs the package socksio" if _is_socks(variable) else str(error)
-        raise ConfigError(
-            f"{variable} {reason}; `unset {variable}` for this command, or name an http:// proxy in it; "
-            f"NO_PROXY={host} names servers that need none"
-        ) from error
+def unusable_proxy(error: Exception, url: str) -> ConfigError:
+    """The error for the address of a proxy that httpx cannot use."""
+    named = [name for name in _proxies() if not isinstance(error, ImportError) or _is_socks(name)]
+    variable = next(iter(named), "HTTP_PROXY")
+    reason = "names a SOCKS proxy, which needs the package socksio" if _is_socks(variable) else str(error)
+    return ConfigError(
+        f"{variable} {reason}; `unset {variable}` for this command, or name an http:// proxy in it; "
+        f"NO_PROXY={urlsplit(url).hostname} names servers that need none"
+    )
 
 
 def _proxies() -> dict[str, str]:

@@ -109,7 +109,7 @@ def _server(pools: Sequence[str]) -> str:
     """The address of the server; the workers wait for one that does not answer."""
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
-            _require_usable(server, pools)
+            require_usable(server, pools)
             for each in fitness.problems(server, len(pools)):
                 log.warning("%s", each)
     except PerennialError as error:
@@ -122,33 +122,31 @@ def _explain(pools: Sequence[str]) -> None:
     """Say why workers cannot work, if the server does: Prefect's own words name no setting."""
     try:
         with connect(pauses=()) as server:
-            _require_usable(server, pools)
+            require_usable(server, pools)
     except PerennialError as error:
         log.warning("%s", error)
 
 
-def _require_usable(server: PrefectServer, pools: Sequence[str]) -> None:
+def require_usable(server: PrefectServer, pools: Sequence[str]) -> None:
+    """Check that the server answers, and that this supervisor knows the types of its pools."""
     server.reach()
     for pool in pools:
-        _require_kind(server, pool)
-
-
-def _require_kind(server: PrefectServer, pool: str) -> None:
-    """Check that a pool is of a type that this supervisor knows, if there is one of that name."""
-    found = existing(server, f"work_pools/{quote(pool, safe='')}")
-    if found is None:
-        log.warning("the server has no pool %s; the worker makes one, and `perennial deploy` cpu and gpu", pool)
-    elif found["type"] not in KINDS:
-        raise ConfigError(
-            f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, not "
-            f"{', '.join(KINDS)}, so no run of it could start here; name another pool, in prefect.yaml, too; "
-            "nothing was started"
-        )
-    elif found["type"] != KIND and find_spec(f"prefect_{found['type']}") is None:
-        raise ConfigError(
-            f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}, whose package is not "
-            f"installed; run `perennial add {found['type']}`; nothing was started"
-        )
+        found = existing(server, f"work_pools/{quote(pool, safe='')}")
+        if found is None:
+            log.warning(
+                "the server has no pool %s; the worker makes one, and `perennial deploy` cpu and gpu", pool
+            )
+            continue
+        kind, what = found["type"], f"the work pool {pool} on {redacted(server.url)} is of type {found['type']}"
+        if kind not in KINDS:
+            raise ConfigError(
+                f"{what}, not {', '.join(KINDS)}, so no run of it could start here; name another pool, in "
+                "prefect.yaml, too; nothing was started"
+            )
+        if kind != KIND and find_spec(f"prefect_{kind}") is None:
+            raise ConfigError(
+                f"{what}, whose package is not installed; run `perennial add {kind}`; nothing was started"
+            )
 
 
 def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:

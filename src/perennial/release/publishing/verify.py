@@ -57,7 +57,9 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
     version = fetch_version.find(url)
     with _folder(version) as folder:
         found = files.digests(folder)
-        checking = _Checking(git, artifact, folder, version, found)
+        added = {RECORD.as_posix(), PROVENANCE.as_posix()}
+        own = {name: digest for name, digest in found.items() if name not in added}
+        checking = _Checking(git, artifact, folder, version, own)
         problems = list(dict.fromkeys(checking.problems()))
     registered = read_artifact(git, artifact).at(checking.commit) if checking.commit else None
     return Verified(
@@ -70,23 +72,23 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
     )
 
 
+@dataclass
 class _Checking:
-    """The checks of one version."""
+    """The checks of one version; `found`: the SHA-256 of its files, except those that publishing adds."""
 
-    def __init__(
-        self, git: Repository, artifact: str, folder: Path, version: StoredVersion, found: Mapping[str, str]
-    ) -> None:
-        self._git, self._artifact, self._folder, self._version = git, artifact, folder, version
-        added = {RECORD.as_posix(), PROVENANCE.as_posix()}
-        self._found = {name: digest for name, digest in found.items() if name not in added}
-        self.commit: str | None = None
+    git: Repository
+    artifact: str
+    folder: Path
+    version: StoredVersion
+    found: Mapping[str, str]
+    commit: str | None = None  # that the model was made from
 
     def problems(self) -> Iterator[Mismatch]:
         """Yield everything that differs."""
-        record = self._version.record
-        yield from (changed := list(_differing(record.files, self._found)))
-        yield from _links(self._folder)
-        name = self._version.prefix.rstrip("/") or self._folder.name
+        record = self.version.record
+        yield from (changed := list(_differing(record.files, self.found)))
+        yield from _links(self.folder)
+        name = self.version.prefix.rstrip("/") or self.folder.name
         if name.isdecimal() and int(name) != record.version:
             yield Mismatch(f"{RECORD}: version", name, str(record.version))
         statement, problem = self._statement()
@@ -99,7 +101,7 @@ class _Checking:
             yield from self._of_git(self.commit, named=bool(changed))
 
     def _statement(self) -> tuple[dict[str, Any] | None, Mismatch | None]:
-        file, recorded = self._folder / PROVENANCE, self._version.record.provenance
+        file, recorded = self.folder / PROVENANCE, self.version.record.provenance
         if not file.is_file():
             return None, Mismatch(
                 str(PROVENANCE), recorded or "a statement, as publishing writes it", "no file"
@@ -118,33 +120,33 @@ class _Checking:
     def _of_statement(self, statement: dict[str, Any]) -> Iterator[Mismatch]:
         """Compare the statement with the files, and with the statement computed from its revision."""
         subject = _by_name(statement.get("subject"), "sha256")
-        yield from _differing(subject, self._found)
+        yield from _differing(subject, self.found)
         materials = _at(statement, "predicate", "buildDefinition", "resolvedDependencies")
         named = _by_name(materials, "gitCommit").get("git")
         lock = _by_name(materials, "sha256").get(dvc_lock.FILE.as_posix())
-        self.commit = self._git.commit_of(named) if named else self._with_lock(lock)
+        self.commit = self.git.commit_of(named) if named else self._with_lock(lock)
         if self.commit is None or (named and named != self.commit):
             wanted = "a commit of this clone (`git fetch --tags` gets those of the remote)"
             self.commit = None
             yield Mismatch(f"{PROVENANCE}: git", wanted, named or f"none, and no revision has dvc.lock {lock}")
             return
-        again = provenance.statement(provenance.reader(self._git, self.commit), named, subject)
+        again = provenance.statement(provenance.reader(self.git, self.commit), named, subject)
         for key in sorted(again.keys() | statement.keys()):
             if again.get(key) != statement.get(key):
                 yield Mismatch(f"{PROVENANCE}: {key}", f"that of commit {self.commit[:10]}", "another")
 
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
         """Compare files, unless some were `named` before, and the decision with the revision's dvc.lock."""
-        stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
+        stages = dvc_lock.entries(self.git.read(commit, dvc_lock.FILE))
         paths = revision.paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
-        members = {name: dvc_digests.digest(file_below(self._folder, name)) for name in self._found}
+        members = {name: dvc_digests.digest(file_below(self.folder, name)) for name in self.found}
         mark = hashlib.md5(files.mark("export"), usedforsecurity=False).hexdigest()
         possible = [dvc_digests.digest_of({**members, MARK: mark}), dvc_digests.digest_of(members)]
         if recorded not in possible and not named:
             where = f"{paths['export']} in dvc.lock of {commit[:10]}"
             yield Mismatch(where, recorded or NONE, possible[0])
-        decision = self._version.record.model_dump().get("decision")
+        decision = self.version.record.model_dump().get("decision")
         digest = hashlib.md5(files.json_bytes(decision), usedforsecurity=False).hexdigest()
         if digest != (wanted := dvc_lock.digest(stages, paths["decision"])):
             where = f"{RECORD}: decision, by {paths['decision']} in dvc.lock of {commit[:10]}"
@@ -154,12 +156,12 @@ class _Checking:
         """Find a revision whose dvc.lock has this digest, for models published before their commit."""
         if sha256 is None:
             return None
-        known = read_artifact(self._git, self._artifact).versions
+        known = read_artifact(self.git, self.artifact).versions
         registered = [each.commit for each in reversed(known)]
-        others = self._git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
-        locks = self._git.blobs(dvc_lock.FILE, [*registered, *others])
+        others = self.git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
+        locks = self.git.blobs(dvc_lock.FILE, [*registered, *others])
         for blob in dict.fromkeys(locks.values()):
-            if hashlib.sha256(self._git.blob(blob) or b"").hexdigest() == sha256:
+            if hashlib.sha256(self.git.blob(blob) or b"").hexdigest() == sha256:
                 return next(commit for commit, each in locks.items() if each == blob)
         return None
 

@@ -148,7 +148,6 @@ def here(opened: OpenRegistry) -> OpenRegistry:
 
 def kept_here(config: Config, command: str) -> str:
     """The end of a message about a change that was not pushed; empty without a remote."""
-    where = remote(config)
-    return (
-        f", in this repository only: nothing was pushed to {where}; `{command} --push` does it" if where else ""
-    )
+    if where := remote(config):
+        return f", in this repository only: nothing was pushed to {where}; `{command} --push` does it"
+    return ""

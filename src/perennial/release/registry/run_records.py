@@ -274,17 +274,17 @@ def made(config: Config) -> dict[str, object]:
     """The current digests of dvc.lock and of the data, and the gate's current decision."""
     try:
         decision = checkout_state.read_decision(config)
-        scored: dict[str, Any] | None = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
-        if scored and decision.champion and decision.champion.unbiased:
+        scored: dict[str, Any] = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
+        if decision.champion and decision.champion.unbiased:
             measured = decision.champion.unbiased.model_dump()
             scored["champion"] = {"version": decision.champion.version, "unbiased": measured}
     except PerennialError:
-        scored = None
+        scored = {}
     data = config.paths.records / manifest.FILE
     return {
         "lock": files.sha256(dvc_lock.FILE) if dvc_lock.FILE.is_file() else None,
         "data": files.sha256(data) if data.is_file() else None,
-        "decision": scored,
+        "decision": scored or None,
     }
 
 
