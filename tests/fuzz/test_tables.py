@@ -36,7 +36,8 @@ def outcome(world, folder):
         table, found, _ = proposals.choose(archives.folder_contents(folder), read, folder, Named())
     except DataError:
         return "refused"
-    staged, _ = image_assignment.of_folder(folder, None if table is None else TableConfig(**table.block))
+    named = None if table is None else TableConfig(**table.block)
+    staged = image_assignment.find(archives.folder_contents(folder), read, folder, table=named)
     assert as_found(staged) == as_found(found)  # the stages do what start says
     if world.truth is not None and table_worlds.meant(as_found(found), world.truth):
         return "read"

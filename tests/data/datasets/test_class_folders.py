@@ -97,6 +97,23 @@ def test_what_phones_and_albums_keep_beside_photos_is_left_out_with_a_line(packe
     assert "left out 3 files beside the images: 'cat/2024/IMG_1.jpg.supplemental" in caplog.text
 
 
+def test_of_many_files_beside_photos_their_kinds_are_counted(packed, caplog):
+    caplog.set_level("INFO")
+    photos = [f"{kind}/IMG_{number}.jpg" for kind in ("cat", "dog") for number in range(4)]
+    packed(*photos, *(f"{name}.json" for name in photos), "cat/IMG_1.AAE")
+    root = packed().parent / "tree"
+    for name in photos:  # one document for each photo, as Google Takeout writes it
+        (root / f"{name}.json").write_text(f'{{"title": "{name[4:]}", "url": "https://photos.google.com/1"}}')
+    assert len(files(class_folders.read(packed()))) == 8
+    assert "left out 9 files beside the images: 8 .json, 1 .AAE" in caplog.text
+    assert "not used" not in caplog.text
+
+
+def test_folders_of_dates_are_no_classes(packed):
+    with pytest.raises(DataError, match="'2024-05', '2024-06' are named like dates, not like classes"):
+        class_folders.read(packed("2024-05/1.png", "2024-06/2.png"))
+
+
 def test_a_class_of_videos_alone_is_refused_and_never_left_out(packed):
     with pytest.raises(DataError, match="no images of 'cat'"):
         class_folders.read(packed(*TWO, "cat/IMG_1.MOV", "cat/IMG_2.MOV"))

@@ -337,7 +337,8 @@ def test_a_class_that_is_called_none_is_kept_where_it_is_stated(read):
 @pytest.mark.parametrize(
     ("one", "other"),
     [("0", "0.0"), ("01", "1"), ("True", "TRUE"), ("red fox", "red  fox"), ("red fox", "red\u00a0fox"),
-     ("1,5", "1.50"), ("caf\u00e9", "cafe\u0301"), ("dog", "dog\u200b")],
+     ("1,5", "1.50"), ("caf\u00e9", "cafe\u0301"), ("dog", "dog\u200b"), ("dog", "Dog"), ("dog", "dog (1)"),
+     ("dog", "dog - Copy"), ("dog", "dog copy 2")],
 )  # fmt: skip
 def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other):
     rows = [("1.png", f'"{one}"'), ("2.png", f'"{other}"'), ("3.png", "bird")]
@@ -345,6 +346,12 @@ def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other)
         DataError, match=r"one class or two\? .* \(1 images\) and .* \(1 images\) differ only in"
     ):
         read(IMAGES, {"labels.csv": table(rows=rows)})
+
+
+@pytest.mark.parametrize("names", [("A", "a", "b"), ("model (1)", "model (2)", "b")])
+def test_letters_in_either_case_and_numbered_names_are_classes(read, names):
+    rows = [(f"{number}.png", name) for number, name in enumerate(names, 1)]
+    assert set(read(IMAGES, {"labels.csv": table(rows=rows)}).classes) == set(names)
 
 
 @pytest.mark.parametrize(
@@ -426,12 +433,14 @@ def test_numbers_are_classes_in_their_order_and_a_list_that_is_named_names_them(
     assert read(IMAGES, contents, **PLAIN, classes="classes.txt").classes == ("class 2", "class 10")
 
 
-def test_further_columns_are_kept_with_the_examples(read):
+def test_further_columns_are_kept_with_the_examples_and_named(read, caplog):
+    caplog.set_level("INFO")
     rows = [(*row, f"site {row[0]}", "7") for row in ROWS]
     source = read(IMAGES, {"labels.csv": table(("file", "label", "site", "age"), rows)})
     part = source.splits["train"]
     assert source.columns == ("site", "age")
     assert dict(zip(part.names, part.further, strict=True))["images/2.png"] == ("site 2.png", "7")
+    assert "columns that give no label: 'site', 'age'" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -439,6 +448,11 @@ def test_further_columns_are_kept_with_the_examples(read):
     [
         (ROWS[:2], r"1 of 3 images have no row in 'labels\.csv' .*: 'images/3\.png'; add rows"),
         ((*ROWS, ("4.png", "cat"), ("5.png", "cat")), "2 rows whose file does not exist: .* line 5: '4.png'"),
+        ((("1.JPG", "cat"), *ROWS[1:]), "1 rows whose file has another ending: .* '1.JPG' for 'images/1.png'"),
+        ([(f"{name[0]}.jpg", kind) for name, kind in ROWS],
+         "labels.csv: 3 rows name files with another ending: '1.jpg' for 'images/1.png'; correct the endings"),
+        ([(f"/data/upload/1/0af3-{name}", kind) for name, kind in ROWS],
+         r"no column names most .*: a row is \['/data/upload/1/0af3-3.png', 'cat'\], an image 'images/1.png'"),
         ((*ROWS, ("1.png", "dog")), "1 images with several labels, .*'images/1.png' is 'dog' and 'cat'"),
         ((*ROWS, ("1.png", " ")), "1 images with several labels, .*'images/1.png' is '' and 'cat'"),
         ((*ROWS, ("", "cat")), "1 rows without a file: labels.csv line 5"),
@@ -450,8 +464,26 @@ def test_further_columns_are_kept_with_the_examples(read):
     ],
 )  # fmt: skip
 def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, message):
-    with pytest.raises(DataError, match=rf"(?s)images\.tar.*{message}"):
+    with pytest.raises(DataError, match=f"(?s){message}"):
         read(IMAGES, {"labels.csv": table(rows=rows)})
+
+
+def test_objects_of_a_document_that_name_no_image_are_shown_beside_one(read):
+    rows = [{"image": f"/upload/9a-{name}", "choice": kind} for name, kind in ROWS]
+    with pytest.raises(
+        DataError, match=r"project.json: no column names .*'/upload/9a-3.png', 'cat'\], an image"
+    ):
+        read(IMAGES, {"project.json": json.dumps(rows)})
+
+
+def test_what_a_table_calls_classes_in_another_unicode_form_does_not_contradict_their_folders(read, caplog):
+    caplog.set_level("INFO")
+    names = [
+        unicodedata.normalize("NFD", name) for name in ("K\u00e4se/1.png", "K\u00e4se/2.png", "Brot/3.png")
+    ]
+    rows = [(name, name.partition("/")[0]) for name in (unicodedata.normalize("NFC", each) for each in names)]
+    assert set(labels(read(names, {"labels.csv": table(rows=rows)}))) == set(names)
+    assert "not used: 'labels.csv'" in caplog.text
 
 
 def test_folders_of_images_beside_a_table_are_no_classes(read):

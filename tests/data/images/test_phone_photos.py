@@ -145,6 +145,9 @@ REFUSED = {
     "an animated AVIF": (saved(SCENE, "AVIF", save_all=True, append_images=[SCENE.rotate(90)]), "an animation"),
     "a raw photo of Canon": (b"\0\0\0\x18ftypcrx \0\0\0\0isom", r"it is a raw photo \(CR3\)"),
     "a raw photo": (tiff(np.asarray(SCENE), (DNG, 1)), "it is a raw photo of a camera, such as DNG"),
+    "a CR2": (tiff(np.frombuffer(b"CR\2" * 32, np.uint8)[None]), "it is a raw photo of a camera"),
+    **{f"a raw photo that starts with {start!r}": (start + bytes(99), "a raw photo of a camera")
+       for start in (b"IIRO", b"IIU\0", b"FUJIFILMCCD-RAW")},
     "the preview of a raw photo": (tiff(np.asarray(SCENE), (KIND, 1)), "it is a raw photo of a camera"),
     "a TIFF of several pages": (saved(SCENE, "TIFF", save_all=True, append_images=[SCENE]), "several pages"),
     "a BigTIFF": (saved(SCENE, "TIFF", big_tiff=True), "it is a BigTIFF; save it as PNG or JPEG"),

@@ -65,9 +65,8 @@ def format_of(archive: Path) -> str:
         raise DataError(f"{archive} is empty")
     if _is_tar(start):
         return "tar"
-    for name, magic in MAGIC.items():
-        if start.startswith(magic):
-            return name
+    if known := [name for name, magic in MAGIC.items() if start.startswith(magic)]:
+        return known[0]
     if start.startswith(LFS):
         raise DataError(f"{archive} is {IS_LFS}")
     raise DataError(

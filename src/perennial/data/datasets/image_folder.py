@@ -28,7 +28,8 @@ def with_table(table: TableConfig) -> Dataset:
 def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
     """Pack a folder into `images.tar`, or copy an archive, which must stay writable for the user."""
     if content.is_dir():
-        image_assignment.of_folder(content, table)[0].log(content)
+        members, opened = archives.folder_contents(content), lambda each: (content / each.name).read_bytes()
+        image_assignment.find(members, opened, content, table=table).log(content)
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")

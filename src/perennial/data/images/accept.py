@@ -57,7 +57,7 @@ OTHERS = {
     LFS: IS_LFS, b"8BPS": f"a document of Photoshop; {tiff.SAVE}", b"%PDF": f"a PDF; {tiff.SAVE}",
     b"<": "a web page or a drawing in SVG", b"\xff\x0a": f"a JPEG XL; {tiff.SAVE}",
     b"\0\0\0\x0cJXL ": f"a JPEG XL; {tiff.SAVE}", b"\0\0\0\x0cjP  ": f"a JPEG 2000; {tiff.SAVE}",
-}  # fmt: skip
+} | dict.fromkeys((b"IIRO", b"IIRS", b"IIU\0", b"MMOR", b"FUJIFILM"), tiff.RAW)  # fmt: skip
 
 
 def accepted(content: bytes, filename: str, transparency: Transparency = "drop") -> Image | BadImage:
@@ -106,13 +106,13 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
     longer = max(image.height, image.width)
     if longer <= max_side:
         return image
+    note = image.annotations
     try:
         encoded = smaller(image.encoded, max_side)
+        if (now := header.header(encoded)) is None:
+            raise Refused("it cannot be reduced")
     except PILLOW_ERRORS as error:
         return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
-    now, note = header.header(encoded), image.annotations
-    if now is None:
-        return BadImage(filename=image.filename or "an image without a name", reason="it cannot be reduced")
     if note is not None and note.areas is not None:
         scale = now.height * now.width / (image.height * image.width)
         note = note._replace(areas=tuple(area * scale for area in note.areas))

@@ -27,6 +27,8 @@ COMPRESSIONS = {UNCOMPRESSED, 5, 8, 32773, 32946}  # LZW, Deflate, PackBits: mis
 KNOWN = {0: {1, 8}, 1: {1, 8, 16}, 2: {8, 16}, 3: {1, 2, 4, 8}, 5: {8, 16}}
 MOST_PAGES, MOST_SAMPLES = 16, 8
 SAVE = "save it as PNG or JPEG"
+RAW = "a raw photo of a camera, such as DNG, NEF or ARW; export it as JPEG"
+CANON = b"CR\2"  # in a CR2, from byte 8
 
 
 def check(content: bytes) -> tuple[int, int, int, bytes]:
@@ -35,8 +37,8 @@ def check(content: bytes) -> tuple[int, int, int, bytes]:
         raise Refused(f"it is a BigTIFF; {SAVE}")
     try:
         pages = _pages(content)
-        if pages[0].number(KIND) & NOT_A_PAGE or DNG in pages[0].entries:
-            raise Refused("it is a raw photo of a camera, such as DNG, NEF or ARW; export it as JPEG")
+        if pages[0].number(KIND) & NOT_A_PAGE or DNG in pages[0].entries or content[8:11] == CANON:
+            raise Refused(f"it is {RAW}")
         if sum(not page.number(KIND) & NOT_A_PAGE for page in pages) > 1:
             raise Refused("it has several pages; save the one that is meant")
         width, height = pages[0].number(WIDTH), pages[0].number(HEIGHT)

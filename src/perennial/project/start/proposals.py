@@ -18,6 +18,7 @@ from perennial.base.choices import Split
 from perennial.base.config.data import DatasetConfig, TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.archives import Member
+from perennial.data.archives.safety import folded
 from perennial.data.datasets.own import class_lists, image_assignment, label_table, table_columns, table_rows
 from perennial.data.datasets.own.image_assignment import Contents
 from perennial.data.datasets.own.names import table_split
@@ -114,7 +115,8 @@ def _has_other_labels(beside: SideTables, found: Layout) -> bool:
     """Whether a table that is not used has a column of labels by its name, with other classes."""
     unused = [table for table in beside.tables if table.name in found.unused and table.header]
     return any(
-        table_columns.LABEL.search(str(name)) is not None and set(table.values(column)) != set(found.classes)
+        table_columns.LABEL.search(str(name)) is not None
+        and set(map(folded, table.values(column))) != set(map(folded, found.classes))
         for table in unused
         for column, name in enumerate(table.columns)
     )

@@ -83,12 +83,6 @@ def decoded_text(content: bytes, where: object) -> str:
     return text
 
 
-def lines_of(content: bytes, where: object) -> list[str]:
-    """Return the lines that are not empty, without blanks around them; any line end of any system."""
-    lines = re.split(r"\r\n|\n|\r", decoded_text(content, where))
-    return [line.strip() for line in lines if line.strip()]
-
-
 def read_all(lists: Sequence[Path], used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
     """Read the classes from lists, which must agree; without a list, the used labels name themselves."""
     if not lists:
@@ -142,7 +136,7 @@ def _parsed(content: bytes, file: Path) -> tuple[str, ...] | dict[int, str]:
         return _of_label_map(decoded_text(content, file), file)
     if file.suffix.lower() == ".json":
         return _of_json(decoded_text(content, file), file)
-    lines = lines_of(content, file)
+    lines = [line.strip() for line in re.split(r"\r\n|\n|\r", decoded_text(content, file)) if line.strip()]
     if file.name.lower().endswith(TFDS):  # always without ids, from 0
         return tuple(lines)
     return _of_lines(lines, file)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from perennial.base.choices import SPLITS, Split
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
-from perennial.data import archives
 from perennial.data.archives import Member, hidden, without_leftovers
 from perennial.data.datasets.own import foreign, label_table, side_tables, split_folders, table_columns
 from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of, sorted_labels
@@ -22,6 +21,8 @@ from perennial.data.datasets.own.names import CONTAINER, is_document_name, requi
 from perennial.data.datasets.own.side_tables import SideTables
 from perennial.data.datasets.own.split_folders import Item, Layout, Tree
 from perennial.data.datasets.own.table_rows import Read
+
+SHOWN = 3
 
 
 def find(
@@ -102,22 +103,13 @@ def class_folders(there: Contents, beside: SideTables, where: Path) -> Layout:
     return found
 
 
-def of_folder(folder: Path, table: TableConfig | None = None) -> tuple[Layout, Read]:
-    """Find the classes and splits in a local folder; also return the function that reads its files."""
-
-    def read(member: Member) -> bytes:
-        return (folder / member.name).read_bytes()
-
-    return find(archives.folder_contents(folder), read, folder, table=table), read
-
-
 def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where: Path) -> DataError:
     """Say why nothing gives the labels, and what would."""
     if asked := beside.asked():
         return DataError(f"{where}: no class folders, and {asked}")
     if other := foreign.described(tree, read):
         return DataError(f"{where}: {other}")
-    return DataError("; ".join((*beside.problems, str(error))))
+    return DataError("; ".join((*beside.problems[:SHOWN], str(error))))
 
 
 def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:

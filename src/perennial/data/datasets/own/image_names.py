@@ -18,6 +18,7 @@ from perennial.base.choices import Split, split_named
 from perennial.data.archives import Member
 from perennial.data.archives.safety import folded
 
+SHOWN = 5  # columns in a message
 LEAST = 0.5  # share of the values that name an image in a column of files
 MOST_ROWS = 4  # of an image
 SAMPLED, LEAST_SAMPLED = 200, 0.2  # rows that are tried first, and the share of them that names an image
@@ -70,6 +71,22 @@ class Images:
                 return below._replace(root=root)
         return found
 
+    def with_other_ending(self, value: str) -> str | None:
+        """The image whose name differs from a value only in its ending."""
+        last = folded(value.strip().replace("\\", "/").rpartition("/")[2])
+        found = self._stems.get(re.sub(r"\.\w+\Z", "", last), ()) if last not in self._last else ()
+        return found[0] if len(found) == 1 else None
+
+    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]]) -> str:
+        """Why no column of rows names most images: their endings, or an example."""
+        for values in zip(*(row for _, row in rows), strict=False):
+            found = [(value, image) for value in values if (image := self.with_other_ending(value))]
+            if len(found) > LEAST * len(values):
+                shown = " for ".join(map(repr, found[0]))
+                return f"{len(found)} rows name files with another ending: {shown}; correct the endings"
+        row, image = list(rows[-1][1][:SHOWN]), next(iter(self._paths), None)
+        return f"no column names most of the images: a row is {row}, an image {image!r}"
+
     def _in_a_way(self, values: Sequence[str], table: str, splits: Splits) -> Named:
         above = table.rpartition("/")[0]
         folders = {f"{above}/" * bool(above): 0, "": 0}
@@ -116,22 +133,14 @@ def columns_of_files(rows: Sequence[tuple[int, Sequence[str]]], table: str, imag
     """The columns of rows without a header in which most values name an image, by their numbers from 0."""
     width = max((len(row) for _, row in rows), default=0)
     few = rows[1 :: max(len(rows) // SAMPLED, 1)] or rows
-    found = {}
+    found: dict[int, Named] = {}
     for column in range(width):
-        if not _holds_files(few, column, table, images, LEAST_SAMPLED):
-            continue
-        if named := _holds_files(rows, column, table, images, LEAST):
-            found[column] = named
+        for part, least in ((few, LEAST_SAMPLED), (rows, LEAST)):
+            values = [row[column] if column < len(row) else "" for _, row in part]
+            found[column] = named = images.named(values, table)
+            different = {files[0] for files in named.files if len(files) == 1}
+            # Labels may be names of a few images, each in many rows.
+            if len(different) <= least * len(set(values)) or len(different) * MOST_ROWS <= named.clear:
+                del found[column]
+                break
     return found
-
-
-def _holds_files(
-    rows: Sequence[tuple[int, Sequence[str]]], column: int, table: str, images: Images, least: float
-) -> Named | None:
-    """What a column names, if more than a share of its values are images, each in a few rows."""
-    values = [row[column] if column < len(row) else "" for _, row in rows]
-    named = images.named(values, table)
-    different = {files[0] for files in named.files if len(files) == 1}
-    # Labels may be names of a few images, each in many rows.
-    enough = len(different) > least * len(set(values)) and len(different) * MOST_ROWS > named.clear
-    return named if enough else None

@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 SHOWN = 3
 UNLABELLED = ("nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-")
 STRONG, WEAK = r"[|;,]", r"[|;,/+&]|\s+and\s+|\s"  # what separates several labels, surely and perhaps
-REMEDY = "Correct the table, or move it away."
 Wrong = dict[str, list[str]]  # rows by what is wrong with them
 
 
@@ -71,11 +70,10 @@ def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: obj
                 wrong["images in two splits"].append(f"{new.place}: {name!r}")
             repeated += before is not new
     _require_words(table, unlabelled, len(found), where)
-    _note_splits(found, wrong)
-    _note_several(found, wrong)
+    _note_wrong(found, wrong)
     if any(wrong.values()):
         kinds = "".join(f"\n  {len(row)} {kind}: {listed(row, SHOWN)}" for kind, row in wrong.items() if row)
-        raise DataError(f"{where}: the labels cannot be used:{kinds}\n{REMEDY}")
+        raise DataError(f"{where}: the labels cannot be used:{kinds}\nCorrect the table, or move it away.")
     if repeated:
         log.warning("%s: %d rows of the tables repeat others", where, repeated)
     described = " and ".join(each.described() for each in tables)
@@ -109,16 +107,6 @@ def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], imag
             )
 
 
-def _note_splits(found: Mapping[str, Labelled], wrong: Wrong) -> None:
-    """Note images whose row and folder say different splits."""
-    if len({folder_split(name) for name in found}) > 1:
-        wrong["images in the folder of another split"] += [
-            f"{each.place}: {name!r} is for {each.split}"
-            for name, each in found.items()
-            if folder_split(name) not in {None, each.split}
-        ]
-
-
 def _rows(table: Table, index: Images, columns: Sequence[str], wrong: Wrong) -> Iterator[tuple[str, Labelled]]:
     """Yield the image and the content of each row that names exactly one; collect the others."""
     width = len(table.columns)
@@ -136,6 +124,9 @@ def _rows(table: Table, index: Images, columns: Sequence[str], wrong: Wrong) -> 
         log.info("%s: all files are below %r, which is left out", table.name, named.root)
     for (line, row), files, split in zip(whole, named.files, splits, strict=True):
         place = f"{table.name} line {line}"
+        if not files and (other := index.with_other_ending(row[table.file])):
+            wrong["rows whose file has another ending"].append(f"{place}: {row[table.file]!r} for {other!r}")
+            continue
         if _is_wrong(table, row, files, split, place, wrong):
             continue
         values = {table.columns[number]: row[number].strip() for number in table.further}
@@ -181,8 +172,14 @@ def _label(table: Table, row: Sequence[str], place: str, wrong: Wrong) -> str:
     return class_name(chosen[0]) if chosen else "-"
 
 
-def _note_several(found: Mapping[str, Labelled], wrong: Wrong) -> None:
-    """Note labels that hold several ones."""
+def _note_wrong(found: Mapping[str, Labelled], wrong: Wrong) -> None:
+    """Note images whose row and folder say different splits, and labels that hold several ones."""
+    if len({folder_split(name) for name in found}) > 1:
+        wrong["images in the folder of another split"] += [
+            f"{each.place}: {name!r} is for {each.split}"
+            for name, each in found.items()
+            if folder_split(name) not in {None, each.split}
+        ]
     counts = Counter(each.label for each in found.values() if each.label)
     for several in several_labels(counts):
         first = next(each for each in found.values() if each.label == several)

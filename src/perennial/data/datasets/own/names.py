@@ -17,7 +17,8 @@ _IMAGES = (
 )
 CONTAINER = re.compile(rf"(?:.*[^a-z])?{_IMAGES}[^a-z]*", re.IGNORECASE)
 ANY_IMAGES = re.compile(rf"{_IMAGES}[^a-z]*", re.IGNORECASE)  # `with_mask` is a class
-BOOLEANS = {"true", "false", "yes", "no"}
+COPY = re.compile(r"(?: - Copy| copy(?: \d+)?)? ?(?:\(\d+\))?\Z")  # what desktops add to a second one
+DATE = re.compile(r"(?:19|20)\d\d([-_. ]?)(?:0[1-9]|1[0-2])(?:\1[0-3]\d)?")
 SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 DOCUMENTS = {
@@ -35,12 +36,13 @@ def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, in
         raise DataError(f"{where}: images of one class, {some(classes)}; expected two or more")
     seen: dict[object, str] = {}
     for name in classes:
-        if (other := seen.setdefault(_alike(name), name)) != name:
+        first = COPY.sub("", name)
+        if (other := seen.setdefault(_alike(first if first in classes else name), name)) != name:
             sizes = {each: f" ({counts[each]} images)" if counts else "" for each in (other, name)}
             both = " and ".join(f"{each!a}{size}" for each, size in sizes.items())
             raise DataError(
-                f"{where}: one class or two? {both} differ only in blanks, Unicode form, number format or the "
-                "case of a boolean; write one name for both, or names that differ in letters"
+                f"{where}: one class or two? {both} differ only in blanks, case, Unicode form, number format "
+                "or as copies; write one name for both, or names that differ in letters"
             )
 
 
@@ -50,7 +52,7 @@ def _alike(name: str) -> object:
     shown = " ".join("".join(mark for mark in shown if unicodedata.category(mark) != "Cf").split())
     if re.fullmatch(r"[+-]?[0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]{1,2})?", shown, re.IGNORECASE):
         return Decimal(shown.replace(",", "."))
-    return shown.casefold() if shown.casefold() in BOOLEANS else shown
+    return shown.casefold() if len(shown) > 1 else shown  # letters may be classes, in either case
 
 
 def meant_split(folders: Iterable[str]) -> str:
@@ -85,6 +87,8 @@ def require_no_splits(classes: Sequence[str], where: Path) -> None:
         what = "splits"
     elif all(map(ANY_IMAGES.fullmatch, classes)):
         what = "folders of any images"
+    elif all(map(DATE.fullmatch, classes)):
+        what = "dates"
     if what:
         raise DataError(
             f"{where}: {some(classes)} are named like {what}, not like classes; put the images into a folder "

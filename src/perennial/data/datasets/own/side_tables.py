@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from perennial.base.choices import Split, split_named
 from perennial.base.config.data import TableConfig
@@ -45,8 +46,8 @@ class SideTable:
     @property
     def is_plain(self) -> bool:
         """Whether its columns are called `file` and `label`, so that no parameter needs to name them."""
-        plain = self.header and table_columns.is_plain(self.rows)
-        return plain and self.columns.index("file") in self.files
+        file, label, split = (list(self.columns).count(name) for name in ("file", "label", "split"))
+        return file == label == 1 >= split and self.columns.index("file") in self.files
 
     @property
     def columns(self) -> Sequence[str | int]:
@@ -148,9 +149,11 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
             continue
         if found:
             tables.append(found)
-        elif not is_list:
+            continue
+        if not is_list:
             others.append(name)
-            problems.append(f"{name}: no column names most of the images")
+        if not ids and images and (not is_list or rows[0][0] == 0):  # objects, or a text that may be anything
+            problems.append(f"{name}: {index.unnamed(rows)}")
     return SideTables(tables, others, problems)
 
 
@@ -193,6 +196,7 @@ def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -
 
 def _differing(pairs: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]] | None:
     """The rows whose value is not the class of the folder; None if the column speaks of something else."""
+    pairs = [(normalize("NFC", above), normalize("NFC", value), place) for above, value, place in pairs]
     folders, values = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
     meant: dict[str, str] = {}
     for (folder, value), _ in Counter((folder, value) for folder, value, _ in pairs).most_common():

@@ -20,8 +20,8 @@ from perennial.data.datasets.own.shards import is_shard
 
 log = logging.getLogger(__name__)
 SHOWN, CLASSES, EXAMPLES = 3, 20, 5  # names, classes and images in what is said
-SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
 EXPECTED_SPLITS = "expected train/<class>/<image>"
+SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
 # Folders that divide the images of a class by time or number, such as `2024-05`, `05 May` or `part 1`.
 _DIVIDES = re.compile(
     r"[\W\d_]*(?:jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec|january|february|march|april|june|july|"
@@ -77,9 +77,13 @@ class Layout(NamedTuple):
         if self.unused:
             tables = listed(map(repr, self.unused), SHOWN)
             said.append(f"not used: {tables}; the class folders give the labels, dataset.table names one")
-        if self.left_out:
-            files = listed(map(repr, self.left_out), SHOWN)
-            said.append(f"left out {len(self.left_out):,} files beside the images: {files}")
+        if self.columns:
+            said.append(f"columns that give no label: {listed(map(repr, self.columns), CLASSES)}")
+        if count := len(self.left_out):
+            endings = Counter(name.rpartition("/")[2].rpartition(".")[2] for name in self.left_out)
+            kinds = (f"{number:,} .{ending}" for ending, number in endings.most_common())
+            files = listed(map(repr, self.left_out) if count <= SHOWN else kinds, SHOWN)
+            said.append(f"left out {count:,} files beside the images: {files}")
         return said
 
     def examples(self) -> Sequence[dict[str, str]]:

@@ -100,12 +100,6 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
     )
 
 
-def is_plain(rows: Rows) -> bool:
-    """Whether the header names columns `file` and `label`, so that no parameter needs to."""
-    header = [value.strip() for value in rows[0][1]]
-    return header.count("file") == 1 == header.count("label") and header.count("split") <= 1
-
-
 def plain(name: str, rows: Rows) -> TableConfig:
     """The table with columns `file` and `label`, and perhaps `split`."""
     split = "split" if "split" in [value.strip() for value in rows[0][1]] else None

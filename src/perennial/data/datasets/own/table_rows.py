@@ -14,6 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from perennial.base.errors import DataError
@@ -39,9 +40,12 @@ def is_table(name: str) -> bool:
 def candidates(tree: Mapping[str, Member]) -> list[str]:
     """The names of possible tables beside images or one folder below, in order."""
     found = [name for name, each in tree.items() if is_table(name) and not each.folder and name.count("/") <= 1]
-    lists = Counter(name.rpartition("/")[0] for name in found if name.lower().endswith(LISTS))
-    few = {folder for folder, count in lists.items() if count <= MOST_LISTS}
-    return sorted(name for name in found if name.lower().endswith(TABLES) or name.rpartition("/")[0] in few)
+    first = partial(re.sub, r"\.[^/]*\Z", "")
+    others = {first(name) for name in tree if not is_table(name)}  # 1.jpg.json is a document of 1.jpg
+    lists = [name for name in found if name.lower().endswith(LISTS) and first(name) not in others]
+    counts = Counter(name.rpartition("/")[0] for name in lists)
+    few = {name for name in lists if counts[name.rpartition("/")[0]] <= MOST_LISTS}
+    return sorted(name for name in found if name.lower().endswith(TABLES) or name in few)
 
 
 def read(name: str, member: Member, content: Read) -> Rows:

@@ -98,10 +98,15 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
         cells = _cells(line, where, number)
         row = dict(zip(names, cells, strict=False))
         values = {name: row.get(name, "") for name in COLUMNS}
-        if wrong := _wrong(values) or (any(cells[len(names) :]) and f"it has {len(cells)} cells"):
+        wrong = f"it has {len(cells)} cells" if any(cells[len(names) :]) else ""
+        if not SHA256.fullmatch(values["sha256"]):
+            wrong = f"{values['sha256']!r} is no SHA-256 in 64 lower-case hexadecimal digits"
+        elif values["reason"] not in get_args(Reason):
+            wrong = f"the reason {values['reason']!r} is none of {', '.join(get_args(Reason))}"
+        if wrong:
             raise DataError(f"{where} line {number}: {wrong}; correct the row, or remove it")
         values["class_"] = values.pop("class")
-        each = Label(**values)  # type: ignore[arg-type]  # `_wrong` checked the reason
+        each = Label(**values)  # type: ignore[arg-type]  # the reason was checked
         before = found.get(each.sha256, each)
         if before.class_ != each.class_:
             raise DataError(
@@ -208,15 +213,6 @@ def _require_names(classes: Sequence[str], new: Sequence[str]) -> None:
             raise DataError(f"{TABLE}: {name!r} is a word for no class; leave the class of its rows empty")
         if name in several:
             raise DataError(f"{TABLE}: {name!r} holds several labels, but an image has one; correct its rows")
-
-
-def _wrong(row: dict[str, str]) -> str | None:
-    """What is wrong with a row."""
-    if not SHA256.fullmatch(row["sha256"]):
-        return f"{row['sha256']!r} is no SHA-256 in 64 lower-case hexadecimal digits"
-    if row["reason"] not in get_args(Reason):
-        return f"the reason {row['reason']!r} is none of {', '.join(get_args(Reason))}"
-    return None
 
 
 def _together(one: Examples, other: Examples) -> Examples:
