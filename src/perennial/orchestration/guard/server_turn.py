@@ -74,7 +74,7 @@ def require_worth_starting() -> None:
 
 def _take_turn(stack: ExitStack, runs: Runs, *, wait: bool) -> State[Any]:
     """Wait until this run is first in line and holds the lock of this machine, or end it."""
-    log, logged, deadline = this_run.log(), "", time.monotonic() + OWN_S
+    deadline, logged = time.monotonic() + OWN_S, ""
     _pause(runs)
     while True:
         running, reason = _place(runs)
@@ -93,7 +93,7 @@ def _take_turn(stack: ExitStack, runs: Runs, *, wait: bool) -> State[Any]:
         if not wait:
             _end(runs, f"{reason}; this one was not started")
         if reason != logged:
-            log.info("%s; waiting for its end", reason)
+            this_run.log().info("%s; waiting for its end", reason)
             logged = reason
         time.sleep(POLL_S)
 

@@ -153,7 +153,8 @@ def measured(
     is_unneeded: Callable[[str, Entry], bool] = lambda digest, entry: False,  # noqa: ARG005 - all are needed
 ) -> Garbage:
     """List a side as far as it can be."""
-    unneeded, objects, size, problem = dict[str, int](), 0, 0, None
+    unneeded, problem = dict[str, int](), None
+    objects = size = 0
     try:
         for digest, entry in side.everything():
             objects, size = objects + 1, size + entry.size

@@ -134,9 +134,7 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
             for entry in together(store, lambda name: store.put(f"{version}/{name}", export / name), names):
                 advance(entry.size)
     found = {each.key.partition("/")[2]: each.size for each in store.list(f"{version}/")}
-    for added in (layout.RECORD, layout.PROVENANCE):
-        found.pop(added.as_posix(), None)
-    if found != sizes or files.digests(export) != digests:
+    if layout.of_export(found) != sizes or files.digests(export) != digests:
         raise DataError(
             f"{store.url}/{version} differs from {export}: the export was changed meanwhile, or another "
             f"program writes there; {layout.CURRENT} is unchanged; run this again"

@@ -38,14 +38,14 @@ def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = 
     files.make_folder(folder)
     with _locked(folder):
         versions, before = _versions(folder), _current(folder)
-        if before in versions and _digests(folder / str(before)) == digests:
+        if before in versions and layout.of_export(files.digests(folder / str(before))) == digests:
             return _move(folder, before, before)
         for version in _rolled_back(folder) & set(versions):
             if _description(folder / str(version)) == _description(export):
                 raise layout.rolled_back_refusal(export, version, str(folder), before)
         newest = max(versions, default=0)
         # A publish that was killed before it moved the link.
-        if newest and _digests(folder / str(newest)) == digests:
+        if newest and layout.of_export(files.digests(folder / str(newest))) == digests:
             return _move(folder, newest, before)
         # Never reuse the number of a removed version that was current or rolled back.
         version = max(0, before or 0, *_numbers(folder), *_rolled_back(folder)) + 1
@@ -143,14 +143,6 @@ def _description(export: Path) -> Any:
     """The description of an export's model, without its card and other formats."""
     file = export / DESCRIPTION
     return documents.read_checked(file, JsonFile, layout.UNCHANGED) if file.exists() else None
-
-
-def _digests(version: Path) -> dict[str, str]:
-    """Compute the digests of a version's files, except those that publishing adds."""
-    found = files.digests(version)
-    for added in (layout.RECORD, layout.PROVENANCE):
-        found.pop(added.as_posix(), None)
-    return found
 
 
 def _copy(export: Path, new: Path, digests: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from perennial.base.project.git import Repository
 from perennial.base.storage import Missing, file_below, together
 from perennial.release.publishing import fetch_version, provenance
 from perennial.release.publishing.fetch_version import StoredVersion
-from perennial.release.publishing.version_layout import PROVENANCE, RECORD
+from perennial.release.publishing.version_layout import PROVENANCE, RECORD, of_export
 from perennial.release.registry import revision
 from perennial.release.registry.versions import read_artifact
 
@@ -57,9 +57,7 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
     version = fetch_version.find(url)
     with _folder(version) as folder:
         found = files.digests(folder)
-        added = {RECORD.as_posix(), PROVENANCE.as_posix()}
-        own = {name: digest for name, digest in found.items() if name not in added}
-        checking = _Checking(git, artifact, folder, version, own)
+        checking = _Checking(git, artifact, folder, version, of_export(found))
         problems = list(dict.fromkeys(checking.problems()))
     registered = read_artifact(git, artifact).at(checking.commit) if checking.commit else None
     return Verified(

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import Field
 
@@ -16,7 +16,14 @@ from perennial.model.export_layout import EXTRA
 CURRENT = "current"  # in a folder a link, in S3 an object, `Pointer`
 PROVENANCE = EXTRA / "provenance.json"  # in each version; its digest is in the record
 RECORD = EXTRA / "published.json"  # in each version, written last
+T = TypeVar("T")
+ADDED = {PROVENANCE.as_posix(), RECORD.as_posix()}
 UNCHANGED = "nothing was changed; restore it, or move it away"
+
+
+def of_export(found: Mapping[str, T]) -> dict[str, T]:
+    """The files of a version, by path, without those that publishing adds."""
+    return {name: each for name, each in found.items() if name not in ADDED}
 
 
 class VersionRecord(JsonFile):
