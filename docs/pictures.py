@@ -33,6 +33,8 @@ PAGES = [
     ("report.html", "report-390-light.png", 390, "light", 0, 1500),
     ("report.html", "report-390-dark.png", 390, "dark", 1500, 1580),
     ("data/validation.html", "validation.png", 1240, "light", 0, 1500),
+    ("runs.html", "runs-1280-light.png", 1280, "light", 0, 1560),
+    ("runs.html", "runs-390-dark.png", 390, "dark", 0, 1560),
 ]  # page, picture, width, scheme, first row, rows
 
 
@@ -155,6 +157,7 @@ if __name__ == "__main__":
         photograph_server(sys.argv[1].rstrip("/"))
     else:
         where = Path(sys.argv[1])
+        record(where, "perennial", "runs", "--page")
         photograph(where)
         photograph_serve(where)
         draw_terminal("make run", record(where, "make", "run"), IMAGES / "make-run.svg")

@@ -44,13 +44,13 @@ LINES = {
     "release": 4_951,
     "stages": 1_350,
     "live": 4_700,
-    "reports": 1_500,
+    "reports": 1_994,
     "orchestration": 5_859,
     "project": 3_850,
     "reproduce": 2_750,
     "cli": 3_406,
 }
-ALL_LINES = 62_600  # of src, tasks and flows
+ALL_LINES = 63_131  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
@@ -65,6 +65,8 @@ WITHOUT_TENSORFLOW = (
     "live/monitor/look",
     "reports/report/report_page",
     "reports/report/summary",
+    "reports/runs/run_comparison",
+    "reports/runs/runs_page",
     "project/start/start",
     "release/publishing/publish",
     "release/publishing/fetch_version",

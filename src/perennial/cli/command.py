@@ -84,7 +84,7 @@ class Command(TyperCommand):
 
         def run() -> None:
             if _chosen or ctx.params.get("params") == PARAMS:
-                _enter_project(ctx.params)
+                enter_project(ctx.params)
             if changes:
                 values = dict(map(key_and_value, changes))
                 ctx.params["params"] = _changed_params(ctx.params["params"], values)
@@ -138,7 +138,7 @@ def choose_pipeline(pipeline: str) -> None:
     _chosen.append(known[pipeline].folder)
 
 
-def _enter_project(values: dict[str, Any]) -> None:
+def enter_project(values: dict[str, Any]) -> None:
     """Change from a subfolder to the project's folder; adjust the given paths to it."""
     here = Path.cwd()
     folder = _chosen[-1] if _chosen else Project.find(here).folder

@@ -38,7 +38,7 @@ PANELS: Mapping[str, Mapping[str, Listed]] = {
         "approve": Listed("List models that wait for a person; decide on one.", "approval", "version_commands"),
         "rollback": Listed("Make an earlier version the champion again.", "versions", "version_commands"),
         "why": Listed("Explain why two scores differ.", "why", "reproduce_commands"),
-        "runs": Listed("List, show and compare runs.", "runs", "run_commands"),
+        "runs": Listed("List and compare runs, or write a page of them.", "runs", "run_commands"),
         "rebuild": Listed("Train a version again, and compare every digest.", "rebuild", "reproduce_commands"),
         "publish": Listed("Publish a model that passed the gate, or roll back.", "publish", "commands"),
         "fetch": Listed("Fetch a published version, and verify every file.", "publish", "commands"),

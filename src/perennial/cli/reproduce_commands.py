@@ -1,6 +1,7 @@
 """Commands that check guarantees: `rebuild`, `verify` and `rehearse`."""
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, swi
 
 app = typer.Typer(rich_markup_mode=None)
 SHOWN = 10  # maximum number of classes, examples and trainings to print
-WIDTH = 40  # maximum printed length of a value
 
 
 @command(app, "rebuild")
@@ -151,30 +151,19 @@ def _champion(checked: Config) -> str:
 
 def _why_lines(done: dict[str, Any]) -> Iterator[str]:
     """Format the result as lines of text."""
+    from perennial.reports.runs import run_comparison
+
     for side in ("a", "b"):
         revision = done[side]
         scored = "no score" if revision["accuracy"] is None else f"accuracy {revision['accuracy']:.4f}"
         yield f"{side.upper()}  {revision['name']}, commit {revision['commit'][:10]}: {scored}"
-    yield from _differences(done["differences"])
+    yield from run_comparison.changed_lines(done["differences"], shutil.get_terminal_size().columns)
     yield from _effect(done["effect"])
     if done["bisect"]:
         yield from _search(done["bisect"])
     yield from done["notes"]
     yield from done["lost"]
     yield _cause(done)
-
-
-def _differences(differences: list[dict[str, Any]]) -> Iterator[str]:
-    for decides, head in ((True, "differences:"), (False, "differences that cannot change the score:")):
-        rows = [difference for difference in differences if difference["decides"] == decides]
-        if rows:
-            yield head
-        for difference in rows:
-            lines = f" ({difference['changes']})" if difference["changes"] else ""
-            values = f"{_shown(difference['a'])} -> {_shown(difference['b'])}"
-            yield f"  {difference['kind']:<10} {difference['what']}: {values}{lines}"
-    if not differences:
-        yield "nothing differs"
 
 
 def _effect(effect: dict[str, Any]) -> Iterator[str]:
@@ -224,10 +213,3 @@ def _cause(done: dict[str, Any]) -> str:
     if cause["change"] is not None:
         share = f"; it changes the accuracy by {cause['change']:+.4f}, {cause['share']:.0%} of the whole change"
     return f"cause: {cause['kind']}: {cause['what']}{where}{share}"
-
-
-def _shown(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if value is None:
-        text = "none"
-    return text if len(text) <= WIDTH else f"{text[:WIDTH]}..."

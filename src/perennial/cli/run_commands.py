@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import chdir
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
@@ -17,7 +19,15 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
-from perennial.cli.command import command, guarded, key_and_value, option_object, output, wants_json
+from perennial.cli.command import (
+    command,
+    enter_project,
+    guarded,
+    key_and_value,
+    option_object,
+    output,
+    wants_json,
+)
 from perennial.cli.options import (
     PARAMS,
     DebugOption,
@@ -31,11 +41,27 @@ from perennial.cli.options import (
 from perennial.cli.panels import LISTED
 from perennial.cli.stage_runner import tie_to_checkout
 from perennial.release.registry import run_records
+from perennial.reports.runs import run_table
 
 app = typer.Typer(rich_markup_mode=None)
-_records = typer.Typer(invoke_without_command=True)
-app.add_typer(_records, name="runs", help=LISTED["runs"].about)
-SHOWN = ("run", "started", "ended", "revision", "changes", "lock", "data", "decision")
+PAGE = "runs.html"
+LAST, ALL = 20, 100_000  # runs in a table, and on a page
+A_RUN = "Name of a run, or the start of it."
+
+
+class _Runs(TyperGroup):
+    """The group `runs`, whose option `--page` may stand without its value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, with the usual file where `--page` names none."""
+        after = args.index("--page") + 1 if "--page" in args else 0
+        if after and (after == len(args) or args[after].startswith("-")):
+            args = [*args[:after], PAGE, *args[after:]]
+        return super().parse_args(ctx, args)
+
+
+_records = typer.Typer(cls=_Runs, invoke_without_command=True)
+app.add_typer(_records, name="runs", help=LISTED["runs"].about, epilog="More: `perennial docs runs`.")
 
 
 @_records.callback()
@@ -43,48 +69,50 @@ def _list_records(
     context: typer.Context,
     params: ParamsOption = PARAMS,
     *,
-    last: int = typed("How many.", default=20, min=1),
+    last: int | None = typed(f"How many. [default: {LAST}; on a page all]", min=1),
+    page: Path | None = typed("--page", f"Write a page of them. [default: {PAGE}]", metavar="[FILE]"),
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     def run() -> None:
-        listed = run_records.listing(config.load(params), last)
-        nothing = ["no run is recorded here; `git fetch` gets those that were pushed"]
-        output(listed, list(map(_row, listed)) or nothing)
+        enter_project(context.params)
+        checked, file = config.load(params), context.params["page"]
+        found = run_records.listing(checked, last or (ALL if page else LAST))
+        rows = run_table.rows(checked, found)
+        if file is not None:
+            from perennial.reports.runs import runs_page
+
+            runs_page.write(file, rows, found)
+            output({"page": str(page), "runs": len(rows)}, f"{page}: {len(rows)} runs")
+            return
+        lines = run_table.lines(rows, shutil.get_terminal_size().columns)
+        listed = [{**record, "row": dataclasses.asdict(row)} for record, row in zip(found, rows, strict=True)]
+        output(listed, lines)
 
     if context.invoked_subcommand is None:
         guarded("runs", run, debug=debug, as_json=as_json)
 
 
-def _row(record: dict[str, Any]) -> str:
-    scored = (record.get("decision") or {}).get("accuracy")
-    shown = "-" if scored is None else f"{scored:.4f}"
-    return f"{record['run']:<36}  {str(record['started'])[:19]}  {shown:>6}  {_outcome(record)}"
-
-
 @command(_records, "show", "Print the record of a run.")
-def _show_record(
-    run: str = argument("Name of a run, or the start of it.", metavar="RUN"),
-    params: ParamsOption = PARAMS,
-) -> None:
-    found = run_records.find(config.load(params), run)
-    facts = {key: found.get(key) for key in SHOWN} | {"outcome": _outcome(found)}
-    facts |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in found["stages"]}
-    lines = (f"{name:<20} {value}" for name, value in facts.items() if value is not None)
-    output(found, lines)
+def _show_record(run: str = argument(A_RUN, metavar="RUN"), params: ParamsOption = PARAMS) -> None:
+    checked = config.load(params)
+    found = run_records.find(checked, run)
+    output(found, run_table.record_lines(found, run_table.rows(checked, [found])[0]))
 
 
-@command(_records, "compare", "Print in which code, data, parameters, packages and results two runs differ.")
+@command(_records, "compare", "Compare two runs: what changed, scores, classes, the same test images.")
 def _compare_records(
-    one: str = argument("Name of a run, or the start of it.", metavar="A"),
+    one: str = argument(A_RUN, metavar="A"),
     other: str = argument("The other run.", metavar="B"),
     params: ParamsOption = PARAMS,
 ) -> None:
+    from perennial.reports.runs import run_comparison
+    from perennial.reproduce.why import differences
+
     checked = config.load(params)
     a, b = run_records.find(checked, one), run_records.find(checked, other)
-    found = run_records.differences(a, b)
-    lines = [f"{each['what']}: {each['a']} -> {each['b']}" for each in found] or ["nothing differs"]
-    output({"a": a["run"], "b": b["run"], "differences": found}, lines)
+    found = run_comparison.document(checked, a, b, differences.between_runs(checked, a["run"], b["run"]))
+    output(found, run_comparison.lines(found, shutil.get_terminal_size().columns))
 
 
 @command(_records, "start", "Write the record of a run that starts.", json=False, hidden=True)
@@ -109,18 +137,6 @@ def _end_record(
     message: str | None = typed("Message of that state."),
 ) -> None:
     run_records.end(config.load(params), run, outcome, message, {})
-
-
-def _outcome(record: dict[str, Any]) -> str:
-    """How a run ended or, if that is not recorded, how far it got."""
-    known = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
-    if known:
-        return ", ".join(known)
-    stages = record.get("stages") or []
-    if not stages:
-        return "started"
-    last = stages[-1]
-    return f"not ended, {'after' if last['exit_code'] == 0 else 'in'} {last['stage']}"
 
 
 def _place(named: str) -> str:

@@ -95,12 +95,6 @@ def test_a_name_that_no_branch_could_have_is_refused(config: Config, name: str) 
         run_records.start(config, name)
 
 
-def test_what_differs_between_two_runs_is_named(load: Callable[..., Config], config: Config) -> None:
-    run_records.start(load(**{"train.seed": 7}), "two")
-    found = run_records.differences(record(config), record(config, "two"))
-    assert found == [{"what": "params.train.seed", "a": 0, "b": 7}]
-
-
 def test_the_record_is_the_last_commit_of_the_run_s_branch_only(recorded_once: Project) -> None:
     recorded_once.git("fetch", "-q")
     pushed = json.loads(recorded_once.git("show", "origin/run/night-1:runs/night-1/run.json"))

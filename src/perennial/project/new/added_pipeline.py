@@ -17,7 +17,7 @@ OWN = "own/README.md"
 TOP = "../../"  # of the project, from the pipeline's folder
 IGNORED = (
     "/data/", "/models/", "/metrics/*", "!/metrics/scores.json", "/own/*", "!/own/README.md", "/runs/",
-    "/report.html", "/.work/",
+    "/report.html", "/runs.html", "/.work/",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ record as the last commit of its branch `run/<run>`.
 """
 
 import hashlib
+import importlib
 import logging
 import os
 import platform
@@ -24,10 +25,11 @@ from pydantic import Field
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.devices import processor
-from perennial.base.dvc import dvc_lock
+from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import ConfigError, DataError, PerennialError, exit_code, printable
 from perennial.base.project.git import Repository, repository
 from perennial.data.records import manifest
+from perennial.model.evaluation.results import read_results
 from perennial.release.registry import checkout_state, run_branches, versions
 from perennial.release.registry.push import short
 
@@ -38,9 +40,6 @@ FILE = "run.json"
 MOST_BYTES = 1 << 24  # of a record, which has some 20,000
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
-# Facts that differ between any two runs.
-OWN = {"run", "started", "started_again", "ended", "stages", "recorded", "approval", "message", "request",
-       "environment.prefix"}  # fmt: skip
 
 
 class StageRecord(documents.JsonFile):
@@ -92,10 +91,7 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
         "run": run,
         "request": dict(request or {}),
         "started": _now(),
-        "ended": None,
-        "outcome": None,
-        "message": None,
-        "recorded": None,
+        **dict.fromkeys(("ended", "outcome", "message", "recorded")),
         **_code(config),
         "environment": {
             "digest": hashlib.sha256(files.json_bytes(packages)).hexdigest(),
@@ -112,12 +108,9 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
 
 def _packages() -> dict[str, str]:
     """The versions of installed packages by the names in their metadata."""
-    found = {}
-    for each in metadata.distributions():
-        head, _, _ = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")
-        fields = message_from_string(head)
-        found[fields["Name"]] = fields["Version"]
-    return found
+    texts = (each.read_text("METADATA") or each.read_text("PKG-INFO") for each in metadata.distributions())
+    heads = (message_from_string((text or "").partition("\n\n")[0]) for text in texts)
+    return {head["Name"]: head["Version"] for head in heads}
 
 
 def end(config: Config, run: str, outcome: str, message: str | None, results: Mapping[str, str]) -> None:
@@ -204,36 +197,26 @@ def _checked(content: bytes, name: str) -> dict[str, Any] | None:
 
 def listing(config: Config, last: int) -> list[dict[str, Any]]:
     """Read the records of the last runs, in this checkout and on fetched branches, newest first."""
-    here, pushed = _known(config)
-    found = list(filter(None, (reader() for reader in here.values())))
+    here, pushed = known(config)
+    found = filter(None, (reader() for reader in here.values()))
     others = filter(None, (reader() for name, reader in pushed.items() if name not in here))
-    found += islice(others, last)  # the branches are sorted, so no older one is read
-    return sorted(found, key=lambda each: str(each.get("started")), reverse=True)[:last]
+    newest = [*found, *islice(others, last)]  # the branches are sorted, so no older one is read
+    return sorted(newest, key=lambda each: str(each.get("started")), reverse=True)[:last]
 
 
 def find(config: Config, run: str) -> dict[str, Any]:
     """Find the record of a run by its name or the start of it."""
-    here, pushed = _known(config)
-    known = pushed | here
-    matching = [run] if run in known else [name for name in known if run and name.startswith(run)]
-    record = known[matching[0]]() if len(matching) == 1 else None
+    here, pushed = known(config)
+    readers = pushed | here
+    matching = [run] if run in readers else [name for name in readers if run and name.startswith(run)]
+    record = readers[matching[0]]() if len(matching) == 1 else None
     if record is None:
         which = f"{len(matching)} runs start with" if len(matching) > 1 else "there is no run"
         raise ConfigError(f"{which} {run}; `perennial runs` lists them, and `git fetch` gets those of others")
     return record
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, object]]:
-    """The facts in which two runs differ, apart from times."""
-    a, b = documents.flattened(one), documents.flattened(other)
-    return [
-        {"what": key, "a": a.get(key), "b": b.get(key)}
-        for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key) and not {key, key.split(".")[0]} & OWN
-    ]
-
-
-def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
+def known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
     """Map runs to readers of their records: this checkout's, and those of branches, the newest first."""
     pushed: dict[str, Reader] = {}
     try:
@@ -247,10 +230,7 @@ def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
             pushed.setdefault(run, partial(_read, git, reference, config.paths.runs / run / FILE))
     except PerennialError as error:
         log.warning("only the runs of this checkout are listed: %s", error)
-    here: dict[str, Reader] = {
-        file.parent.name: partial(read, file) for file in config.paths.runs.glob(f"*/{FILE}")
-    }
-    return here, pushed
+    return {file.parent.name: partial(read, file) for file in config.paths.runs.glob(f"*/{FILE}")}, pushed
 
 
 def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
@@ -259,15 +239,23 @@ def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
 
 
 def _code(config: Config) -> dict[str, object]:
-    """The commit, and a digest of uncommitted changes to tracked files; None without git or changes."""
+    """The commit, and digests of uncommitted changes: of all, and of `edits` to what no run writes."""
     try:
         git = repository(Path())
-        changes = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD")
-        digest = hashlib.sha256(changes.encode(errors="surrogateescape")).hexdigest() if changes else None
+        not_by_runs = (":/", *(f":(exclude){file}" for file in checkout_state.recorded_files(config)))
         champion = versions.read_artifact(git, config.record.artifact).champion
-        return {"revision": git.commit_of("HEAD"), "changes": digest, "champion": champion and champion.name}
+        return {
+            "revision": git.commit_of("HEAD"), "changes": _changes(git), "edits": _changes(git, *not_by_runs),
+            "champion": champion and champion.name,
+        }  # fmt: skip
     except PerennialError:
-        return {"revision": None, "changes": None, "champion": None}
+        return dict.fromkeys(("revision", "changes", "edits", "champion"))
+
+
+def _changes(git: Repository, *paths: str) -> str | None:
+    """A digest of the uncommitted changes to tracked files; None without any."""
+    text = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD", "--", *paths)
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest() if text else None
 
 
 def made(config: Config) -> dict[str, object]:
@@ -275,9 +263,8 @@ def made(config: Config) -> dict[str, object]:
     try:
         decision = checkout_state.read_decision(config)
         scored: dict[str, Any] = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
-        if decision.champion and decision.champion.unbiased:
-            measured = decision.champion.unbiased.model_dump()
-            scored["champion"] = {"version": decision.champion.version, "unbiased": measured}
+        if (best := decision.champion) and best.unbiased:
+            scored["champion"] = {"version": best.version, "unbiased": best.unbiased.model_dump()}
     except PerennialError:
         scored = {}
     data = config.paths.records / manifest.FILE
@@ -285,7 +272,20 @@ def made(config: Config) -> dict[str, object]:
         "lock": files.sha256(dvc_lock.FILE) if dvc_lock.FILE.is_file() else None,
         "data": files.sha256(data) if data.is_file() else None,
         "decision": scored or None,
+        "scores": _scores(config),
     }
+
+
+def _scores(config: Config) -> dict[str, Any] | None:
+    """The scores of the model that was decided on; None if a file of them is missing or of another model."""
+    with suppress(PerennialError, OSError):
+        found, predictions = read_results(config.paths), dvc_digests.digest(config.paths.predictions)
+        scores = found.metrics.model_dump(include={"model", "accuracy", "loss", "examples", "per_class"})
+        intervals = importlib.import_module("perennial.model.evaluation.intervals")  # SciPy is slow to import
+        low, high = intervals.wilson(round(scores["accuracy"] * scores["examples"]), scores["examples"])
+        curve = [each.model_dump(include={"step", "accuracy", "loss"}) for each in found.training.evaluations]
+        return {**scores, "low": low, "high": high, "evaluations": curve, "predictions": predictions}
+    return None
 
 
 def _devices() -> list[str]:

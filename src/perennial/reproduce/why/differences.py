@@ -12,7 +12,7 @@ from perennial.base.config import Config
 from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
-from perennial.base.errors import ConfigError, DataError
+from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project.git import GitError, Repository
 from perennial.base.project.pins import LABELS
 from perennial.release.registry import access
@@ -187,6 +187,15 @@ def between(a: Revision, b: Revision, history: PathHistory) -> list[Found]:
     return sorted(named, key=lambda difference: (not difference.decides, difference.kind, difference.what))
 
 
+def between_runs(config: Config, a: str, b: str) -> list[Found] | None:
+    """The differences between the commits of two runs; None if one of them is not in git here."""
+    try:
+        opened = Revisions(config, access.open_registry(config, fetch=False).repository)
+        return between(opened.open(f"run/{a}"), opened.open(f"run/{b}"), opened.history)
+    except PerennialError:
+        return None
+
+
 def hardware(a: Made, b: Made) -> list[Found]:
     """Differences between the machines of two runs, as far as both were recorded."""
     differences = []
@@ -207,7 +216,10 @@ def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
         same = stage in FETCHED and stage not in moved and a.recorded[stage].outs == b.recorded[stage].outs
         decides = stage in deciding and not same
         for difference in differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
-            yield _found(difference, decides=decides)
+            yield Found(
+                kind=difference.kind, what=difference.what, a=difference.recorded, b=difference.rebuilt,
+                stages=(difference.stage,), decides=decides,
+            )  # fmt: skip
 
 
 def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
@@ -236,17 +248,6 @@ def _pipeline(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]
         one, other = (history.digest(revision.commit, PIPELINE) for revision in (a, b))
         decides = bool({*a.deciding, *b.deciding} & set(differing))
         yield Found(kind="code", what=PIPELINE, a=one, b=other, stages=differing, decides=decides)
-
-
-def _found(difference: Difference, *, decides: bool) -> Found:
-    return Found(
-        kind=difference.kind,
-        what=difference.what,
-        a=difference.recorded,
-        b=difference.rebuilt,
-        stages=(difference.stage,),
-        decides=decides,
-    )
 
 
 def _with_changes(difference: Found, a: Revision, b: Revision, history: PathHistory) -> Found:

@@ -1,0 +1,1 @@
+"""All runs beside each other: in a terminal, and as one page."""

@@ -1,0 +1,80 @@
+"""All runs as one HTML page that needs no network: a table to sort and filter, curves, two runs compared."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perennial.base import files
+from perennial.base.errors import ConfigError, printable
+from perennial.data.validation import html
+from perennial.reports.runs import run_comparison, run_table
+from perennial.reports.runs.run_table import Row
+
+MARK = b'<meta name="generator" content="perennial runs">'
+DIGITS = 5  # of a share
+POINTS = 200  # of a curve, about
+
+
+def write(file: Path, rows: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> None:
+    """Write the page, over an earlier one only."""
+    if file.exists() and MARK not in file.read_bytes():
+        raise ConfigError(f"{file} is not a page of runs, so it was not replaced; name another file")
+    files.write_bytes(file, render(rows, records, datetime.now(UTC)).encode())
+
+
+def render(rows: Sequence[Row], records: Sequence[Mapping[str, Any]], made: datetime) -> str:
+    """The page; equal arguments give equal text."""
+    script = (Path(__file__).parent / "runs.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # `<` would end the element that holds it.
+    content = json.dumps(_content(rows, records), separators=(",", ":"), allow_nan=False).replace(
+        "<", "\\u003c"
+    )
+    template = html.environment(Path(__file__).parents[1]).get_template("runs/runs.html.jinja")
+    mark = MARK.decode()
+    return template.render(
+        rows=rows, made=made, mark=mark, script=script, digest=digest, content=content, score=run_table.score,
+        duration=run_table.duration,
+    )  # fmt: skip
+
+
+def _content(rows: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the script shows of each run; what many runs have in common stands in it once."""
+    inputs = [_inputs(record) for record in records]
+    keys = sorted({key for each in inputs for key in each})
+    varying = [key for key in keys if len({each.get(key) for each in inputs}) > 1]
+    classes: dict[tuple[Any, ...], int] = {}
+    runs = []
+    for row, record, own in zip(rows, records, inputs, strict=True):
+        scores = run_table.scores_of(record)
+        per_class = scores.per_class if scores else {}
+        counts = tuple((printable(name), each.examples) for name, each in per_class.items())
+        curve = scores.evaluations if scores else []
+        every = len(curve) // POINTS + 1
+        runs.append(
+            {
+                "id": row.short,
+                "loss": scores and scores.loss,
+                "curve": [
+                    [each.step, _short(each.accuracy), _short(each.loss)] for each in curve[::-every][::-1]
+                ],
+                "classes": classes.setdefault(counts, len(classes)),
+                "recall": [_short(each.recall) for each in per_class.values()],
+                "inputs": [own.get(key) for key in varying],
+            }
+        )
+    return {"runs": runs, "keys": varying, "classes": list(classes)}
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)
+
+
+def _inputs(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """The inputs of a run by kind and name, as text."""
+    named = ((run_comparison.input_of(key), value) for key, value in run_comparison.facts(record).items())
+    return {(key[0], printable(key[1])): run_comparison.shown(value) for key, value in named if key is not None}
