@@ -79,10 +79,6 @@ def _ask_for_approval() -> None:
 
 def lost_races(attempts: int) -> StageFailed:
     """The failure of a run before each push of which the champion changed."""
-    return StageFailed(
-        "record",
-        1,
-        f"another run changed the champion {attempts} times between the gate and the push, so this model is "
-        f"not promoted; its commit is kept on waiting/{this_run.run_id()}; start a run again, which restores "
-        "the stages from DVC's cache",
-    )
+    text = f"another run changed the champion {attempts} times between the gate and the push, so this model is "
+    text += f"not promoted; its commit is kept on waiting/{this_run.run_id()}; a new run restores the "
+    return StageFailed("record", 1, f"{text}stages from DVC's cache")

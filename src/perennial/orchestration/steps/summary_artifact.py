@@ -24,9 +24,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     changed = {"ran", "restored"} & set(results.values())
     end = (f"--end={this_run.run_id()}", f"--results={json.dumps(dict(results))}")
     report = json.loads(perennial("report", "--json", *end, *([] if changed else ["--no-page"])))
-    per_class, pictures, advice, sinks = (
-        report.pop(name) for name in ("per_class", "pictures", "advice", "sinks")
-    )
+    per_class, pictures, advice, sinks = map(report.pop, ("per_class", "pictures", "advice", "sinks"))
     facts = {name: str(value) for name, value in report.items()}
     if advice:
         facts["advice"] = "\n\n".join("{message}; {remedy}".format(**each) for each in advice)
@@ -83,7 +81,8 @@ def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, floa
     decision, _, reasons = facts["decision"].partition(": ")
     others = [(name, value) for name, value in facts.items() if name != "decision"]
     lines = [f"# {decision.capitalize()}", cell(reasons), "", *markdown_table(("fact", ""), others)]
-    worst = sorted(per_class.items(), key=lambda found: _order(found[1].get("recall")))
+    recalls = {name: scores.get("recall") for name, scores in per_class.items()}
+    worst = sorted(per_class.items(), key=lambda found: (recalls[found[0]] is None, recalls[found[0]] or 0))
     if worst:
         lines += ["", "## Classes", "", row("class", *SCORES), row("---", *("---:" for _ in SCORES))]
         lines += [row(name, *(_shown(found.get(score)) for score in SCORES)) for name, found in worst[:CLASSES]]
@@ -112,8 +111,3 @@ def cell(text: str) -> str:
 
 def _shown(score: float | None) -> str:
     return "-" if score is None else str(round(score, 4))
-
-
-def _order(recall: float | None) -> float:
-    """Sort key; classes without a recall come last."""
-    return 2 if recall is None else recall

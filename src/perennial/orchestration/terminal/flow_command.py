@@ -111,8 +111,7 @@ def _values(parser: argparse.ArgumentParser) -> list[str]:
         hint = [line.partition(". A key ")[2] for line in meant if ". A key " in line]
         how = f"; a key {hint[0]}" if hint else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{how}")
-    values: list[str] = given.set
-    return values
+    return list(given.set)
 
 
 @contextmanager

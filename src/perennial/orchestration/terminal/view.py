@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from perennial.base import logs
@@ -61,12 +61,11 @@ class View(logging.Handler):
 
     def __rich__(self) -> RenderableType:
         """The rows."""
-        rows = Table.grid(padding=(0, 2))
+        widths = Column(width=1), Column(width=max(map(len, self._stages)))
+        rows = Table.grid(
+            *widths, Column(ratio=1, no_wrap=True), Column(width=7, justify="right"), padding=(0, 2)
+        )
         rows.width = min(MOST, self._console.width - ECHO)
-        rows.add_column(width=1)
-        rows.add_column(width=max(map(len, self._stages)))
-        rows.add_column(ratio=1, no_wrap=True)
-        rows.add_column(width=7, justify="right")
         current = next((stage for stage in self._stages if stage not in self._results), None)
         done = "✓" if self._console.encoding.startswith("utf") else "+"
         for stage in self._stages:
@@ -89,9 +88,9 @@ class View(logging.Handler):
             if stage == "train" and age < time.monotonic() - self._started:
                 percent, text = progress(json.loads(self._training.read_text(encoding="utf-8")))
                 width = BAR if self._console.width >= WIDE else SHORT_BAR
-                bar = Table.grid(padding=(0, 2), expand=True)
-                bar.add_column(width=width)
-                bar.add_column(ratio=1, no_wrap=True)
+                bar = Table.grid(
+                    Column(width=width), Column(ratio=1, no_wrap=True), padding=(0, 2), expand=True
+                )
                 done = ProgressBar(total=100, completed=percent, width=width)
                 bar.add_row(done, Text(text, "dim", overflow="ellipsis"))
                 return bar

@@ -84,9 +84,7 @@ def _failure(name: str, error: Exception, work: Path) -> dict[str, Any]:
     """Describe an error as a stage does; `lines`: the last that it wrote belong to the message."""
     if isinstance(error, UnicodeEncodeError):
         path = os.fsencode(error.object)
-        error = DataError(
-            f"{path!r} is not valid UTF-8, so DVC cannot track it; rename it; nothing was changed"
-        )
+        error = DataError(f"{path!r} is not UTF-8, so DVC cannot track it; rename it; nothing was changed")
     if isinstance(error, PerennialError):
         return {"code": error.exit_code, "message": str(error), "kind": error.kind}
     if not isinstance(error, StageCmdFailedError):
