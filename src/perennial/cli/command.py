@@ -29,7 +29,8 @@ from perennial.cli.panels import LISTED
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # whether the command prints JSON
 FOLDER = "try"  # in paths.work
-OWN_SIGNALS = ("serve", "label", "flow-run")  # they end in their own way, or become another program
+# They end in their own way, or become another program, which inherits what the shell ignores.
+OWN_SIGNALS = ("serve", "label", "run", "deploy", "worker", "flow-run")
 OUTSIDE = ("new", "docs", "upgrade")  # they are about the perennial that is installed, not about a project's
 
 
@@ -88,8 +89,7 @@ class Command(TyperCommand):
             if changes:
                 values = dict(map(key_and_value, changes))
                 ctx.params["params"] = _changed_params(ctx.params["params"], values)
-            with nullcontext() if self.name in OWN_SIGNALS else process.interruptible():
-                super(Command, self).invoke(ctx)
+            super(Command, self).invoke(ctx)
 
         guarded(ctx.command_path.partition(" ")[2], run, debug=debug, as_json=as_json)
 
@@ -116,10 +116,7 @@ def _common(
 def command(
     app: typer.Typer, name: str, about: str | None = None, *, epilog: str = "", json: bool = True, **shown: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function as a command, with `--json` or without; the panels tell about most of them.
-
-    `shown` is whether it is hidden.
-    """
+    """Decorate a function as a command; the panels tell about most of them. `shown`: whether it is hidden."""
     if about is None:
         about, page, _ = LISTED[name]
         epilog = f"{epilog} More: `perennial docs {page}`.".lstrip()
@@ -176,7 +173,8 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False, as_js
     before = _as_json.set(as_json)
     file = os.environ.pop(failures.VARIABLE, None)  # not of the programs that this one starts
     try:
-        run()
+        with nullcontext() if command in OWN_SIGNALS else process.interruptible():
+            run()
     except (PerennialError, OSError) as error:
         if debug:
             traceback.print_exc()
