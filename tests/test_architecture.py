@@ -46,7 +46,7 @@ LINES = {
     "live": 4_700,
     "reports": 1_994,
     "orchestration": 5_859,
-    "project": 3_850,
+    "project": 3_825,
     "reproduce": 2_750,
     "cli": 3_404,
 }

@@ -162,8 +162,8 @@ def _enter_environment(root: Path) -> None:
     activated = os.environ.get("VIRTUAL_ENV") == sys.prefix or Path(sys.argv[0]).name == "__main__.py"
     if activated or layout.running_source() or here == prefix or not (python.exists() and lock.is_file()):
         return
-    version = lock.read_text(encoding="utf-8").strip().rpartition("==")[2]
-    if any(here.glob(f"lib/python*/site-packages/perennial_ml-{version}.dist-info")):  # else it is older
+    named = next(iter(environment.pinned_versions(lock).values()), ("",))
+    if any(here.glob(f"lib/python*/site-packages/perennial_ml-{named[0]}.dist-info")):  # else it is older
         os.execv(python, [str(python), "-m", "perennial", *sys.argv[1:]])  # noqa: S606 - no shell is wanted
 
 

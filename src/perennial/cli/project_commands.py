@@ -45,21 +45,20 @@ def _new(
 
     if (folder is None) == (pipeline is None):
         raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
-    if folder is not None:
-        made = new.new(folder, photos=photos, data=data)
-    else:
-        made = added_pipeline.add(str(pipeline), photos=photos, data=data)
-    following = new.next_commands(made)
+    made = new.new(folder, photos=photos, data=data) if folder else None
+    made = made or added_pipeline.add(str(pipeline), photos=photos, data=data)
+    following = list(new.next_commands(made))
     document = {
         "folder": str(made.folder),
+        "origin": made.origin,
         "committed": made.committed,
         "started": made.started and made.started.as_json(),
-        "next": list(following),
+        "next": following,
     }
     lines = [] if made.started is None else [*_choices(made.started)]
-    what = "project" if pipeline is None else "pipeline"
-    lines += [f"made the {what} {made.folder}", f"next: {' && '.join(following)}"]
-    output(document, lines)
+    own = f"\nits perennial is that of {made.origin}; .perennial/ has the wheel, so no index is asked for it"
+    done = f"made the {f'project {made.folder}{own}' if made.origin else f'pipeline {made.folder}'}"
+    output(document, [*lines, done, f"next: {' && '.join(following)}"])
 
 
 def _table(named: str) -> str:
@@ -239,16 +238,16 @@ def _add(
 
 @command(app, "upgrade")
 def _upgrade(
-    version: str | None = argument("Version. [default: the installed one]", default=None, metavar="VERSION"),
+    version: str | None = argument("Version or wheel. [default: this one]", default=None, metavar="VERSION"),
     *,
     check: bool = switch("--check", "Change nothing; exit with code 4 if something would change."),
     conflicts: bool = switch("--conflicts", "Write files that cannot be merged, with git's markers."),
 ) -> None:
     from perennial.project.upgrade import other_version, upgrade
 
-    if other_version.is_other(version):
+    if wanted := other_version.package(version):
         options = {"--check": check, "--conflicts": conflicts, "--json": wants_json()}
-        raise SystemExit(other_version.run(str(version), [name for name, given in options.items() if given]))
+        raise SystemExit(other_version.run(wanted, [name for name, given in options.items() if given]))
     done = upgrade.upgrade(Path.cwd(), check=check, conflicts=conflicts)
     output(_document(done), map(printable, _lines(done)))
     if check and done.needed:

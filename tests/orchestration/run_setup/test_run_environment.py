@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from perennial.base.errors import ConfigError, PerennialError
 from perennial.cli import app
 from perennial.orchestration.run_setup import run_environment
 from perennial.orchestration.run_setup.run_environment import python_for
+from perennial.project.new import template
 
 SRC = Path(__file__).parents[3] / "src"
 
@@ -119,6 +121,48 @@ def test_packages_that_are_not_those_of_the_lock_are_refused(checkout: Path, tmp
         python_for(tmp_path, checkout, print, {})
     lock.write_text(wheel(tmp_path / "wheels", "1.0"))
     assert version(python_for(tmp_path, checkout, print, {})) == "1.0"
+
+
+@pytest.fixture
+def own(checkout: Path) -> Path:
+    """The project of `checkout` with the wheel of perennial; what it locks is not installed here."""
+    (checkout / "requirements" / "base.txt").write_text(wheel(checkout.parent / "wheels", "1.0"))
+    template.write_all(
+        checkout, {name: each for name, each in template.template().items() if template.generated(name)}
+    )
+    return checkout
+
+
+def test_a_project_s_perennial_comes_from_its_own_wheel_and_from_no_index(own: Path, tmp_path: Path) -> None:
+    python = python_for(tmp_path, own, print, {}, own=False)
+    code = "import perennial, perennial.cli; print(perennial.__file__)"
+    done = subprocess.run([str(python), "-Ic", code], capture_output=True, text=True, check=False)
+    found = next(python.parents[1].glob("lib/python*/site-packages/perennial/__init__.py"))
+    assert done.stdout.strip() == str(found) or "No module named" in done.stderr, done.stderr
+    assert (found.parent / "template" / "dvc.yaml").is_file()
+    assert version(python) == "1.0"
+
+
+def test_a_wheel_with_other_bytes_than_the_lock_names_is_refused(own: Path, tmp_path: Path) -> None:
+    (file,) = (own / ".perennial").glob("*.whl")
+    with zipfile.ZipFile(file, "a") as packed:
+        packed.writestr("perennial/more.py", "")
+    with pytest.raises(PerennialError, match=r"requirements/perennial\.txt cannot be installed"):
+        python_for(tmp_path, own, print, {}, own=False)
+
+
+def test_a_lock_that_names_perennial_without_a_digest_is_refused(own: Path, tmp_path: Path) -> None:
+    (own / "requirements" / "perennial.txt").write_text("perennial-ml==0.1.0\n")
+    with pytest.raises(ConfigError, match=r"has no digest of a wheel"):
+        python_for(tmp_path, own, print, {})
+
+
+def test_this_python_is_not_a_project_s_if_its_perennial_has_other_code(own: Path, tmp_path: Path) -> None:
+    (own / "requirements" / "base.txt").write_text("")
+    assert python_for(tmp_path, own, print, {}) == Path(sys.executable)
+    code = (own / "code.yaml").read_text()
+    (own / "code.yaml").write_text(re.sub('train: "[0-9a-f]+"', f'train: "{"0" * 64}"', code))
+    assert python_for(tmp_path, own, print, {}) != Path(sys.executable)
 
 
 def test_a_lock_file_that_the_revision_lacks_is_refused(checkout: Path, tmp_path: Path) -> None:

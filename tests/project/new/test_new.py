@@ -14,7 +14,7 @@ from perennial.base import config, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project import code_digests
 from perennial.cli import app
-from perennial.project.new import template
+from perennial.project.new import own_wheel, template
 from perennial.project.new.new import Made, new, next_commands
 
 
@@ -49,7 +49,7 @@ def left(folder: Path) -> set[str]:
 @pytest.mark.parametrize("name", ["shop", "it's müller & söhne's"])
 def test_all_files_of_a_new_project_are_in_its_first_commit(name: str) -> None:
     made = new(Path(name))
-    assert made == Made(folder=Path(name), committed=True, started=None)
+    assert made == Made(folder=Path(name), committed=True, started=None, origin=own_wheel.origin())
     assert git(Path(name), "status", "--porcelain", "--ignored") == ""
     there = git(Path(name), "ls-files", "-z").split("\0")
     assert {"params.yaml", "dvc.yaml", "code.yaml", "README.md", ".dvc/config", ".gitignore"} <= set(there)
@@ -63,12 +63,25 @@ def test_a_new_project_names_no_source_code() -> None:
         f"{path}: {line.strip()}"
         for path in git(Path("shop"), "ls-files").splitlines()
         if not path.startswith(
-            (".dvc/plots", "requirements/", ".perennial/base/requirements", ".perennial/base/.dvc")
+            (
+                ".dvc/plots",
+                "requirements/",
+                ".perennial/perennial_ml",
+                ".perennial/base/requirements",
+                ".perennial/base/.dvc",
+            )
         )
         for line in Path("shop", path).read_text(encoding="utf-8").splitlines()
         if "src" in line.replace("src=", "").replace("mount=", "")
     }
     assert {each for each in named if "make" not in each} == set()
+
+
+def test_the_programs_of_a_new_project_use_no_name_that_they_lack() -> None:
+    new(Path("shop"))
+    command = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--select", "F", "shop"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_text_of_our_source_that_is_not_there_to_replace_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +93,21 @@ def test_a_text_of_our_source_that_is_not_there_to_replace_is_named(monkeypatch:
 def test_its_code_is_that_of_the_perennial_that_made_it() -> None:
     new(Path("shop"))
     code_digests.require_all(Path("shop"), Path("shop/.work"))
-    assert Path("shop/requirements/perennial.txt").read_text() == f"perennial-ml=={code_digests.installed()}\n"
+    lock = Path("shop/requirements/perennial.txt").read_text()
+    (wheel,) = Path("shop/.perennial").glob(f"perennial_ml-{code_digests.installed()}-*.whl")
+    assert f"perennial-ml=={code_digests.installed()} --hash=sha256:{files.sha256(wheel)}" in lock
+    assert "--no-index" in lock
+
+
+def test_the_wheel_of_equal_packages_has_equal_bytes() -> None:
+    assert own_wheel.wheel() == own_wheel.wheel()
 
 
 def test_pristine_copies_are_kept_for_an_upgrade() -> None:
     new(Path("shop"))
     copies = template.read_base(Path("shop"))
     assert copies["flows/retrain.py"] == Path("shop/flows/retrain.py").read_bytes()
-    assert copies.keys() == template.template().keys() - set(template.GENERATED)
+    assert copies.keys() == {name for name in template.template() if not template.generated(name)}
 
 
 def test_a_known_data_set_comes_with_its_preset() -> None:

@@ -13,6 +13,7 @@ from support.parameters import change_params
 from perennial.base.dvc.pipeline_file import with_prefix
 
 pytestmark = pytest.mark.slow  # builds two wheels and trains
+WHEEL = ".perennial/perennial_ml"
 NEWER = {
     "pyproject.toml": ('version = "0.1.0"', 'version = "0.2.0"'),
     "src/perennial/base/config/training.py": (
@@ -84,6 +85,7 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(
         "code.yaml": "updated", "requirements/perennial.txt": "updated", "params.yaml": "updated",
         "flows/retrain.py": "merged", "tasks/policy.py": "updated", "infra/Caddyfile": "updated",
         "infra/compose.yaml": "kept",
+        f"{WHEEL}-0.1.0-py3-none-any.whl": "removed", f"{WHEEL}-0.2.0-py3-none-any.whl": "added",
     }  # fmt: skip
     assert done["run_again"] == {".": ["gate"]}
     assert done["notes"] == []  # the project has its own number of epochs
@@ -101,6 +103,7 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(
     assert back["run_again"] == {".": ["gate"]}
     versions.git(project, "diff", "--quiet", "HEAD~1", "--", ".", ":!dvc.lock", ":!.perennial")
     project.must("dvc", "repro")
+    versions.git(project, "add", "-A")  # the wheel of 0.1.0 is there again
     versions.git(project, "diff", "--quiet", "HEAD~1")
 
 
@@ -127,6 +130,8 @@ def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Pat
     project = versions.project(tmp_path / "shop", packages[0])
     index = {f"{tool}_{name}": str(packages[1].parent) for tool in ("UV", "PIP") for name in ("FIND_LINKS",)}
     index |= {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
+    public = project.run("perennial", "upgrade", "0.2.0")
+    assert (public.returncode, "the public index is not asked" in public.stdout) == (2, True), public.stdout
     missing = project.run("perennial", "upgrade", "0.3.0", **index)
     assert (missing.returncode, "Traceback" in missing.stdout, changed(project)) == (1, False, [])
     assert "perennial-ml==0.3.0 cannot be installed" in missing.stdout
@@ -136,3 +141,9 @@ def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Pat
     assert (done.returncode, "perennial 0.1.0 -> 0.2.0" in done.stdout) == (0, True), done.stdout
     assert 'perennial: "0.2.0"' in (project.folder / "code.yaml").read_text()
     assert "perennial-ml==0.2.0" in (project.folder / "requirements" / "perennial.txt").read_text()
+    assert [file.name.split("-")[1] for file in (project.folder / ".perennial").glob("*.whl")] == ["0.2.0"]
+    versions.git(project, "checkout", "-q", ".")
+    versions.git(project, "clean", "-fdq")
+    (wheel,) = packages[1].parent.glob("*.whl")
+    done = project.run("perennial", "upgrade", str(wheel))
+    assert (done.returncode, "perennial 0.1.0 -> 0.2.0" in done.stdout) == (0, True), done.stdout

@@ -153,9 +153,8 @@ def parse(text: bytes, name: str = FILE) -> dict[str, Any]:
 
 def _remedy(named: Mapping[str, Any]) -> str:
     return (
-        f"nothing was started: install {DISTRIBUTION}=={named['perennial']}, as `perennial run` does, or run "
-        "`perennial upgrade`, which moves the project to the installed version and says which stages then "
-        "run again"
+        f"nothing was started: `perennial run` works with {named['perennial']}, whose wheel the project has; "
+        "`perennial upgrade` moves the project to the installed version and says which stages then run again"
     )
 
 

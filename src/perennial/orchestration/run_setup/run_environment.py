@@ -6,6 +6,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import ENVIRONMENT_READY, Project
 from perennial.base.processes import locks, programs
+from perennial.base.project import code_digests
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
 INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
 PERENNIAL = "perennial.txt"  # beside the lock files of a project without source: the version of perennial
-LINES = 5  # of an installer's message
 
 
 def python_for(
@@ -34,7 +35,7 @@ def python_for(
     """Return a Python that has the packages of a checkout's lock files.
 
     These include perennial, unless the checkout has its source. It is this process's own if `own` allows it and
-    `make install` installed it from the same files, or if its packages have the same versions; else that of an
+    `make install` installed it from the same files, or if it has the same code and versions; else that of an
     environment in `home`, which the first run with a lock creates.
     """
     files = _lock_files(checkout, variables.get(REQUIREMENTS) or "base")
@@ -66,7 +67,9 @@ def is_own(files: Sequence[Path], digests: set[str]) -> bool:
         installed: dict[str, str] = {
             canonicalize_name(each.metadata["Name"]): each.version for each in metadata.distributions()
         }
-        return not [each for file in files for each in differing(file, installed)]
+        with suppress(ConfigError):
+            code_digests.require_all(root := files[-1].parents[1], root / ".work")
+            return not [each for file in files for each in differing(file, installed)]
     note = Path(sys.prefix, INSTALLED)
     return note.is_file() and digests <= set(note.read_text(encoding="utf-8").split())
 
@@ -85,6 +88,8 @@ def _lock_files(checkout: Path, names: str) -> list[Path]:
     files = [folder / f"{name}.txt" for name in sorted(wanted)]
     if (folder / PERENNIAL).is_file():
         files.append(folder / PERENNIAL)
+        if "--hash=" not in files[-1].read_text(encoding="utf-8"):
+            raise ConfigError(f"{files[-1]} has no digest of a wheel; `perennial upgrade` adds both")
     if missing := [file.name for file in files if not file.is_file()]:
         raise ConfigError(
             f"requirements/{missing[0]} is not in this revision, so its packages are unknown; choose another "
@@ -94,14 +99,12 @@ def _lock_files(checkout: Path, names: str) -> list[Path]:
 
 
 def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
-    """Create the environment.
-
-    The installers inherit the lock, so that the next run does not write into the folder of an installer whose
-    parent was killed.
-    """
+    """Create the environment; an installer whose parent was killed keeps the lock, and so the folder."""
     locked = [file for file in files if file.name != PERENNIAL]
     wanted = [["--require-hashes", *(f"--requirement={file}" for file in locked)]]
-    wanted += [["--no-deps", f"--requirement={file}"] for file in files if file not in locked]
+    wanted += [
+        ["--no-deps", "--require-hashes", f"--requirement={file}"] for file in files if file not in locked
+    ]
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], lock)
     newer = files[0].with_name("pip.txt")  # Python 3.11's takes `prefect[x]==1` for no pin of `prefect`
     before = [["--require-hashes", f"--requirement={newer}"]] if newer.is_file() else []
@@ -121,12 +124,9 @@ def install(
     beside = Path(sys.executable).with_name("uv")
     uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if uv:
-        try:
+        with suppress(PerennialError):
             for each in wanted:
                 _run([uv, "pip", "install", "--quiet", f"--python={python}", *each], lock)
-        except PerennialError:
-            pass
-        else:
             return
     if programs.run([python, "-m", "pip", "--version"], limit_s=limits.INSTALL_S).code:  # uv's have none
         _run([python, "-m", "ensurepip"], lock)
@@ -137,4 +137,4 @@ def install(
 def _run(command: Sequence[str], lock: int | None) -> None:
     done = programs.run(command, limit_s=limits.INSTALL_S, lock=lock)
     if done.code:
-        raise PerennialError(done.last_lines(LINES))
+        raise PerennialError(done.last_lines(5))

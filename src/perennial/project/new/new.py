@@ -24,6 +24,7 @@ from perennial.base.project.git import GitError, Repository, identified
 from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
+from perennial.project.new.own_wheel import origin
 from perennial.project.new.template import readme, template, write_all, write_base
 from perennial.project.start import start
 from perennial.project.start.start import Started
@@ -41,6 +42,7 @@ class Made:
     folder: Path
     committed: bool  # False in a repository of the user's, who commits it
     started: Started | None  # of photographs
+    origin: str | None = None  # of the perennial whose wheel a new project has
 
 
 def new(folder: Path, *, photos: Path | None = None, data: str | None = None) -> Made:
@@ -60,7 +62,7 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
         started = set_up_pipeline(made, target, source, data)
         inside = _inside_repository(target)
         move_into_place(made, target)
-    return Made(folder=folder, committed=not inside and _commit(target), started=started)
+    return Made(folder=folder, committed=not inside and _commit(target), started=started, origin=origin())
 
 
 def set_up_pipeline(made: Path, target: Path, photos: Path | None, data: str | None) -> Started | None:
@@ -166,17 +168,12 @@ def _inside_repository(target: Path) -> bool:
 def move_into_place(made: Path, target: Path) -> None:
     """Move a complete folder to its place."""
     if not target.exists():
-        made.chmod(0o777 & ~_umask())  # `mkdtemp` makes it for its owner alone
+        os.umask(mask := os.umask(0))
+        made.chmod(0o777 & ~mask)  # `mkdtemp` makes it for its owner alone
         made.rename(target)
         return
     for each in sorted(made.iterdir()):
         each.rename(target / each.name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _commit(target: Path) -> bool:

@@ -4,7 +4,9 @@ They are this repository's own files, which a wheel holds in `perennial/template
 copies in `.perennial/base`, so that an upgrade can tell what its owner changed.
 """
 
+import hashlib
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 from perennial.base.dvc.pipeline_file import of_project
@@ -14,10 +16,18 @@ from perennial.base.params import options
 from perennial.base.project import code_digests
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE
 from perennial.base.stage_state import environment
+from perennial.project.new.own_wheel import NAME, wheel
 
 IN_WHEEL = PACKAGE / "template"
 BASE = Path(".perennial", "base")
 LOCK = environment.OWN.as_posix()
+OWN_WHEEL = f".perennial/{NAME}-*.whl"
+LOCKED = """\
+# The wheel of perennial itself; no package index is asked for it, which may have another project of this name.
+--no-index
+--find-links ../.perennial
+{name}=={version} --hash=sha256:{digest}
+"""
 EXTRAS = ("docker", "gpu", "heic", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")
 LOCKS = ("base", "pip", "uv", *EXTRAS)
 # What a wheel has of the repository; pyproject.toml lists the folders.
@@ -38,38 +48,43 @@ COMPILED = (
     "-q src flows tasks"
 )
 INSTALLED = (
-    "RUN --mount=type=secret,id=uv,target=/etc/uv/uv.toml \\\n"
-    "    uv pip install -q --no-cache --no-deps -r requirements/perennial.txt \\\n"
+    "RUN uv pip install -q --no-cache --offline --no-deps -r requirements/perennial.txt \\\n"
     "    && python -m compileall -q flows tasks"
 )
 ON_PATH = (
-    "import sys\nfrom pathlib import Path\n\n"
+    "from pathlib import Path\n\n"
     "# The code beside these tasks, whichever checkout is installed.\n"
-    'sys.path.insert(0, str(Path(__file__).parents[1] / "src"))\n\n'
+    'sys.path.insert(0, str(Path(__file__).parents[1] / "src"))\n'
 )
 IN_PODS = ("/var/lib/perennial/project/src }", "/var/lib/perennial/project }")
 WITHOUT_SOURCE = {
     "tasks/__init__.py": (ON_PATH, ""),
     "infra/Dockerfile": (COMPILED, INSTALLED),
-    "infra/Dockerfile.dockerignore": ("!src\n", "!code.yaml\n!components\n"),
+    "infra/Dockerfile.dockerignore": ("!src\n", "!.perennial/*.whl\n!code.yaml\n!components\n"),
     "infra/systemd/perennial-retrain.service": ("PYTHONPATH=/opt/perennial/src", "PYTHONPATH=/opt/perennial"),
     **dict.fromkeys((f"infra/kubernetes/{name}.yaml" for name in ("jobset", "retrain", "training")), IN_PODS),
 }
-# An upgrade always replaces these.
-GENERATED = (code_digests.FILE, LOCK)
 
 
 def template() -> dict[str, bytes]:
     """The content of each file of a new project with one pipeline, by its path."""
-    content = _of_repository()
+    content, (name, packed) = _of_repository(), wheel()
+    digest = hashlib.sha256(packed).hexdigest()
+    lock = LOCKED.format(name=DISTRIBUTION, version=code_digests.installed(), digest=digest)
     return {
         **content,
         **{name: _without_source(name, content[name]) for name in WITHOUT_SOURCE},
         **{path: (PROJECT / name).read_bytes() for path, name in FILES.items()},
         STAGES: of_project(content[STAGES].decode()).encode(),
         code_digests.FILE: code_digests.content().encode(),
-        LOCK: f"{DISTRIBUTION}=={code_digests.installed()}\n".encode(),
+        LOCK: lock.encode(),
+        f".perennial/{name}": packed,
     }
+
+
+def generated(name: str) -> bool:
+    """Whether an upgrade always replaces a file."""
+    return name in (code_digests.FILE, LOCK) or fnmatch(name, OWN_WHEEL)
 
 
 def _of_repository() -> dict[str, bytes]:
@@ -112,7 +127,7 @@ def write_all(root: Path, content: Mapping[str, bytes]) -> None:
 
 def write_base(root: Path, content: Mapping[str, bytes]) -> None:
     """Write the pristine copies of a project's files."""
-    write_all(root / BASE, {name: each for name, each in content.items() if name not in GENERATED})
+    write_all(root / BASE, {name: each for name, each in content.items() if not generated(name)})
     for name in read_base(root).keys() - content.keys():
         (root / BASE / name).unlink()
 

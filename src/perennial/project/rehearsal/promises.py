@@ -186,19 +186,15 @@ class Promise:
 
 PROMISES = {
     "killed training": Promise(
-        "training that is killed at any moment resumes, and ends with the same weights", _killed_training
-    ),
+        "training that is killed at any moment resumes, and ends with the same weights", _killed_training),
     "killed publish": Promise(
-        "a publish that is killed leaves the old version, or the whole new one", _killed_publish
-    ),
+        "a publish that is killed leaves the old version, or the whole new one", _killed_publish),
     "damaged data": Promise("damaged records or a changed source are refused by name", _damaged_data),
     "damaged remote": Promise(
-        "a lost or damaged object of the DVC remote is named, and repaired", _damaged_remote
-    ),
+        "a lost or damaged object of the DVC remote is named, and repaired", _damaged_remote),
     "failing source": Promise(
-        "a source that answers errors or disappears is tried again, or named", _failing_source
-    ),
-}
+        "a source that answers errors or disappears is tried again, or named", _failing_source),
+}  # fmt: skip
 
 
 def _verified(trial: Trial, place: Path) -> Iterator[str]:

@@ -7,7 +7,6 @@ import shutil
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +30,7 @@ ARCHIVE = "images.zip"
 EXAMPLES, LEAST, MOST = 300, 8, 40  # of all classes together, about; of each class
 STEPS = 24
 LIMIT_S = 900.0  # for a command; a busy machine takes long
-DROPPED = (
-    "PREFECT_", "PERENNIAL_", "AWS_", "DVC_", "GIT_", "RAY_",
-    "TF_CONFIG", "PYTHON",
-)  # fmt: skip
+DROPPED = ("PREFECT_", "PERENNIAL_", "AWS_", "DVC_", "GIT_", "RAY_", "TF_CONFIG", "PYTHON")
 # The remote lies beside the checkout; what DVC shares between checkouts stays in the scratch, too.
 DVC_CONFIG = """\
 [core]
@@ -78,12 +74,9 @@ class ScratchProject:
             "HOME": str(self.home),
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
             "PYTHONPATH": repro.python_path(Path(sys.executable), checkout),
-            "PYTHONUNBUFFERED": "1",
-            "PERENNIAL_HOME": str(self.home / "perennial"),
-            "PREFECT_HOME": str(self.home / "prefect"),
-            "DO_NOT_TRACK": "1",
-            "COLUMNS": "500",  # Prefect wraps its log lines
-        }
+            "PERENNIAL_HOME": str(self.home / "perennial"), "PREFECT_HOME": str(self.home / "prefect"),
+            "PYTHONUNBUFFERED": "1", "DO_NOT_TRACK": "1", "COLUMNS": "500",  # Prefect wraps its log lines
+        }  # fmt: skip
 
     def run(self, checkout: Path, *command: str, limit_s: float = LIMIT_S) -> Finished:
         """Run a module in a checkout to its end; after the limit it is killed without grace."""
@@ -199,12 +192,14 @@ def make(checked: Config, base: Path, url: str) -> ScratchProject:
     change = set_values(original, _values(checked, url))
     params.write_text(change.text, encoding="utf-8")
     for file in (*pins.FILES, checked.paths.baseline):
-        _empty(checkout / file)
+        if (checkout / file).is_file():  # it refers to the user's own data, weights and versions
+            files.write_json(checkout / file, dict.fromkeys(documents.read_json(checkout / file)))
     project.git(checkout, "init", "--quiet", "--initial-branch=main")
     project.commit(checkout)
     project.git(checkout, "clone", "--quiet", "--bare", ".", str(project.origin))
     project.git(checkout, "remote", "add", "origin", str(project.origin))
-    log.info("%s images of each of %d classes in %s", _span(per_class), len(per_class), base)
+    span = " to ".join(dict.fromkeys(str(pick(per_class.values())) for pick in (min, max)))
+    log.info("%s images of each of %d classes in %s", span, len(per_class), base)
     return project
 
 
@@ -271,56 +266,21 @@ def _values(checked: Config, url: str) -> dict[str, object]:
     """The parameters that make a pipeline small, repeatable and independent of outside services."""
     severities = {f"validate.severity.{key}": "warn" for key in type(checked.validation.severity).model_fields}
     return {
-        "dataset.name": "image_folder",
-        "dataset.url": url,
-        "dataset.base_url": None,
-        "dataset.shards": 2,
-        "dataset.layout": "perennial",
-        "dataset.validation_fraction": 0.1,
-        "dataset.test_fraction": 0.1,
-        **severities,
-        "compute.engine": "processes",
-        "compute.processes": 2,
-        "compute.workers": 1,
-        "model.weights": None,
-        "train.warm_start.path": None,
-        "train.epochs": None,
-        "train.max_steps": STEPS,
-        "train.epochs_between_evals": 1,
-        "train.steps_between_evals": STEPS // 3,
-        "train.stop_threshold": None,
-        "train.patience": None,
-        "train.head.steps": 0,
-        "train.batch_size": min(checked.train.batch_size, 16),
-        "train.deterministic": True,
-        "train.xla": False,
-        "checkpoints.interval_s": None,
-        "checkpoints.interval_steps": 3,
-        "checkpoints.remote": None,
-        "gate.min_accuracy": 0.0,
-        "gate.min_class_recall": None,
-        "gate.max_calibration_error": None,
-        "gate.max_model_mb": None,
-        "gate.max_latency_ms": None,
-        "record.remote": "origin",
-        "record.branch": "fast-forward",
-        "publish.url": "../published",
-    }
+        "dataset.name": "image_folder", "dataset.url": url, "dataset.base_url": None, "dataset.shards": 2,
+        "dataset.layout": "perennial", "dataset.validation_fraction": 0.1, "dataset.test_fraction": 0.1,
+        **severities, "compute.engine": "processes", "compute.processes": 2, "compute.workers": 1,
+        "model.weights": None, "train.warm_start.path": None, "train.epochs": None, "train.max_steps": STEPS,
+        "train.epochs_between_evals": 1, "train.steps_between_evals": STEPS // 3,
+        "train.stop_threshold": None, "train.patience": None, "train.head.steps": 0,
+        "train.batch_size": min(checked.train.batch_size, 16), "train.deterministic": True,
+        "train.xla": False, "checkpoints.interval_s": None, "checkpoints.interval_steps": 3,
+        "checkpoints.remote": None, "gate.min_accuracy": 0.0, "gate.min_class_recall": None,
+        "gate.max_calibration_error": None, "gate.max_model_mb": None, "gate.max_latency_ms": None,
+        "record.remote": "origin", "record.branch": "fast-forward", "publish.url": "../published",
+    }  # fmt: skip
 
 
 def _remove_outputs(checked: Config, checkout: Path) -> None:
     for name in (*(each for stage in STAGES.values() for each in stage.outputs), "work", "runs"):
         outputs.remove(checkout / getattr(checked.paths, name))
     shutil.rmtree(checkout / ".dvc" / "tmp", ignore_errors=True)
-
-
-def _empty(file: Path) -> None:
-    """Clear a pin, which refers to the user's own data, weights and versions."""
-    if file.is_file():
-        found = documents.read_json(file)
-        file.write_bytes(files.json_bytes(dict.fromkeys(found)))
-
-
-def _span(counts: Mapping[str, int]) -> str:
-    low, high = min(counts.values()), max(counts.values())
-    return str(low) if low == high else f"{low} to {high}"

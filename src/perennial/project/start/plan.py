@@ -26,6 +26,7 @@ SCRATCH_SEEN = 60_000
 NOISY = 300  # below this many validation images, accuracy fluctuates from epoch to epoch
 UNBALANCED = 3  # largest class divided by the smallest
 CACHE_SHARE = 4  # one part in 4 of the memory caches images
+GUESS = "always predicting the largest class"
 # Keys that only some image sets need; without a choice they get their defaults.
 OPTIONAL = (
     "dataset.url", "dataset.table", "dataset.max_side", "dataset.digests", "dataset.layout",
@@ -76,11 +77,7 @@ def choose(
         *_pixels(survey, net, features=_keeps_features(net, machine, train)),
         *_network(survey, machine, net, train),
         *_training(survey, machine, net, split),
-        Choice(
-            "gate.min_accuracy",
-            None,
-            "not set yet: a model passes if it beats always predicting the largest class",
-        ),
+        Choice("gate.min_accuracy", None, f"not set yet: a model passes if it beats {GUESS}"),
     ]
 
 
@@ -113,11 +110,8 @@ def minutes(survey: Survey, machine: Machine, chosen: Config) -> float:
     passes = chosen.train.epochs or math.ceil((chosen.train.max_steps or 1) * chosen.train.batch_size / train)
     whole, most = not chosen.train.trainable, chosen.dataset.max_side
     pixels = survey.pixels if most is None else min(survey.pixels, most * most)
-    return (
-        (1 if once else passes)
-        * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=pixels)
-        / 60
-    )
+    took = machine.seconds(chosen.model.name, size, train, trained=whole, pixels=pixels)
+    return (1 if once else passes) * took / 60
 
 
 def _minutes(net: ChosenNetwork, survey: Survey, machine: Machine, train: int) -> float:
@@ -138,10 +132,8 @@ def _table(survey: Survey) -> Iterator[Choice]:
 
 
 def _where(survey: Survey, path: str) -> str:
-    what = "the archive" if survey.archive else "the folder"
-    if path.startswith("/"):
-        return f"{what}; DVC versions a copy of it, which other machines use"
-    return f"{what}; DVC versions a copy of it"
+    what = f"{'the archive' if survey.archive else 'the folder'}; DVC versions a copy of it"
+    return f"{what}, which other machines use" if path.startswith("/") else what
 
 
 @dataclass(frozen=True)
@@ -163,11 +155,8 @@ def splits(survey: Survey) -> Splits:
     counts = list(survey.per_class.values()) if own else [survey.per_split["train"]]
     fractions: dict[Split, float | None] = {}
     held: dict[Split, int] = {}
-    cuts: tuple[tuple[Split, float], ...] = (
-        ("test", 0.2 if few else 0.1),
-        ("validation", 0.15 if few else 0.1),
-    )
-    for name, fraction in cuts:
+    cuts: dict[Split, float] = {"test": 0.2 if few else 0.1, "validation": 0.15 if few else 0.1}
+    for name, fraction in cuts.items():
         if name in survey.per_split:
             fractions[name], held[name] = None, survey.per_split[name]
             continue
@@ -175,12 +164,9 @@ def splits(survey: Survey) -> Splits:
         counts = [count - part for count, part in zip(counts, cut, strict=True)]
         fractions[name], held[name] = fraction, sum(cut)
     return Splits(
-        test_fraction=fractions["test"],
-        validation_fraction=fractions["validation"],
-        train=max(sum(counts), 1),
-        validation=held["validation"],
-        test=held["test"],
-    )
+        test_fraction=fractions["test"], validation_fraction=fractions["validation"],
+        train=max(sum(counts), 1), validation=held["validation"], test=held["test"],
+    )  # fmt: skip
 
 
 def _splits(split: Splits, classes: int) -> Iterator[Choice]:
@@ -208,35 +194,28 @@ def _damage(survey: Survey) -> Iterator[Choice]:
     if tried := survey.unreadable:
         name, reason = next(iter(tried.items()))
         what = f"a file that cannot be used (seen: {len(tried):,}, such as {name}: {reason}) is"
-    yield Choice(
-        "dataset.on_bad_image", "skip", f"{what} skipped, reported, and listed in data/records/rejected.json"
-    )
+    what += " skipped, reported, and listed in data/records/rejected.json"
+    yield Choice("dataset.on_bad_image", "skip", what)
     if survey.hidden:
-        yield Choice(
-            "dataset.transparency",
-            "white",
-            f"the picture of {survey.hidden:,} sampled images is in their alpha channel; they are composited "
-            "on white",
+        why = (
+            f"the picture of {survey.hidden:,} sampled images is in their alpha channel; white is put behind it"
         )
+        yield Choice("dataset.transparency", "white", why)
     if survey.copies:
-        yield Choice(
-            "validate.severity.duplicate_across_splits",
-            "warn",
-            f"{survey.copies:,} files are copies of others, which inflates scores; data/validation.html lists "
-            "them; remove them",
-        )
+        why = f"{survey.copies:,} files are copies of others, which inflates scores; remove those that "
+        why += "data/validation.html lists"
+        yield Choice("validate.severity.duplicate_across_splits", "warn", why)
 
 
 def _size(survey: Survey, size: int) -> Iterator[Choice]:
     """Reduce photographs that are much larger than the network's input: decoding takes most of their time."""
     largest = max(LEAST_SIDE, SIDES * size)
     if survey.pixels > largest * largest:
-        yield Choice(
-            "dataset.max_side",
-            largest,
+        why = (
             f"images have {survey.pixels / 1e6:.1f} megapixels, and the network takes {size} x {size} pixels; "
-            "copies are reduced to this longer side (JPEG, quality 95), which trains many times faster",
         )
+        why += "copies are reduced to this longer side (JPEG, quality 95), which trains many times faster"
+        yield Choice("dataset.max_side", largest, why)
 
 
 def _pixels(survey: Survey, net: ChosenNetwork, *, features: bool) -> Iterator[Choice]:
@@ -261,18 +240,14 @@ def _network(survey: Survey, machine: Machine, net: ChosenNetwork, train: int) -
     if net.pretrained:
         device = "a GPU" if machine.gpus else f"{machine.cores} cores"
         yield Choice("model.name", net.name, f"small and pretrained: it suits {train:,} images and {device}")
-        yield Choice(
-            "model.weights", "imagenet", "pretrained on 1.3 million photos, so a few of yours are enough"
-        )
+        why = "pretrained on 1.3 million photos, so a few of yours are enough"
+        yield Choice("model.weights", "imagenet", why)
     else:
         tiny = survey.sides[1] <= TINY_PX
         why = "images this small need no larger network" if tiny else "small, as it starts from random weights"
         yield Choice("model.name", net.name, why)
-        yield Choice(
-            "model.weights",
-            None,
-            "not needed for tiny images" if tiny else "none are available: random weights",
-        )
+        why = "not needed for tiny images" if tiny else "none are available: random weights"
+        yield Choice("model.weights", None, why)
 
 
 def _training(survey: Survey, machine: Machine, net: ChosenNetwork, split: Splits) -> Iterator[Choice]:
@@ -289,9 +264,8 @@ def _training(survey: Survey, machine: Machine, net: ChosenNetwork, split: Split
     yield Choice("train.stop_threshold", None, "the reachable accuracy is not known yet")
     patience = max(5, passes // 3)
     yield Choice("train.patience", patience, f"stop after {patience} epochs without improvement")
-    yield Choice(
-        "train.learning_rate", 0.001 if train <= FEW or not net.pretrained else 0.0001, _rate(net, train)
-    )
+    rate = (0.001, "for the last layer") if train <= FEW else (0.0001, "small: weights are pretrained")
+    yield Choice("train.learning_rate", *(rate if net.pretrained else (0.001, "Adam's usual rate")))
     if net.pretrained and train <= FEW:
         yield Choice("train.trainable", ["logits"], f"{train:,} images are too few to train all weights")
     elif net.pretrained:
@@ -308,9 +282,3 @@ def _training(survey: Survey, machine: Machine, net: ChosenNetwork, split: Split
 def _batch(train: int, machine: Machine) -> int:
     sizes = (64, 32, 16, 8) if machine.gpus or train > MANY else (32, 16, 8)
     return next((size for size in sizes if train / size >= STEPS_PER_EPOCH), sizes[-1])
-
-
-def _rate(net: ChosenNetwork, train: int) -> str:
-    if not net.pretrained:
-        return "Adam's usual rate"
-    return "for the last layer" if train <= FEW else "small: pretrained weights need only small changes"

@@ -95,15 +95,10 @@ def start(
     weights.pin(written)
     previous.pin(written.paths)
     return Started(
-        file=params,
-        kept=kept,
-        images=found,
-        machine=here,
-        choices=[each for each in choices if each.key not in values],
-        values=values,
-        weights_missing=missing,
+        file=params, kept=kept, images=found, machine=here,
+        choices=[each for each in choices if each.key not in values], values=values, weights_missing=missing,
         minutes=plan.minutes(found, here, written),
-    )
+    )  # fmt: skip
 
 
 def _work(params: Path) -> Path:

@@ -108,7 +108,8 @@ def _require_enough(path: Path, found: Layout, read: Read) -> None:
         few = []
         for label, members in sorted(by_class.items()):
             wanted, name = least if split == "train" else 1, found.classes[label]
-            usable = islice((each for each in members if _is_usable(read(each))), wanted)
+            images = (accept.accepted(read(each), "") for each in members)
+            usable = islice((each for each in images if not isinstance(each, BadImage)), wanted)
             if (count := sum(1 for _ in usable)) < wanted:
                 lost = f" that can be used of {len(members)}" if count < len(members) else ""
                 few.append(f"{name!r} has {count}{lost}")
@@ -117,10 +118,6 @@ def _require_enough(path: Path, found: Layout, read: Read) -> None:
             if split != "train" or least == 1:
                 needed = f"1 image in the {split} split"
             raise DataError(f"{path}: {listed(few, SHOWN)}; each class needs at least {needed}")
-
-
-def _is_usable(content: bytes) -> bool:
-    return not isinstance(accept.accepted(content, ""), BadImage)
 
 
 @contextmanager
@@ -160,24 +157,15 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
         )
     total = sum(member.size for member in found)
     return Survey(
-        path=path,
-        archive=not path.is_dir(),
+        path=path, archive=not path.is_dir(),
         per_class={name: counts[label] for label, name in enumerate(classes.classes)},
         per_split={split: len(part) for split, part in classes.splits.items()},
-        split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "",
-        table=classes.table,
-        examples=classes.examples(),
-        understood=classes.lines(),
-        left_out=classes.left_out,
-        bytes=total,
-        formats=dict(formats.most_common()),
-        unreadable=unreadable,
-        sides=(min(sides), median_low(sides), max(sides)),
-        pixels=median_low(pixels),
-        gray=colours == {True},
-        hidden=hidden,
-        copies=_copies(found, read) if total <= HASHED_BYTES else 0,
-    )
+        split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "", table=classes.table,
+        examples=classes.examples(), understood=classes.lines(), left_out=classes.left_out, bytes=total,
+        formats=dict(formats.most_common()), unreadable=unreadable,
+        sides=(min(sides), median_low(sides), max(sides)), pixels=median_low(pixels), gray=colours == {True},
+        hidden=hidden, copies=_copies(found, read) if total <= HASHED_BYTES else 0,
+    )  # fmt: skip
 
 
 def _sampled(content: bytes) -> Image | BadImage:

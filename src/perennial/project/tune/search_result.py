@@ -25,19 +25,14 @@ def write(found: Search, present: Trial | None, *, written: bool) -> dict[str, A
     trials = found.study.trials()
     states = [each.state for each in trials]
     document = {
-        "folder": str(found.folder),
-        "study": str(found.folder / DATABASE),
-        "metric": found.metric,
+        "folder": str(found.folder), "study": str(found.folder / DATABASE), "metric": found.metric,
         "search": {each.key: each.text for each in found.dimensions},
         "trials": [asdict(each) for each in trials],
         "stopped_early": states.count("stopped early") / max(len(states), 1),
         "evaluations": sum(len(each.evaluations) for each in trials),
-        "best": (best := found.study.best()) and best.number,
-        "present": present and present.number,
-        "written": written,
-        "importance": found.study.importance(),
-        "note": OPTIMISTIC,
-    }
+        "best": (best := found.study.best()) and best.number, "present": present and present.number,
+        "written": written, "importance": found.study.importance(), "note": OPTIMISTIC,
+    }  # fmt: skip
     files.write_json(found.folder / DOCUMENT, document)
     return document
 

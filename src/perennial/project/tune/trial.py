@@ -52,11 +52,7 @@ class Task:
         paths = {name: self.folder / place for name, place in OWN_PATHS.items()}
         checkpoints = self.config.checkpoints.model_copy(update={"remote": None})
         sinks = self.config.logging.model_copy(update={"sinks": []})
-        own = {
-            "paths": replace(self.config.paths, **paths),
-            "checkpoints": checkpoints,
-            "logging": sinks,
-        }
+        own = {"paths": replace(self.config.paths, **paths), "checkpoints": checkpoints, "logging": sinks}
         return self.config.model_copy(update=own)
 
 

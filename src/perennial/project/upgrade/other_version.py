@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from perennial.base import limits
 from perennial.base.errors import ConfigError, PerennialError
@@ -11,34 +12,44 @@ from perennial.base.processes import programs
 from perennial.base.project import code_digests
 from perennial.base.project.source_code import DISTRIBUTION
 from perennial.orchestration.run_setup import run_environment
+from perennial.project.new.own_wheel import NAME
 
 WRONG = ("/", "\\", " ", "=", "<", ">", "@")  # in no version
+# One of each says where packages come from. uv reads no pip.conf, and would ask the public index.
+CHOSEN = (("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_NO_INDEX"), ("PIP_INDEX_URL", "PIP_NO_INDEX"))
 
 
-def is_other(version: str | None) -> bool:
-    """Whether an upgrade to a version is that of another perennial than the one that runs."""
-    if version is None:
-        return False
-    if any(each in version for each in WRONG) or not version[:1].isdigit():
-        raise ConfigError(f"VERSION must be one, such as {code_digests.installed()}, got {version}")
-    return version != code_digests.installed()
+def package(named: str | None) -> str | None:
+    """What an installer is asked for, if an upgrade is to another perennial than the one that runs."""
+    if named is None or named == code_digests.installed():
+        return None
+    file = Path(named)
+    if file.name.startswith(f"{NAME}-") and file.suffix == ".whl" and file.is_file():
+        return str(file.absolute())
+    if any(each in named for each in WRONG) or not named[:1].isdigit() or file.suffix == ".whl":
+        raise ConfigError(
+            f"VERSION must be one, such as {code_digests.installed()}, or a wheel of perennial, got {named}"
+        )
+    if not all(any(map(os.environ.get, names)) for names in CHOSEN):
+        raise ConfigError(
+            f"the public index is not asked for {DISTRIBUTION}: another project may have this name there; "
+            f"name the wheel (`perennial upgrade {NAME}-{named}-py3-none-any.whl`), or an index of yours in "
+            "UV_DEFAULT_INDEX and PIP_INDEX_URL"
+        )
+    return f"{DISTRIBUTION}=={named}"
 
 
-def run(version: str, options: Sequence[str]) -> int:
-    """Install a version beside the packages of this Python, and run its upgrade; returns its exit code."""
+def run(wanted: str, options: Sequence[str]) -> int:
+    """Install a package beside those of this Python, and run its upgrade; returns its exit code."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
-        _install(f"{DISTRIBUTION}=={version}", folder)
+        try:
+            run_environment.install(sys.executable, [["--no-deps", "--target", folder, wanted]])
+        except PerennialError as error:
+            raise PerennialError(
+                f"{wanted} cannot be installed: {error}; nothing was changed: check the version and the index"
+            ) from error
         environment = {**os.environ, "PYTHONPATH": folder}
         command = [sys.executable, "-m", "perennial", "upgrade", *options]
         done = programs.run(command, limit_s=limits.INSTALL_S, env=environment, to=print)
         sys.stderr.write(done.errors)
         return done.code
-
-
-def _install(package: str, folder: str) -> None:
-    try:
-        run_environment.install(sys.executable, [["--no-deps", "--target", folder, package]])
-    except PerennialError as error:
-        raise PerennialError(
-            f"{package} cannot be installed: {error}; nothing was changed: check the version and the index"
-        ) from error

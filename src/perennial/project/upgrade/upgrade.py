@@ -14,7 +14,7 @@ from perennial.base.layout import PARAMS, STAGES, Project
 from perennial.base.params import edit_params as params_file
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository, repository
-from perennial.project.new.template import BASE, GENERATED, read_base, template, write_base
+from perennial.project.new.template import BASE, OWN_WHEEL, generated, read_base, template, write_base
 from perennial.project.upgrade import stale
 from perennial.project.upgrade.merge import Change, What, merged
 
@@ -140,8 +140,7 @@ def _pipelines(root: Path) -> list[Project]:
 def _plan(plan: _Plan) -> None:
     """Fill a plan with the changes of all files."""
     shared = plan.base.keys() | plan.theirs.keys()
-    apart = {*OWN, *GENERATED}
-    names = shared - apart
+    names = {name for name in shared if name not in OWN and not generated(name)}
     plan.add(
         merged(
             {name: plan.base[name] for name in names & plan.base.keys()},
@@ -150,10 +149,11 @@ def _plan(plan: _Plan) -> None:
             plan.version,
         )
     )
-    for name in GENERATED:
-        if (ours := plan.before(name)) != plan.theirs[name]:
-            what: What = "added" if ours is None else "updated"
-            plan.add([Change(path=name, what=what, content=plan.theirs[name])])
+    wheels = {file.relative_to(plan.root).as_posix() for file in plan.root.glob(OWN_WHEEL)}
+    for name in sorted(filter(generated, {*plan.theirs, *wheels})):
+        if (ours := plan.before(name)) != (theirs := plan.theirs.get(name)):
+            what: What = "added" if ours is None else "removed" if theirs is None else "updated"
+            plan.add([Change(path=name, what=what, content=theirs)])
     for pipeline in _pipelines(plan.root):
         folder = pipeline.folder.relative_to(plan.root).as_posix()
         prefix = "" if folder == "." else f"{posixpath.relpath('.', folder)}/"
@@ -232,7 +232,7 @@ def _write(plan: _Plan) -> None:
     try:
         for each in changes:
             _put(plan.root / each.path, each.content)
-        if pristine != {name: plan.theirs[name] for name in plan.theirs.keys() - set(GENERATED)}:
+        if pristine != {name: each for name, each in plan.theirs.items() if not generated(name)}:
             write_base(plan.root, plan.theirs)
     except BaseException:
         for path, content in old.items():
