@@ -2,12 +2,14 @@
 
 import gc
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 # Before TensorFlow: its set-up of logging closes the handlers of others, absl's with pytest's stderr in it.
 import prefect.main  # noqa: F401
@@ -53,6 +55,19 @@ def _require_fast_rows(items: list[pytest.Item]) -> None:
     named = {f"{test}[{row}]" for test, marker in marked if marker for row in marker.args}
     if missing := named - {item.nodeid for item in items}:
         raise pytest.UsageError(f"no such rows, which fast_rows names: {', '.join(sorted(missing))}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the processes that run tests as forks of one, which has made their slow imports."""
+    if config.getoption("dist", "no") != "no":
+        config.option.testrunuid = os.environ["PYTEST_XDIST_TESTRUNUID"] = uuid4().hex
+        python = shlex.quote(forks.worker())
+        config.option.tx = [f"{each}//python={python}" for each in config.option.tx]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.getoption("dist", "no") != "no":
+        forks.end()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

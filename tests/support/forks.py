@@ -54,17 +54,20 @@ PROGRAM = """\
 #!/bin/sh
 case "$1 $2" in
 "-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.parallel.child"|"-m prefect.engine"|"-m -c"|\\
-"-m support."*|"-m tasks."*)
+"-m perennial.project.tune.trial"|"-m support."*|"-m tasks."*)
     shift; exec {python} -IS {client} {name} "$@";;
 esac
 exec {python} "$@"
 """
 SHORT = '#!/bin/sh\nexec {python} -IS {client} {name} "${{0##*/}}" "$@"\n'
+WORKER = "worker"  # of pytest-xdist, which gives it code; what it starts by `sys.executable` is no fork
 # They import what a stage may need, TensorFlow first.
 STAGES = ("perennial.stages.evaluate", "perennial.stages.export", "perennial.stages.train")
 FLOWS = ("flows.", "perennial.orchestration.", "prefect.", "tasks.")  # modules that run them
 PROCESS = "perennial.base.processes.process"
 PYTHON = sys.executable  # which tests replace
+USED: list[int] = []  # the locks that this process holds as a user
+STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def python() -> str:
@@ -75,6 +78,21 @@ def python() -> str:
 def with_tensorflow() -> str:
     """The same, for what imports TensorFlow; code from a string is given as `-m -c CODE`."""
     return str(_started(*STAGES) / "python")
+
+
+def worker() -> str:
+    """The same, for a process that runs tests."""
+    return str(_started(*STAGES) / WORKER)
+
+
+def end() -> None:
+    """Wait for what this process started, so that its time counts as this process's."""
+    while USED:
+        os.close(USED.pop())
+    for server in STARTED:
+        server.returncode = None
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(60)
 
 
 def path(*, tensorflow: bool = False) -> str:
@@ -94,6 +112,7 @@ def _started(*modules: str) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     users = os.open(folder / "users", os.O_CREAT | os.O_RDWR)
     fcntl.flock(users, fcntl.LOCK_SH)
+    USED.append(users)
     with FileLock(folder / "starting"):
         if not (folder / "ready").exists():
             _start(folder, modules)
@@ -105,7 +124,7 @@ def _start(folder: Path, modules: Sequence[str]) -> None:
     client, name = folder / "client.py", f"perennial-{folder.name}"
     client.write_text(CLIENT)
     quoted = {"python": shlex.quote(PYTHON), "client": shlex.quote(str(client)), "name": name}
-    for program, text in {"python": PROGRAM, "dvc": SHORT, "perennial": SHORT}.items():
+    for program, text in {"python": PROGRAM, "dvc": SHORT, "perennial": SHORT, WORKER: SHORT}.items():
         (folder / program).write_text(text.format(**quoted))
         (folder / program).chmod(0o755)
     # An empty HOME: libgit2 looks for the user's settings once. The rest is as in a stage.
@@ -119,13 +138,15 @@ def _start(folder: Path, modules: Sequence[str]) -> None:
     assert server.stdout.readline() == b"ready\n"
     server.stdout.close()
     server.returncode = 0  # it outlives this process, if another uses it
+    STARTED.append(server)
 
 
 def serve(name: str, program: str, *modules: str) -> None:
     """Fork for each request, until nobody uses it; then remove its folder."""
     gc.disable()
     if modules:
-        importlib.import_module("perennial.base.processes.tensorflow").load()
+        with importlib.import_module("perennial.base.files").stderr_into(Path(program).with_name("log")):
+            importlib.import_module("perennial.base.processes.tensorflow").load()
     for module in (*IMPORTED, *modules):
         importlib.import_module(module)
     gc.freeze()
@@ -142,6 +163,8 @@ def serve(name: str, program: str, *modules: str) -> None:
         if not select.select([requests], [], [], 1)[0]:
             with suppress(BlockingIOError):
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for each in running:
+                    os.waitpid(each, 0)
                 shutil.rmtree(Path(program).parent)
                 return
             continue
@@ -156,14 +179,13 @@ def serve(name: str, program: str, *modules: str) -> None:
         running -= {each for each in running if os.waitpid(each, os.WNOHANG)[0]}
 
 
-def _answer(client: socket.socket) -> None:
-    """Become the program that a client asked for; its exit code is the answer."""
+def _request(client: socket.socket) -> tuple[str, int]:
+    """Take arguments, files, folder and environment of a client's program; its module, and its parent."""
     header, opened, _, _ = socket.recv_fds(client, 8, 3)
     size, request = int.from_bytes(header, "big"), b""
     while len(request) < size:
         request += client.recv(size - len(request))
     (module, *arguments), folder, environment, parent = marshal.loads(request)
-    os.getppid = lambda: parent  # of the program that was started
     for number, descriptor in enumerate(opened):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -172,10 +194,20 @@ def _answer(client: socket.socket) -> None:
     os.environ.update(environment)
     sys.argv = [module, *arguments]
     sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
+    return module, parent
+
+
+def _answer(client: socket.socket) -> None:
+    """Become the program that a client asked for; its exit code is the answer."""
+    module, parent = _request(client)
+    if module == WORKER:
+        module, sys.executable, sys.argv = "-c", PYTHON, ["-c", sys.argv[-1]]
+    else:
+        os.getppid = lambda: parent  # of the program that was started
     _own_code()
-    code = module if module != "-c" else arguments[0]
+    code = module if module != "-c" else sys.argv[1]
     runs = code.startswith(FLOWS) or "from prefect" in code
-    if runs or "PREFECT_API_URL" in environment:
+    if runs or "PREFECT_API_URL" in os.environ:
         sys.modules["prefect.context"].refresh_global_settings_context()
     if runs:
         sys.modules["prefect.logging.configuration"].setup_logging()
@@ -198,7 +230,8 @@ def _answer(client: socket.socket) -> None:
         exec(CLIENT, {})  # ends with the code of a further fork
         raise AssertionError
 
-    os._exit, os.execve = end, execute  # a program may end so, too
+    if sys.executable != PYTHON:
+        os._exit, os.execve = end, execute  # a program may end so, too
     # The signal that the client has ended; it kills by default.
     fcntl.fcntl(client, fcntl.F_SETOWN, own)
     fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from support import forks
+
 STAGE = """
 import os, sys
 from pathlib import Path
@@ -41,21 +43,21 @@ os.kill(os.getpid(), 9)
 """
 
 
-def run(code: str, work: Path) -> subprocess.CompletedProcess[str]:
+def run(code: str, work: Path, *python: str) -> subprocess.CompletedProcess[str]:
     without_gpus = {**os.environ, "PERENNIAL_GPUS": ""}
-    command = [sys.executable, "-c", STAGE + code, str(work)]
+    command = [*python, "-c", STAGE + code, str(work)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=without_gpus)
 
 
 def test_the_fork_is_made_before_tensorflow_runs_and_answers_after_the_stage_has_run_operations(tmp_path):
-    done = run(ANSWERED, tmp_path)
+    done = run(ANSWERED, tmp_path, sys.executable)
     assert done.stdout.splitlines() == [
         "nothing ran: True", "operation: 8", "DataError True", "forked after an operation: False",
     ], done.stderr[-2000:]  # fmt: skip
 
 
 def test_the_fork_ends_with_a_stage_that_is_killed(tmp_path):
-    fork = int(run(LEFT, tmp_path).stdout.splitlines()[-1])
+    fork = int(run(LEFT, tmp_path, forks.with_tensorflow(), "-m").stdout.splitlines()[-1])
     deadline = time.monotonic() + 30
     while Path(f"/proc/{fork}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)

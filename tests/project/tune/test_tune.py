@@ -58,7 +58,7 @@ def kill_when(ready, number):
     threading.Thread(target=kill, daemon=True).start()
 
 
-def test_a_trial_leaves_its_scores_and_its_record(pipeline):
+def test_a_trial_leaves_its_scores_and_its_record(pipeline, forked):
     found = searched()
     (trial,) = found.study.trials()
     assert (trial.state, len(trial.evaluations)) == ("finished", 3)
