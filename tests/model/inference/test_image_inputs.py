@@ -19,7 +19,7 @@ from support.inference import saved_as
 from support.raw import picture
 
 from perennial.base.errors import DataError
-from perennial.data.images import accept, decode, png
+from perennial.data.images import Refused, accept, decode, png
 from perennial.model.inference import image_inputs
 
 COLOURS = picture(1, 30)[:24]
@@ -268,7 +268,7 @@ BOMBS = {
 @pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
 def test_a_decompression_bomb_is_refused_before_it_takes_memory(content) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(image_inputs.UnusableImage, match=r"\d{5,} x \d{5,}|exceeds limit|cannot be decoded"):
+    with pytest.raises(Refused, match=r"\d{5,} x \d{5,}|exceeds limit|cannot be decoded"):
         image_inputs.to_encoded(content, image_inputs.PixelBudget())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 

@@ -48,7 +48,7 @@ class BadImage:
 
 
 class Refused(ValueError):
-    """The reason why a file is not an image accepted for records."""
+    """The reason why a file is not accepted as an image, for a record or for a model."""
 
 
 def check_size(width: int, height: int) -> None:

@@ -22,7 +22,7 @@ from perennial.live.capture import place
 from perennial.live.capture.answered_queue import Answered, Waiting, drawn
 from perennial.live.capture.place import KeptImage
 from perennial.model.inference.classifier import Classifier, Probabilities
-from perennial.model.inference.image_inputs import ImageSource, UnusableImage
+from perennial.model.inference.image_inputs import ImageSource
 
 log = logging.getLogger(__name__)
 QUEUED = 256  # images
@@ -143,7 +143,7 @@ class Keeper:
             return "full"
         try:
             encoded = accept.without_metadata(chosen.classifier.encoded(chosen.image))
-        except (UnusableImage, Refused):
+        except Refused:
             return "unusable"
         if self._limits.what == "image":
             record = self._record(chosen, place.put_image(self._store, self._day, encoded))

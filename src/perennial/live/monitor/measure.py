@@ -7,7 +7,7 @@ import numpy as np
 
 from perennial.base.devices import devices
 from perennial.base.errors import DataError
-from perennial.model.inference.image_inputs import UnusableImage
+from perennial.data.images import Refused
 from perennial.release.publishing import load
 
 BATCH = 16  # images
@@ -28,11 +28,11 @@ def main(job: dict[str, Any]) -> list[str]:
         batch = names[start : start + BATCH]
         try:
             found.append(classifier.statistics([Path(name).read_bytes() for name in batch]))
-        except UnusableImage:  # one of them: the others are measured alone
+        except Refused:  # one of them: the others are measured alone
             for name in batch:
                 try:
                     found.append(classifier.statistics([Path(name).read_bytes()]))
-                except UnusableImage:
+                except Refused:
                     refused.append(name)
     features, brightness = (np.concatenate(part) for part in zip(*found, strict=True)) if found else ((), ())
     np.savez(job["to"], features=features, brightness=brightness)

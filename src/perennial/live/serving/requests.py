@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from perennial.base.choices import Transparency
 from perennial.base.errors import printable
-from perennial.data.images import BadImage, accept
+from perennial.data.images import BadImage, Refused, accept
 from perennial.data.images.header import header
 from perennial.model.inference import image_inputs
-from perennial.model.inference.image_inputs import ImageSource, PixelBudget, UnusableImage
+from perennial.model.inference.image_inputs import ImageSource, PixelBudget
 
 FILES, PIXELS = "classify_bytes", "classify"
 SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (FILES,), PIXELS: (PIXELS,)}
@@ -197,7 +197,7 @@ def _read(content: bytes, most: int, budget: PixelBudget, transparency: Transpar
     found = header(content)
     pixels = found.height * found.width if found else image_inputs.pixels(content)
     if pixels > most:
-        raise UnusableImage(f"it has {pixels} pixels, the limit is {most}")
+        raise Refused(f"it has {pixels} pixels, the limit is {most}")
     return image_inputs.to_encoded(content, budget, transparency)
 
 

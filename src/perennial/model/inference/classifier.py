@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from perennial.base.choices import UNKNOWN, Transparency
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.data.images import BadImage
+from perennial.data.images import BadImage, Refused
 from perennial.data.images.header import header
 from perennial.model.inference import image_inputs
-from perennial.model.inference.image_inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
+from perennial.model.inference.image_inputs import ImageInput, ImageSource, PixelBudget
 
 ON_BAD_IMAGE = ("fail", "skip")
 # One batch is decoded while the model processes another; on a GPU, batches take turns.
@@ -199,7 +199,7 @@ class Classifier:
         """Read an image as the model gets it: PNG or JPEG, as a record would hold it.
 
         Raises:
-            UnusableImage: with the reason.
+            Refused: with the reason.
         """
         read = image.read(self._budget, self._transparency)
         return image_inputs.limited(read, self._budget, self._max_side)
@@ -208,13 +208,13 @@ class Classifier:
         """Measure images as `encoded` reads them, in this thread, for comparison with the reference.
 
         Raises:
-            UnusableImage: an image does not decode, or the model takes images of another size.
+            Refused: an image does not decode, or the model takes images of another size.
         """
         with self._budget.reserve(sum(map(self._pixels, images))):
             try:
                 found = self._model.statistics(_tensor(images))
             except tf.errors.InvalidArgumentError as error:
-                raise UnusableImage(f"it cannot be decoded: {error.message}") from error
+                raise Refused(f"it cannot be decoded: {error.message}") from error
         return Statistics(found["features"].numpy(), found["brightness"].numpy())
 
     def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
@@ -244,7 +244,7 @@ class Classifier:
             try:
                 encoded = self.encoded(image)
                 size = self._pixels(encoded)
-            except UnusableImage as error:
+            except Refused as error:
                 outputs[index] = BadImage(filename=image.name, reason=str(error))
                 continue
             if part and pixels + size > self._batch_pixels:
@@ -286,7 +286,7 @@ class Classifier:
         for side, expected in zip((found.height, found.width), self.image_size, strict=True):
             if expected not in {None, side}:
                 size = " x ".join("any" if each is None else str(each) for each in reversed(self.image_size))
-                raise UnusableImage(
+                raise Refused(
                     f"it has {found.width} x {found.height} pixels, the model takes {size} (width x height)"
                 )
         return found.height * found.width
@@ -310,7 +310,7 @@ def _reason(image: bytes, error: tf.errors.OpError) -> str:
     """The reason why an image does not decode: convert's, or else TensorFlow's."""
     try:
         image_inputs.to_decodable(image, PixelBudget())  # its pixels are reserved already
-    except UnusableImage as unusable:
+    except Refused as unusable:
         return str(unusable)
     lines = str(error.message).strip().splitlines() or ["unknown"]
     return f"it cannot be decoded: {lines[0]}"

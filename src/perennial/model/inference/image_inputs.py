@@ -46,10 +46,6 @@ ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|data:)", re.IGNORECASE)
 _pillow = threading.RLock()
 
 
-class UnusableImage(Exception):
-    """The reason why a file cannot be classified."""
-
-
 class PixelBudget:
     """A limit on the decoded pixels that threads hold at the same time."""
 
@@ -75,7 +71,7 @@ class PixelBudget:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """A named image; `read` returns PNG or JPEG for the model, or raises UnusableImage."""
+    """A named image; `read` returns PNG or JPEG for the model, or raises Refused."""
 
     name: str
     read: Callable[[PixelBudget, Transparency], bytes]
@@ -146,7 +142,7 @@ def from_record(name: str, encoded: bytes) -> ImageSource:
 def _from_value(image: object, name: str) -> ImageSource:
     match image:
         case str() if ADDRESS.match(image) or len(image) > MOST_CHARACTERS:
-            reason = UnusableImage("it is no path but an address or content; pass the bytes")
+            reason = Refused("it is no path but an address or content; pass the bytes")
             return ImageSource(f"{image[:SHOWN]}...", partial(_fail, reason))
         case str() | os.PathLike():
             return _file(Path(image))
@@ -178,7 +174,7 @@ def _opened_file(stream: IO[bytes], name: str) -> ImageSource:
         try:
             return _content(stream)
         except (OSError, ValueError) as error:  # closed, or only open for writing
-            raise UnusableImage(f"it cannot be read: {error}") from error
+            raise _unreadable(error) from None
 
     if isinstance(stream, io.TextIOBase):
         raise DataError(f"{name} is open as text; open it with 'rb'")
@@ -224,28 +220,28 @@ def _file(path: Path, *, regular: bool = False) -> ImageSource:
 def _file_content(path: Path, *, regular: bool = False) -> bytes:
     try:
         if regular and not path.is_file() and path.exists():
-            raise UnusableImage("it is not a regular file")
+            raise Refused("it is not a regular file")
         with path.open("rb") as stream:
             return _content(stream)
-    except OSError as error:
-        raise _unreadable(error) from error
-    except ValueError as error:  # an impossible name
-        raise UnusableImage(f"it cannot be read: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: an impossible name
+        raise _unreadable(error) from None
 
 
 def _read_now(name: str, read: Callable[[], bytes]) -> ImageSource:
     """Read the content now, because a thread that waits for a pipe cannot be interrupted."""
     try:
         return ImageSource(name, partial(to_encoded, read()))
-    except UnusableImage as error:
+    except Refused as error:
         return ImageSource(name, partial(_fail, error))
 
 
-def _unreadable(error: OSError) -> UnusableImage:
-    return UnusableImage(f"it cannot be read: {error.strerror or error}")
+def _unreadable(error: OSError | ValueError) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    return Refused(f"it cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-def _fail(error: UnusableImage, *_: object) -> bytes:
+def _fail(error: Refused, *_: object) -> bytes:
     raise error
 
 
@@ -259,15 +255,13 @@ def _content(stream: IO[bytes]) -> bytes:
             break
         parts.append(part)
         if (size := size + len(part)) > MOST_BYTES:
-            raise UnusableImage(f"it has more than {MOST_BYTES} bytes")
+            raise Refused(f"it has more than {MOST_BYTES} bytes")
     return b"".join(parts)
 
 
 def to_encoded(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
     """Convert to PNG or JPEG for the model; damage may be detected only when it is decoded."""
-    with _refusals():
-        kept = accept.is_kept(content)
-    return content if kept else to_decodable(content, budget, transparency)
+    return content if accept.is_kept(content) else to_decodable(content, budget, transparency)
 
 
 def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
@@ -281,7 +275,7 @@ def _decodable(content: bytes, transparency: Transparency) -> bytes:
     with _pillow:
         accepted = accept.accepted(content, "", transparency)
     if isinstance(accepted, BadImage):
-        raise UnusableImage(accepted.reason)
+        raise Refused(accepted.reason)
     return accepted.encoded
 
 
@@ -297,44 +291,32 @@ def limited(encoded: bytes, budget: PixelBudget, max_side: int | None) -> bytes:
 
 def pixels(content: bytes) -> int:
     """The number of pixels of a file; 0 if it has no known format."""
-    with _refusals():
-        width, height = accept.size(content) or (0, 0)
+    width, height = accept.size(content) or (0, 0)
     return width * height
 
 
 def _encode_pillow(image: PIL.Image.Image, budget: PixelBudget, transparency: Transparency) -> bytes:
     """Encode a Pillow image of any mode as PNG, unchanged."""
-    with _refusals():
-        check_size(*image.size)
-        with budget.reserve(image.width * image.height):
-            with _pillow, _pillow_errors():
-                image.load()
-                image = PIL.ImageOps.exif_transpose(image)
-            if image.mode in {"F", "I"}:
-                raise Refused(f"it has samples of 32 bits (mode {image.mode}), expected 8 or 16")
-            with _pillow_errors():
-                return png.encode(decode.array(decode.plain(image, transparency)))
+    check_size(*image.size)
+    with budget.reserve(image.width * image.height):
+        with _pillow, _pillow_errors():
+            image.load()
+            image = PIL.ImageOps.exif_transpose(image)
+        if image.mode in {"F", "I"}:
+            raise Refused(f"it has samples of 32 bits (mode {image.mode}), expected 8 or 16")
+        with _pillow_errors():
+            return png.encode(decode.array(decode.plain(image, transparency)))
 
 
 def _encode_array(pixels: NDArray[np.uint8], *_: object) -> bytes:
     """Encode pixels uint8 [height, width] or [height, width, 1 or 3] as PNG."""
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if pixels.dtype != np.uint8 or pixels.ndim not in {2, 3} or channels not in KEPT_CHANNELS:
-        raise UnusableImage(
+        raise Refused(
             f"it is {pixels.dtype} {list(pixels.shape)}, expected uint8 [height, width, 1 or 3], 0 to 255"
         )
-    with _refusals():
-        check_size(pixels.shape[1], pixels.shape[0])
+    check_size(pixels.shape[1], pixels.shape[0])
     return png.encode(np.ascontiguousarray(pixels))
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Convert the reason why a file is no image to the one why it cannot be classified."""
-    try:
-        yield
-    except Refused as error:
-        raise UnusableImage(str(error)) from error
 
 
 @contextmanager

@@ -11,10 +11,10 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from perennial.base.errors import DataError
-from perennial.data.images import BadImage, decode, png
+from perennial.data.images import BadImage, Refused, decode, png
 from perennial.model.inference import image_inputs
 from perennial.model.inference.classifier import BATCH, Classifier
-from perennial.model.inference.image_inputs import ImageSource, UnusableImage
+from perennial.model.inference.image_inputs import ImageSource
 
 CELLS = 8  # of a heatmap's sides
 PATCH = 2  # cells that the patch covers, so that each cell is covered by several
@@ -30,13 +30,12 @@ def heatmap(classifier: Classifier, image: ImageSource, index: int) -> tuple[Hea
     The loss is averaged over the patches that cover a cell, below 0 where the class gains; pixels are uint8
     [height, width, 1 or 3].
     """
-    encoded = image_inputs.limited(
-        classifier.encoded(image), image_inputs.PixelBudget(), _most_side(classifier)
-    )
+    most_side = MOST_SIDE if classifier.image_size == (None, None) else None  # None: the model takes one size
+    encoded = image_inputs.limited(classifier.encoded(image), image_inputs.PixelBudget(), most_side)
     try:
         pixels = decode.array(decode.decoded(encoded))
     except ValueError as error:
-        raise UnusableImage(f"it cannot be decoded: {error}") from error
+        raise Refused(f"it cannot be decoded: {error}") from error
     places = list(product(range(CELLS - PATCH + 1), repeat=2))
     rows, columns = (np.linspace(0, side, CELLS + 1).round().astype(int) for side in pixels.shape[:2])
     grey = pixels.mean(axis=(0, 1)).astype(np.uint8)
@@ -68,11 +67,6 @@ def overlay(heat: Heatmap, pixels: NDArray[np.uint8]) -> bytes:
         stream, "PNG"
     )
     return stream.getvalue()
-
-
-def _most_side(classifier: Classifier) -> int | None:
-    """The side to which images are reduced; None for a model that takes one size."""
-    return MOST_SIDE if classifier.image_size == (None, None) else None
 
 
 def _probability(classifier: Classifier, images: list[NDArray[np.uint8]], index: int) -> list[float]:

@@ -10,6 +10,7 @@ from perennial.base.choices import Split
 from perennial.base.config.paths import Paths
 from perennial.base.errors import DataError
 from perennial.base.parallel import child
+from perennial.data.images import Refused
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.inference import image_inputs
 from perennial.reports.report.suspects import scored_records
@@ -47,6 +48,6 @@ def main(job: dict[str, Any]) -> list[str | None]:
             drawn.append(
                 base64.b64encode(occlusion.overlay(*occlusion.heatmap(classifier, source, index))).decode()
             )
-        except (image_inputs.UnusableImage, DataError):
+        except (Refused, DataError):
             drawn.append(None)
     return drawn
