@@ -183,7 +183,7 @@ def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step
     assert outcome() == expected
     assert f"resumed from step {step}" in caplog.text
     assert "train.warm_start and model.weights are ignored" in caplog.text
-    assert "loaded weights of" not in caplog.text
+    assert "newly initialized" not in caplog.text
 
 
 def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -> None:

@@ -83,14 +83,18 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.fast_rows(
     "lenet-image0-must be null for lenet",
-    "mobilenet_v1_025-image2-layer conv1 needs weights of shape .*images of 3 channels",
+    "mobilenet_v1_025-image2-conv1/kernel of mobilenet_v1_025 needs the shape .*images of 3 channels",
 )
 @pytest.mark.parametrize(
     ("name", "image", "message"),
     [
         ("lenet", (28, 28, 1), "must be null for lenet"),
         ("mobilenet_v1_050", (32, 32, 3), "does not hold the weights of mobilenet_v1_050"),
-        ("mobilenet_v1_025", (32, 32, 1), r"layer conv1 needs weights of shape .*images of 3 channels"),
+        (
+            "mobilenet_v1_025",
+            (32, 32, 1),
+            r"conv1/kernel of mobilenet_v1_025 needs the shape .*images of 3 channels",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_and_the_model_stays(

@@ -16,7 +16,7 @@ from perennial.base import files
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
 from perennial.model import models
-from perennial.model.models import slim_nasnet, vision_transformers
+from perennial.model.models import slim_nasnet
 from perennial.model.models.architecture import LOGITS
 from perennial.model.models.keras_applications import APPLICATIONS, layer_names
 from perennial.model.models.vision_transformers import TRANSFORMERS
@@ -48,21 +48,39 @@ def require_file(file: Path) -> Path:
 
 
 def load(model: keras.Model, file: Path) -> None:
-    """Load all layers except the head from a file that Keras publishes or wrote.
+    """Load all weights except those of the head from a file that Keras or KerasHub publishes.
 
     A file without top also leaves the layers just before the head unchanged. The files have no checksum, so the
     log gives the SHA-256 of the file.
     """
     if model.name in TRANSFORMERS:
-        loaded, new = vision_transformers.load(model, TRANSFORMERS[model.name], require_file(file))
-        text = "loaded %d weights from %s (sha256 %s); newly initialized: %s"
-        log.info(text, loaded, file, files.sha256(file), ", ".join(new))
-        return
-    if model.name not in MAKERS:
+        values = TRANSFORMERS[model.name].published(model, require_file(file))
+    elif model.name in MAKERS:
+        values = _of_layers(model, require_file(file))
+    else:
         raise ConfigError(
             f"model.weights must be null for {model.name}, got {file}: it is not in Keras Applications"
         )
-    published, names = _published(model, require_file(file))
+    found = [weight for weight in model.weights if weight.path in values]
+    for weight in found:
+        if (expected := tuple(weight.shape)) != (got := values[weight.path].shape):
+            raise ConfigError(
+                f"model.weights: {weight.path} of {model.name} needs the shape {expected}, {file} has {got}; "
+                f"its weights fit images of 3 channels, and where the net is fully connected (VGG) of "
+                f"{NETWORKS[model.name].image_size} pixels a side, unless the file is one without top"
+            )
+    for weight in found:
+        weight.assign(values[weight.path])
+    new = dict.fromkeys(each.path.partition("/")[0] for each in model.weights if each.path not in values)
+    log.info(
+        "loaded %d weights from %s (sha256 %s); newly initialized: %s",
+        len(found), file, files.sha256(file), ", ".join(new),
+    )  # fmt: skip
+
+
+def _of_layers(model: keras.Model, file: Path) -> dict[str, np.ndarray]:
+    """The weights in a file of Keras Applications but for the head, by our paths of them."""
+    published, names = _published(model, file)
     layers = {layer.name: layer for layer in model.layers}
     head = {name for name in layers for pattern in models.named(model.name).head if fnmatchcase(name, pattern)}
     pairs = [
@@ -70,20 +88,16 @@ def load(model: keras.Model, file: Path) -> None:
         for layer in published.layers
         if layer.weights and names[layer.name] in layers.keys() - head
     ]
-    values = [(own, _values(file, own, layer, model.name)) for own, layer in pairs]
-    if (
-        model.name in APPLICATIONS and APPLICATIONS[model.name].bgr
-    ):  # the weights expect BGR, our images are RGB
-        kernels = values[0][1]
-        kernels[0] = kernels[0][:, :, ::-1]
-    for own, arrays in values:
-        own.set_weights(arrays)
-    filled = {own.name for own, _ in values}
-    new = [name for name, layer in layers.items() if layer.weights and name not in filled]
-    log.info(
-        "loaded weights of %d layers from %s (sha256 %s); newly initialized: %s",
-        len(values), file, files.sha256(file), ", ".join(new),
-    )  # fmt: skip
+    found = {
+        weight.path: value
+        for own, layer in pairs
+        for weight, value in zip(own.weights, layer.get_weights(), strict=True)
+    }
+    application = APPLICATIONS.get(model.name)
+    if application and application.bgr:  # the weights expect BGR, our images are RGB
+        kernel, *_ = pairs[0][0].weights
+        found[kernel.path] = found[kernel.path][:, :, ::-1]
+    return found
 
 
 def _published(model: keras.Model, file: Path) -> tuple[keras.Model, dict[str, str]]:
@@ -149,16 +163,3 @@ def _name_in_nasnet(name: str, cells: int) -> str:
         sums = 4 if layer.endswith("reduction_left4") else int(position) - 1
         return f"{cell}.comb_iter_{sums}.{side}.{'bn_sep' if norm else 'separable'}_{step}"
     return f"{cell}.{CELL_LAYERS[layer]}"
-
-
-def _values(file: Path, own: keras.Layer, published: keras.Layer, name: str) -> list[np.ndarray]:
-    """The weights of a published layer, with their shapes checked."""
-    values: list[np.ndarray] = published.get_weights()
-    expected, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
-    if expected != got:
-        raise ConfigError(
-            f"model.weights: layer {own.name} needs weights of shape {expected}, {file} has {got}; "
-            f"they fit images of 3 channels, and where the net is fully connected (VGG) of "
-            f"{NETWORKS[name].image_size} pixels a side, unless the file is one without top"
-        )
-    return values

@@ -46,7 +46,12 @@ class Transformer:
 
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
         """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes]."""
-        embed, encode = self.layers(image, options.name)
+        if any(side % self.patch for side in image[:2]):
+            raise ConfigError(
+                f"model.name: {options.name} needs images whose sides are multiples of {self.patch} pixels, "
+                f"got {image[0]}x{image[1]}; set preprocessing.image_size, such as to {self.published_size}"
+            )
+        embed, encode = (layer for layer in self._backbone(image, options.name).layers if layer.weights)
         inputs = keras.Input(image, name="image")
         outputs = inputs
         if self.kind == "DeiT":
@@ -60,30 +65,27 @@ class Transformer:
         dropped = Dropout(options.dropout or 0.0, name="dropout")(features)
         return keras.Model(inputs, layers.Dense(classes, name="logits")(dropped), name=options.name)
 
-    def layers(self, image: tuple[int, int, int], name: str) -> tuple[keras.Layer, keras.Layer]:
-        """Return new layers that embed the patches of an image, and encode them."""
-        if any(side % self.patch for side in image[:2]):
-            raise ConfigError(
-                f"model.name: {name} needs images whose sides are multiples of {self.patch} pixels, got "
-                f"{image[0]}x{image[1]}; set preprocessing.image_size, such as to {self.published_size}"
-            )
-        backbone = self._backbone(image, name)
-        embed, encode = (layer for layer in backbone.layers if layer.weights)
-        return embed, encode
+    def published(self, model: keras.Model, file: Path) -> dict[str, np.ndarray]:
+        """Read the weights of a KerasHub preset (its model.weights.h5), by the paths of the model's variables.
 
-    def published(self, name: str, file: Path) -> dict[str, np.ndarray]:
-        """Read the weights of a KerasHub preset (its model.weights.h5), by the paths of the variables."""
-        backbone = self._backbone((self.published_size, self.published_size, 3), name)
+        The positions are interpolated to another number of patches, as in section 3.2 of the ViT's paper.
+        """
+        backbone = self._backbone((self.published_size, self.published_size, 3), model.name)
         try:
             # Keras only warns when it skips layers, so make its warnings errors.
             with warnings.catch_warnings(action="error", category=UserWarning):
                 backbone.load_weights(file)
         except (OSError, ValueError, KeyError, UserWarning) as error:
             raise ConfigError(
-                f"model.weights: {file} does not hold the weights of {name}, as model.weights.h5 of a preset "
-                f"of KerasHub does: {' '.join(str(error).split())}"
+                f"model.weights: {file} does not hold the weights of {model.name}, as model.weights.h5 of a "
+                f"preset of KerasHub does: {' '.join(str(error).split())}"
             ) from error
-        return {variable.path: variable.numpy() for variable in backbone.variables}
+        found = {variable.path: variable.numpy() for variable in backbone.variables}
+        for variable in model.variables:
+            if POSITIONS in variable.path:
+                shape = tuple(variable.shape)
+                found[variable.path] = resized_positions(found[variable.path], shape, self.tokens)
+        return found
 
     def _backbone(self, image: tuple[int, int, int], name: str) -> keras.Model:
         try:
@@ -97,30 +99,6 @@ class Transformer:
         if self.kind == "ViT":
             return models.ViTBackbone(image, self.patch, mlp_dim=4 * self.width, **size)
         return models.DeiTBackbone(image, self.patch, intermediate_dim=4 * self.width, **size)
-
-
-def load(model: keras.Model, transformer: Transformer, file: Path) -> tuple[int, list[str]]:
-    """Load the weights of a preset of KerasHub, but for the head; returns how many, and what stays new.
-
-    The positions are interpolated to another number of patches, as in section 3.2 of the ViT's paper.
-    """
-    values = transformer.published(model.name, file)
-    found = {}
-    for variable in model.variables:
-        if (value := values.get(variable.path)) is None:
-            continue
-        if POSITIONS in variable.path:
-            value = resized_positions(value, tuple(variable.shape), transformer.tokens)
-        if value.shape != tuple(variable.shape):
-            raise ConfigError(
-                f"model.weights: {variable.path} of {model.name} has the shape {tuple(variable.shape)}, and "
-                f"{value.shape} in {file}; its weights fit images of 3 channels"
-            )
-        found[variable.path] = value
-    for variable in model.variables:
-        if variable.path in found:
-            variable.assign(found[variable.path])
-    return len(found), [variable.path for variable in model.variables if variable.path not in found]
 
 
 def resized_positions(positions: np.ndarray, shape: tuple[int, ...], tokens: int) -> np.ndarray:
