@@ -86,16 +86,20 @@ def test_a_geometric_operation_takes_the_nearest_pixel_of_the_line_that_it_maps_
 
 def test_an_image_is_changed_alike_in_whatever_batch_it_comes(batch):
     images, drawn = batch
-    together = distorted(images, drawn, operations=2, magnitude=9.0).numpy()
+    together = distorted(images, drawn, AugmentationConfig(operations=2, magnitude=9.0)).numpy()
     for index in (0, 4):
-        alone = distorted(images[index : index + 1], drawn[index : index + 1], operations=2, magnitude=9.0)
+        alone = distorted(
+            images[index : index + 1], drawn[index : index + 1], AugmentationConfig(operations=2, magnitude=9.0)
+        )
         np.testing.assert_array_equal(alone[0], together[index])
 
 
 def test_one_operation_gives_one_of_the_fourteen_or_the_image_itself(batch):
     image = batch[0][:1]
     drawn = keys(5, 0, tf.range(400))
-    found = distorted(tf.repeat(image, 400, axis=0), drawn, operations=1, magnitude=7.0).numpy()
+    found = distorted(
+        tf.repeat(image, 400, axis=0), drawn, AugmentationConfig(operations=1, magnitude=7.0)
+    ).numpy()
     known = [image[0].numpy()]
     for sign in (0.7, -0.7):
         known += [operation(image, tf.constant([sign]))[0].numpy() for operation in COLORS.values()]
@@ -112,16 +116,16 @@ def test_one_operation_gives_one_of_the_fourteen_or_the_image_itself(batch):
 def test_images_whose_size_is_known_late_are_changed_alike(batch):
     images, drawn = batch
     late = tf.function(
-        lambda image, key: distorted(image, key, operations=2, magnitude=9.0),
+        lambda image, key: distorted(image, key, AugmentationConfig(operations=2, magnitude=9.0)),
         input_signature=[tf.TensorSpec([None, None, None, 3]), tf.TensorSpec([None, 2], tf.int32)],
         autograph=False,
     )
-    expected = distorted(images, drawn, operations=2, magnitude=9.0)
+    expected = distorted(images, drawn, AugmentationConfig(operations=2, magnitude=9.0))
     np.testing.assert_allclose(late(images, drawn), expected, atol=1e-3)
 
 
 def test_values_stay_within_the_range_of_pixels(batch):
-    found = distorted(*batch, operations=4, magnitude=10.0).numpy()
+    found = distorted(*batch, AugmentationConfig(operations=4, magnitude=10.0)).numpy()
     assert found.min() >= 0
     assert found.max() <= 255
 
@@ -132,5 +136,5 @@ def test_operations_come_before_the_preprocessing(name, pixels, images):
     augmentation = AugmentationConfig(operations=2, magnitude=9.0)
     spec = pixels(name, (20, 16, 3), image_size=16)
     together = spec.training(raw, drawn, augmentation).numpy()
-    operated = distorted(tf.cast(raw, tf.float32), drawn, operations=2, magnitude=9.0)
+    operated = distorted(tf.cast(raw, tf.float32), drawn, AugmentationConfig(operations=2, magnitude=9.0))
     assert spec.training(operated, drawn).numpy() == pytest.approx(together, abs=1e-5)

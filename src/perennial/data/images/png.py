@@ -50,10 +50,6 @@ class _Frame:
         found[:, 1] = ~crcs
         return found.view(np.uint8)
 
-    @property
-    def bytes(self) -> int:
-        return len(self.head) + self.lines[0] * self.lines[1] + 8 + len(self.tail)
-
 
 def encode(pixels: NDArray[np.uint8]) -> bytes:
     """Encode pixels uint8 [height, width] (grey) or [height, width, 1 or 3] (grey or RGB) as PNG."""
@@ -97,7 +93,7 @@ def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
     The rows may be slices of longer ones.
     """
     frame = _frame(*(*images.shape[1:], 1)[:3])
-    start, stop = len(frame.head), frame.bytes - len(frame.tail) - 2 * CHECKSUM.size
+    start, stop = len(frame.head), encoded_bytes(*frame.shape) - len(frame.tail) - 2 * CHECKSUM.size
     files[:, :start] = np.frombuffer(frame.head, np.uint8)
     files[:, stop + 2 * CHECKSUM.size :] = np.frombuffer(frame.tail, np.uint8)
     lines = files[:, start:stop].reshape(-1, *frame.lines)
@@ -122,7 +118,7 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
     None for any other file, or if a byte has changed: a decoder then reports the error.
     """
     frame = _frame_of(encoded[16:26])
-    if frame is None or len(encoded) != frame.bytes or not encoded.startswith(frame.head):
+    if frame is None or len(encoded) != encoded_bytes(*frame.shape) or not encoded.startswith(frame.head):
         return None
     content = encoded[len(frame.head) : -len(frame.tail) - 2 * CHECKSUM.size]
     lines = np.frombuffer(content, np.uint8).reshape(frame.lines)
@@ -135,9 +131,9 @@ def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArr
     None if `encode` did not write the first file, or sizes differ.
     """
     frame = _frame_of(images[0][16:26])
-    if frame is None or {len(encoded) for encoded in images} != {frame.bytes}:
+    if frame is None or {len(encoded) for encoded in images} != {encoded_bytes(*frame.shape)}:
         return None
-    start, stop = len(frame.head), frame.bytes - len(frame.tail) - 2 * CHECKSUM.size
+    start, stop = len(frame.head), encoded_bytes(*frame.shape) - len(frame.tail) - 2 * CHECKSUM.size
     checksums = frame.checksums([encoded[start:stop] for encoded in images])
     rows = np.frombuffer(b"".join(images), np.uint8).reshape(len(images), -1)
     lines = rows[:, start:stop].reshape(-1, *frame.lines)

@@ -122,8 +122,7 @@ class ImageSpec(JsonFile, extra="forbid"):
         if augmentation is not None and augmentation.alternating_flip:
             raw = tf.where(turned(keys)[:, None, None, None], raw[:, :, ::-1], raw)
         if augmentation is not None and augmentation.operations:
-            operations, magnitude = augmentation.operations, augmentation.magnitude
-            raw = rand_augment.distorted(raw, keys, operations=operations, magnitude=magnitude)
+            raw = rand_augment.distorted(raw, keys, augmentation)
         if self.distortion is None:
             return self.evaluation(raw)
         placed = self.distortion.placed(raw, keys, self.target)

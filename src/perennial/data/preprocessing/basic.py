@@ -55,14 +55,15 @@ def cifar_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target, *, border: 
 def cifar_cut(image: tf.Tensor, window: Window, target: Target, *, border: int) -> tf.Tensor:
     """Pad an image by `border` (more for a larger target), and crop it."""
     padded = transforms.pad(image[None], border, target.height, target.width)[0]
-    return _cropped(padded, window, target)
+    begin = tf.concat([window.details, [0]], axis=0)
+    return tf.slice(padded, begin, (target.height, target.width, -1))
 
 
 def cifar_placed(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> tf.Tensor:
     """Pad by `border` (more for a larger target), randomly crop and flip."""
     window = cifar_windows(transforms.sizes(images), keys, target, border=border)
     images = transforms.pad(images, border, target.height, target.width)
-    return transforms.crop(images, _offsets(window), target.height, target.width, window.mirrored)
+    return transforms.crop(images, window, target)
 
 
 def cifar_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
@@ -84,18 +85,13 @@ def standard_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.
     draws = Draws(keys, DRAWS)
     rows = _hole(draws.integers(HOLE_ROW, target.height), target.height)
     columns = _hole(draws.integers(HOLE_COLUMN, target.width), target.width)
-    images = shifted_finished(images, keys, target)
-    return tf.where((rows[:, :, None] & columns[:, None, :])[..., None], 0.0, images)
+    inside = (rows[:, :, None] & columns[:, None, :])[..., None]
+    return tf.where(inside, 0.0, _scaled(images, target))
 
 
 def standard_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Scale to -1..1, and resize images of another size."""
     return _scaled(resize(images, target.height, target.width), target)
-
-
-def shifted_finished(images: tf.Tensor, _: tf.Tensor, target: Target) -> tf.Tensor:
-    """Scale to -1..1."""
-    return _scaled(images, target)
 
 
 def moved_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target, *, part: int, flips: bool) -> Window:
@@ -118,17 +114,14 @@ def moved_cut(image: tf.Tensor, window: Window, target: Target, *, part: int) ->
 def moved_placed(images: tf.Tensor, keys: tf.Tensor, target: Target, *, part: int, flips: bool) -> tf.Tensor:
     """Resize images, and shift them randomly by up to 1 / `part` of their sides, padded by reflection."""
     window = moved_windows(transforms.sizes(images), keys, target, part=part, flips=flips)
-    images = _reflected(resize(images, target.height, target.width), part)
-    return transforms.crop(images, _offsets(window), target.height, target.width, window.mirrored)
+    images = resize(images, target.height, target.width)
+    high, wide = (length // part for length in images.shape[1:3])
+    images = tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
+    return transforms.crop(images, window, target)
 
 
 def _scaled(images: tf.Tensor, target: Target) -> tf.Tensor:
     return convert_channels(images, target.channels) / 127.5 - 1.0
-
-
-def _reflected(images: tf.Tensor, part: int) -> tf.Tensor:
-    high, wide = (length // part for length in images.shape[1:3])
-    return tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
 
 
 def _crops(
@@ -143,15 +136,6 @@ def _crops(
     offsets = transforms.random_offsets(draws, (TOP, LEFT), outer, (target.height, target.width))
     mirrored = draws.coin(FLIP) if flips else tf.zeros_like(sizes[:, 0], tf.bool)
     return Window(tf.pad(sizes, [(0, 0), (2, 0)]), mirrored, tf.stack(offsets, axis=1))
-
-
-def _offsets(window: Window) -> transforms.Offsets:
-    return window.details[:, 0], window.details[:, 1]
-
-
-def _cropped(image: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
-    begin = tf.concat([window.details, [0]], axis=0)
-    return tf.slice(image, begin, (target.height, target.width, -1))
 
 
 def _hole(centers: tf.Tensor, length: int) -> tf.Tensor:
@@ -191,5 +175,5 @@ RESCALE = Preprocessing(evaluation=rescale, resizes="other sizes")
 LENET = Preprocessing(evaluation=lenet, resizes="never")
 CIFARNET, CIFAR10_TUTORIAL = _cifar(4), _cifar(0)
 STANDARD = _moved(BORDER, standard_finished, flips=True)
-SHIFTED = _moved(SHIFT, shifted_finished, flips=False)
+SHIFTED = _moved(SHIFT, lambda images, _, target: _scaled(images, target), flips=False)
 PLAIN = Preprocessing(evaluation=standard_evaluation, resizes="other sizes")

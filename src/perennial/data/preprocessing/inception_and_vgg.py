@@ -62,21 +62,15 @@ def inception_cut(part: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
     whole = {"images": images, "size": shape}
     centers = {"half_pixel_centers": target.centered}
 
-    def linear() -> tf.Tensor:
-        return transforms.rounded(ops.ResizeBilinear(**whole, **centers))
-
-    def near() -> tf.Tensor:
-        return ops.ResizeNearestNeighbor(**whole, **centers)
-
-    def cubic() -> tf.Tensor:
-        return transforms.rounded(tf.clip_by_value(ops.ResizeBicubic(**whole, **centers), 0.0, 255.0))
-
-    def averaged() -> tf.Tensor:
-        return transforms.rounded(ops.ResizeArea(**whole))
-
+    resized = [  # in the order of METHODS
+        lambda: transforms.rounded(ops.ResizeBilinear(**whole, **centers)),
+        lambda: ops.ResizeNearestNeighbor(**whole, **centers),
+        lambda: transforms.rounded(tf.clip_by_value(ops.ResizeBicubic(**whole, **centers), 0.0, 255.0)),
+        lambda: transforms.rounded(ops.ResizeArea(**whole)),
+    ]
     if target.fast:
-        return linear()[0]
-    return tf.switch_case(window.details[0], [linear, near, cubic, averaged])[0]
+        return resized[0]()[0]
+    return tf.switch_case(window.details[0], resized)[0]
 
 
 def inception_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
@@ -226,7 +220,7 @@ def _vgg_crop(
 
 def vgg_finished(images: tf.Tensor, _: tf.Tensor, target: Target) -> tf.Tensor:
     """Subtract the means."""
-    return _minus_means(convert_channels(images, target.channels))
+    return _minus_means(images, target)
 
 
 def vgg_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
@@ -234,7 +228,7 @@ def vgg_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     high, wide = _shape(transforms.spatial_size(images), sides(target)[0])
     resized = transforms.resize_bilinear(images, high, wide, centered=target.centered)
     cropped = tf.image.resize_with_crop_or_pad(resized, target.height, target.width)
-    return _minus_means(convert_channels(cropped, target.channels))
+    return _minus_means(cropped, target)
 
 
 def sides(target: Target) -> tuple[int, int]:
@@ -250,8 +244,9 @@ def _shape(whole: tuple[Length, Length], side: Length) -> tuple[Length, Length]:
     return (2 * height * side + short) // (2 * short), (2 * width * side + short) // (2 * short)
 
 
-def _minus_means(images: tf.Tensor) -> tf.Tensor:
+def _minus_means(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Subtract the mean of each channel; for gray images, the gray value of the means."""
+    images = convert_channels(images, target.channels)
     gray = sum(share * mean for share, mean in zip(transforms.LUMA, MEANS, strict=True))
     return images - tf.constant(MEANS if images.shape[-1] == 3 else gray, tf.float32)
 

@@ -110,13 +110,7 @@ def _part(image: tf.Tensor, rectangle: tf.Tensor) -> tf.Tensor:
 
 def _augmented(image: tf.Tensor, key: tf.Tensor, augmentation: AugmentationConfig) -> tf.Tensor:
     """Apply RandAugment, with values rounded to whole numbers."""
-    images = rand_augment.distorted(
-        tf.cast(image, tf.float32)[None],
-        key[None],
-        operations=augmentation.operations,
-        magnitude=augmentation.magnitude,
-    )
-    return rounded(images[0])
+    return rounded(rand_augment.distorted(tf.cast(image, tf.float32)[None], key[None], augmentation)[0])
 
 
 def _mirrored(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from perennial.base.config.training import AugmentationConfig
 from perennial.data.preprocessing import transforms
 from perennial.data.preprocessing.randomness import Draws
 from perennial.data.preprocessing.transforms import spatial_size
@@ -23,17 +24,17 @@ GREATEST = (math.pi / 6, 0.3, 0.3, 0.45, 0.45)  # angle, shear, and shares of th
 BINS = 256
 
 
-def distorted(images: tf.Tensor, keys: tf.Tensor, *, operations: int, magnitude: float) -> tf.Tensor:
+def distorted(images: tf.Tensor, keys: tf.Tensor, chosen: AugmentationConfig) -> tf.Tensor:
     """Apply random operations to images float32 0..255 [N, height, width, 1 or 3]; keys int32 [N, 2]."""
-    draws, level = Draws(keys, 2 * operations, stream=STREAM), magnitude / LARGEST
+    draws, level = Draws(keys, 2 * chosen.operations, stream=STREAM), chosen.magnitude / LARGEST
     names = tuple(COLORS) + GEOMETRIC
-    for number in range(operations):
-        chosen = draws.integers(2 * number, len(names) + 1)  # the last one leaves the image as it is
+    for number in range(chosen.operations):
+        drawn = draws.integers(2 * number, len(names) + 1)  # the last one leaves the image as it is
         signs = tf.where(draws.coin(2 * number + 1), level, -level)
-        images = moved(images, chosen - len(COLORS), signs)
+        images = moved(images, drawn - len(COLORS), signs)
         changed = images
         for index, operation in enumerate(COLORS.values()):
-            selected = tf.reshape(chosen == index, (-1, 1, 1, 1))
+            selected = tf.reshape(drawn == index, (-1, 1, 1, 1))
             changed = tf.where(selected, operation(images, signs), changed)
         images = changed
     return images

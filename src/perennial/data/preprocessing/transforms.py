@@ -124,11 +124,11 @@ def random_offsets(
     return top, left
 
 
-def crop(images: tf.Tensor, offsets: Offsets, height: int, width: int, mirrored: tf.Tensor) -> tf.Tensor:
-    """Images [N, height, width, channels] from the offsets on, mirrored where bool [N] is true."""
-    top, left = offsets
-    rows = top[:, None] + tf.range(height)
-    columns = flip_columns(left[:, None] + tf.range(width), mirrored)
+def crop(images: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
+    """Crop images of one size from the offsets on that are the details of the window, and mirror them."""
+    top, left = tf.unstack(window.details, axis=1)
+    rows = top[:, None] + tf.range(target.height)
+    columns = flip_columns(left[:, None] + tf.range(target.width), window.mirrored)
     return tf.gather(tf.gather(images, rows, axis=1, batch_dims=1), columns, axis=2, batch_dims=1)
 
 
@@ -164,8 +164,10 @@ def adjust_saturation(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """
     if images.shape[-1] == 1:
         return images
-    value, least = _extremes(images)
-    spread = value - least
+    # Reductions over three values would take four times as long.
+    red, green, blue = images[..., :1], images[..., 1:2], images[..., 2:]
+    value = tf.maximum(tf.maximum(red, green), blue)
+    spread = value - tf.minimum(tf.minimum(red, green), blue)
     # Black and darker values have no saturation: spread / spread would make one.
     limited = tf.minimum(value, spread * _each(factors))
     ratio = tf.where(value > 0, tf.math.divide_no_nan(limited, spread), 0.0)
@@ -220,12 +222,6 @@ def adjust_contrasts(planes: Planes, factors: tf.Tensor) -> Planes:
     means = [_mean(plane) for plane in planes]
     scale = factors[:, None, None]
     return [(plane - mean) * scale + mean for plane, mean in zip(planes, means, strict=True)]
-
-
-def _extremes(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The largest and the smallest channel; reductions over three values would take four times as long."""
-    red, green, blue = images[..., :1], images[..., 1:2], images[..., 2:]
-    return tf.maximum(tf.maximum(red, green), blue), tf.minimum(tf.minimum(red, green), blue)
 
 
 def _each(amounts: tf.Tensor) -> tf.Tensor:

@@ -34,13 +34,7 @@ class Search:
     digests: frozenset[bytes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Consecutive examples of a split."""
-
-    split: Split
-    first: int
-    stop: int
+Block = tuple[Split, range]  # consecutive examples of a split
 
 
 def kept(
@@ -52,8 +46,8 @@ def kept(
         search = Search(splits=source.splits, digests=frozenset(map(bytes.fromhex, excluded.digests)))
         blocks = [each for split, found in source.splits.items() for each in _blocks(split, found)]
         results = parallel_map.map_ordered(compute, matching, search, blocks, small=small)
-        for block, found in zip(blocks, results, strict=True):
-            chosen[block.split][found] = False
+        for (split, _), found in zip(blocks, results, strict=True):
+            chosen[split][found] = False
         left_out = sum(int((~mask).sum()) for mask in chosen.values())
         log.info("left out %d examples that %s lists", left_out, FILE)
         _require_examples(source, chosen)
@@ -77,7 +71,8 @@ def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Sourc
 
 def matching(search: Search, block: Block) -> list[int]:
     """Find the indices of a block's excluded examples."""
-    digests = _digests(search.splits[block.split], range(block.first, block.stop))
+    split, indices = block
+    digests = _digests(search.splits[split], indices)
     return sorted({index for index, digest in digests if digest in search.digests})
 
 
@@ -113,7 +108,7 @@ def _blocks(split: Split, examples: Examples) -> Iterator[Block]:
     while first < count:
         before = int(ends[first - 1]) if first else 0
         stop = min(max(int(np.searchsorted(ends, before + CHUNK_BYTES)), first + 1), count)
-        yield Block(split=split, first=first, stop=stop)
+        yield split, range(first, stop)
         first = stop
 
 

@@ -8,14 +8,11 @@ import struct
 from array import array
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
-
-from perennial.base import files
 
 HEADER = struct.Struct("<QI")
 LENGTH = struct.Struct("<Q")
@@ -36,13 +33,8 @@ class FramingFault:
     offset: int
 
 
-def compression_of(file: Path) -> str | None:
-    """Return the compression of a TFRecord file by its content: gzip, zlib or None."""
-    with files.naming(file), file.open("rb") as stream:
-        return _compression(stream.read(HEADER.size))
-
-
-def _compression(start: bytes) -> str | None:
+def compression(start: bytes) -> str | None:
+    """The compression of a TFRecord file by its first twelve bytes: gzip, zlib or None."""
     if len(start) == HEADER.size and start == _header(LENGTH.unpack_from(start)[0]):
         return None  # a record may have a length that looks like gzip's mark
     if start.startswith(GZIP):
@@ -90,7 +82,7 @@ def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tupl
             return _spans(spans), FramingFault("record_truncated", message, offset)
         length = LENGTH.unpack_from(header)[0]
         if header != _header(length):
-            form = None if offset else _compression(header)
+            form = None if offset else compression(header)
             message = "the checksum of the record's length does not match"
             if form:
                 message += f"; the file looks compressed with {form}: decompress it first"

@@ -51,24 +51,23 @@ def score(
     batches: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], *, classes: int, examples: int
 ) -> ExampleScores:
     """Score batches of (logits [N, classes], labels [N])."""
-    scored: list[ExampleScores] = []
+    scored = []
     found = 0
     for logits, labels in batches:
         scored.append(_scored(logits, labels, first=found))
         found += len(labels)
     if found != examples or not examples:
         raise QualityError(f"scored {found} examples, expected the {examples} of the manifest")
+    every, predicted, losses, within_top = map(np.concatenate, zip(*scored, strict=True))
     return ExampleScores(
-        classes=classes,
-        labels=np.concatenate([each.labels for each in scored]),
-        predicted=np.concatenate([each.predicted for each in scored]),
-        losses=np.concatenate([each.losses for each in scored]),
-        within_top=np.concatenate([each.within_top for each in scored]),
+        classes=classes, labels=every, predicted=predicted, losses=losses, within_top=within_top
     )
 
 
-def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: int) -> ExampleScores:
-    """Score a batch; `first` is the index of its first example."""
+def _scored(
+    logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Labels, predicted classes, losses and top-5 hits of a batch from the index `first` on."""
     finite = np.isfinite(logits).all(axis=1)
     if not finite.all():
         raise NonFinite(
@@ -78,10 +77,4 @@ def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: in
     with tf.device("CPU:0"):  # in double precision, whichever device the model uses
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits.astype(np.float64)).numpy()
         within_top = tf.math.in_top_k(labels, logits, TOP).numpy()
-    return ExampleScores(
-        classes=logits.shape[1],
-        labels=labels,
-        predicted=logits.argmax(axis=1),
-        losses=losses,
-        within_top=within_top,
-    )
+    return labels, logits.argmax(axis=1), losses, within_top

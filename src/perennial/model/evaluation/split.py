@@ -219,12 +219,13 @@ def _fill(
     """
     row = 0
     for logits, labels in batches:
-        scaled, rows = logits if factor is None else logits * factor, slice(row, row := row + len(labels))
+        scaled = logits if factor is None else logits * factor
+        rows = slice(row, row + len(labels))
+        row = rows.stop
         yield scaled, labels
         probabilities[rows] = scipy.special.softmax(scaled, axis=1)
-        before[rows] = (probabilities[rows] if factor is None else scipy.special.softmax(logits, axis=1)).max(
-            axis=1
-        )
+        unscaled = probabilities[rows] if factor is None else scipy.special.softmax(logits, axis=1)
+        before[rows] = unscaled.max(axis=1)
 
 
 @contextmanager

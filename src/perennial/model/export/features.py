@@ -50,22 +50,19 @@ def penultimate(model: keras.Model) -> Penultimate:
         (before,) = taken
         if isinstance(operation, keras.layers.Dense | keras.layers.Conv2D):
             maker, width = before._keras_history.operation, before.shape[-1]  # noqa: SLF001
-            return (
-                own
-                if isinstance(maker, keras.layers.InputLayer) or width > WIDEST
-                else Penultimate(before, maker.name)
-            )
+            at_input = isinstance(maker, keras.layers.InputLayer)
+            return own if at_input or width > WIDEST else Penultimate(before, maker.name)
         if getattr(operation, "weights", None) and not isinstance(operation, TRANSPARENT):
             return own
         tensor = before
 
 
 class Values(NamedTuple):
-    """What is measured of N images."""
+    """What is measured of N images, tensors or arrays."""
 
-    penultimate: tf.Tensor  # float32 [N, width]
-    logits: tf.Tensor  # [N, classes]
-    brightness: tf.Tensor  # float32 [N], mean of all pixels, 0..255
+    penultimate: Any  # float32 [N, width]
+    logits: Any  # [N, classes]
+    brightness: Any  # float32 [N], mean of all pixels, 0..255
 
 
 class Measured:
@@ -133,7 +130,7 @@ def measure(
     )
 
 
-def _together(measured: Any, records: Path, data: Manifest, most: int) -> "_Arrays":
+def _together(measured: Any, records: Path, data: Manifest, most: int) -> Values:
     """The values of all images, as arrays."""
     part = data.splits["validation"]
     spread = pipeline.spread(pipeline.encoded_images(records, part.shards), part.examples, most)
@@ -143,13 +140,7 @@ def _together(measured: Any, records: Path, data: Manifest, most: int) -> "_Arra
             yield Values(*(each.numpy() for each in measured(batch)))
 
     with pipeline.naming_shards(records, data):
-        return _Arrays(*map(np.concatenate, zip(*batches(), strict=True)))
-
-
-class _Arrays(NamedTuple):
-    penultimate: NDArray[np.float32]
-    logits: NDArray[np.float32]
-    brightness: NDArray[np.float32]
+        return Values(*map(np.concatenate, zip(*batches(), strict=True)))
 
 
 def _bandwidth(values: NDArray[np.float32]) -> float:

@@ -130,10 +130,8 @@ class Auxiliary:
 
     def logits(self, network: keras.Model, classes: int, options: ModelConfig) -> keras.KerasTensor:
         """The auxiliary logits [N, classes] of a network that has the layer."""
-        x, convolution = (
-            network.get_layer(self.layer).output,
-            Convolution(options, self.norm, initial=self.initial),
-        )
+        x = network.get_layer(self.layer).output
+        convolution = Convolution(options, self.norm, initial=self.initial)
         if self.relu:
             x = layers.ReLU(name="aux_logits_relu")(x)
         window = tuple(min(side, 5) for side in x.shape[1:3])

@@ -17,9 +17,8 @@ from perennial.model.models.architecture import AUX_LOGITS, LOGITS, Architecture
 from perennial.model.models.layers import DropPath
 from perennial.model.models.slim_layers import Auxiliary, BatchNorm, fan_out, model, pooled_logits
 
-Operation = tuple[
-    str, int
-]  # the operation and its state: 0 the previous cell, 1 the one before it, then the sums
+# The operation and its state: 0 the previous cell, 1 the one before it, then the sums.
+Operation = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -150,14 +149,11 @@ class Builder:
         for number, sides in enumerate(cell.sums):
             name, parts = f"{scope}.comb_iter_{number}", []
             for side, (operation, state) in zip(("left", "right"), sides, strict=True):
-                applied = self._applied(
-                    states[state],
-                    operation,
-                    f"{name}.{side}",
-                    filters=filters,
-                    stride=stride if state < 2 else 1,
+                own_stride = stride if state < 2 else 1
+                x = self._applied(
+                    states[state], operation, f"{name}.{side}", filters=filters, stride=own_stride
                 )
-                parts.append(applied)
+                parts.append(x)
             states.append(layers.Add(name=f"{name}.combine")(parts))
         self.cells += 1
         ends = [self._like(states[-1], states[each], each, scope) for each in cell.given]
@@ -192,7 +188,8 @@ class Builder:
             x = pool(3, strides=stride, padding="same", name=f"{scope}.{operation}")(x)
             if not fitting:
                 x = self.conv(x, filters, 1, f"{scope}.1x1", f"{scope}.bn_1")
-        return self._path_dropped(x, f"{scope}.drop_path")
+        rate = self.plan.drop_path * (self.cells + 1) / self.plan.total_cells
+        return DropPath(rate, self.plan.total_training_steps, name=f"{scope}.drop_path")(x) if rate else x
 
     def _separable(
         self, x: keras.KerasTensor, size: int, scope: str, *, filters: int, stride: int
@@ -212,13 +209,6 @@ class Builder:
             )(relu(x, f"{scope}.relu_{number}"))
             x = self.normalized(x, f"{scope}.bn_sep_{name}")
         return x
-
-    def _path_dropped(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
-        plan = self.plan
-        if not plan.drop_path:
-            return x
-        rate = plan.drop_path * (self.cells + 1) / plan.total_cells
-        return DropPath(rate, plan.total_training_steps, name=name)(x)
 
     def _like(self, last: keras.KerasTensor, x: keras.KerasTensor, state: int, scope: str) -> keras.KerasTensor:
         """Convert a state to the grid and filters of the last one."""

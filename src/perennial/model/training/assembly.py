@@ -64,9 +64,7 @@ class Assembly:
         self.label_map.require_classes(self.data)
         return Description(
             name=self.config.model.name,
-            options=self.config.model.model_copy(
-                update={"weights": None, "weights_url": None}
-            ),  # of building it
+            options=self.config.model.model_copy(update={"weights": None, "weights_url": None}),
             classes=self.label_map.classes(self.data),
             pixels=self.pixels,
             data=manifest.digest(self.config.paths.records),

@@ -114,9 +114,9 @@ def choose(
     The log gives the reason, unless no layer is frozen. `examples`: of training and validation together;
     `memory_mb`: limit for the features.
     """
-    frozen, trained = (
-        [layer for layer in model.layers if layer.weights and layer.trainable is kind] for kind in (False, True)
-    )
+    with_weights = [layer for layer in model.layers if layer.weights]
+    frozen = [layer for layer in with_weights if not layer.trainable]
+    trained = [layer for layer in with_weights if layer.trainable]
     if not frozen:
         return None
     cut, before, whole = _boundary(model)

@@ -65,10 +65,8 @@ class Objective:
         other: Other | None = None,
     ) -> Losses:
         """One replica's part of the losses of a batch of `examples`; `other`: partners of mixed images."""
-        summed, auxiliary = (
-            self._summed(models.logits(outputs), labels, other),
-            models.auxiliary_logits(outputs),
-        )
+        summed = self._summed(models.logits(outputs), labels, other)
+        auxiliary = models.auxiliary_logits(outputs)
         summed_aux = tf.constant(0.0)
         if auxiliary is not None:
             summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels, other)

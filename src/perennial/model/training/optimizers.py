@@ -36,9 +36,8 @@ def build(
 
 def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
     """The optimizer of a component of the project: a class, or a function of the learning rate."""
-    made = own_components.call(
-        name, own_components.load(name, own_components.expect_function("rate")), learning_rate
-    )
+    function = own_components.load(name, own_components.expect_function("rate"))
+    made = own_components.call(name, function, learning_rate)
     if not isinstance(made, keras.optimizers.Optimizer):
         raise own_components.refused(
             name, f"returned {own_components.described(made)}, expected a Keras optimizer"

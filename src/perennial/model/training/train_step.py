@@ -204,11 +204,9 @@ class Trainer:
         replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
         own_examples = tf.cast(tf.shape(batch.labels)[0], tf.float32)
         examples = replica.all_reduce("SUM", own_examples) if replicas > 1 else own_examples
-        computed = (
-            tf.function(self._gradients, jit_compile=True, autograph=False)
-            if self._config.xla
-            else self._gradients
-        )
+        computed = self._gradients
+        if self._config.xla:
+            computed = tf.function(self._gradients, jit_compile=True, autograph=False)
         other = self._partners(batch) if self._config.augmentation.mixes else None
         row, gradients = computed(phase, forward, batch, other, step, examples)
         weights = self.model.trainable_variables

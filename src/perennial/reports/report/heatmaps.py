@@ -45,9 +45,8 @@ def main(job: dict[str, Any]) -> list[str | None]:
     for encoded, index in job["images"]:
         try:
             source = image_inputs.from_record("the image", base64.b64decode(encoded))
-            drawn.append(
-                base64.b64encode(occlusion.overlay(*occlusion.heatmap(classifier, source, index))).decode()
-            )
+            heat, pixels = occlusion.heatmap(classifier, source, index)
+            drawn.append(base64.b64encode(occlusion.overlay(heat, pixels)).decode())
         except (Refused, DataError):
             drawn.append(None)
     return drawn

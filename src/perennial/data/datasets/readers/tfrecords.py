@@ -140,9 +140,10 @@ def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Seque
 def plain(file: Path, scratch: Path) -> Path:
     """The file, or its content in `scratch` if it is compressed with gzip or zlib, as TensorFlow does."""
     with files.naming(file), file.open("rb") as stream:
-        if stream.read(len(LFS)) == LFS:
-            raise DataError(f"{file} is {IS_LFS}")
-    compression = framing.compression_of(file)
+        start = stream.read(len(LFS))
+    if start == LFS:
+        raise DataError(f"{file} is {IS_LFS}")
+    compression = framing.compression(start[: framing.HEADER.size])
     if compression is None:
         return file
     scratch.mkdir(exist_ok=True)
