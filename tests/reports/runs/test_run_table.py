@@ -1,14 +1,18 @@
 """Runs as a table in a terminal."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from reports.runs.conftest import Record
+from support.pipelines import IDENTITY
 
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
+from perennial.base.project.git import Repository
 from perennial.model.evaluation import intervals
 from perennial.release.registry import run_records
 from perennial.reports.runs import run_table
@@ -103,6 +107,18 @@ def test_times_and_parameters_that_are_none_do_not_keep_a_run_from_the_table(
     (row, _) = run_table.rows(config, run_records.listing(config, 20))
     assert (row.run, row.started, row.seconds) == ("night-2", None, None)
     assert listed(config)
+
+
+def test_a_model_that_a_person_promoted_is_the_version_of_its_run(config: Config) -> None:
+    (found,) = run_records.listing(config, 20)
+    git = Repository(Path())
+    git.run("init", "-q", "-b", "main")
+    git.run(*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start")
+    for number, facts in enumerate(({"run": "by-hand"}, {"run": "night-1", "model": "m"}), 1):
+        text = json.dumps({"model": found["scores"]["model"], **facts})
+        git.run(*IDENTITY, "tag", "-a", "-m", f"Version\n\n{text}", f"classifier@v0.0.{number}")
+        (row,) = run_table.rows(config, [found])
+        assert row.outcome == f"promoted v0.0.{number}"
 
 
 def test_without_a_run_the_table_says_how_to_get_those_of_others(load: Any) -> None:

@@ -133,9 +133,7 @@ def lines(found: Mapping[str, Any], width: int) -> Iterator[str]:
     sides = [_side(row, loss) for row, loss in zip(found["runs"], found["loss"], strict=True)]
     heads = [Column(""), Column("A", may_be_cut=True), Column("B", may_be_cut=True)]
     yield from run_table.table(heads, list(zip(FACTS, *sides, strict=True)), width)
-    yield ""
-    yield from _paired_lines(found)
-    yield ""
+    yield from ("", *_paired_lines(found), "")
     yield from changed_lines(found["changed"], width)
     yield ""
     yield from _class_lines(found["classes"], width)

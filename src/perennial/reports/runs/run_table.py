@@ -88,11 +88,12 @@ class Column(NamedTuple):
 
 def rows(config: Config, records: Sequence[Mapping[str, Any]]) -> list[Row]:
     """The rows of these records, in their order."""
-    here, pushed = run_records.known(config)
-    short, made = _shortest({*here, *pushed, *(each["run"] for each in records)}), dict[object, str]()
+    names = {*(each["run"] for each in records)}.union(*run_records.known(config))
+    short, made = _shortest(names), dict[object, str]()
     with suppress(PerennialError):  # without git there are no versions
         for version in open_registry(config, fetch=False).registry.versions:
-            made |= {version.facts.get("run"): version.name, version.facts.get("model"): version.name}
+            by_run = version.facts.get("run") in names
+            made[version.facts.get("run" if by_run else "model")] = version.name
     return [_row(record, short[record["run"]], _version(record, made)) for record in records]
 
 
