@@ -248,7 +248,7 @@ def test_lists_of_classes_that_differ_are_refused_and_one_is_written(workspace) 
 
 
 def test_a_person_in_a_terminal_is_asked_when_something_was_chosen(start, monkeypatch) -> None:
-    monkeypatch.setattr("perennial.cli.project_commands._in_terminal", lambda: True)
+    monkeypatch.setattr("typer.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
     make("image,species", "{n}.png,{k}")
     before = PARAMS.read_bytes()
     refused = start(answer="n\n")
