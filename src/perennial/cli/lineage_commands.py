@@ -262,7 +262,7 @@ def _of_records(records: Mapping[Any, int] | None) -> Iterator[str]:
         splits.setdefault(split, Counter())[each] += count
     yield f"records: {', '.join(f'{_counted(own, NOUN)} of {split}' for split, own in splits.items())}"
     yield "`perennial run` makes raw data, records and their page again without it, and trains without it"
-    yield "report.html may show it until `perennial report` makes it again"
+    yield "report.html may show it until `perennial report` makes it again; MLflow keeps what it was sent"
     yield (
         "your own files, earlier versions, and DVC's cache and remote keep it; `perennial gc` removes what no "
         "version needs"

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -30,6 +31,7 @@ from perennial.data.sources.pin import pin
 from perennial.data.tfrecord import example
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
+from perennial.live.capture.same_image import Wanted
 from perennial.live.label import branch
 from perennial.live.label.answers import Answers
 from perennial.model.inference import image_inputs
@@ -365,6 +367,47 @@ def test_an_image_that_was_committed_by_mistake_is_named(project):
     git("rm", "-rq", "shots")
     git("commit", "-qm", "Better")
     assert forget(photo(PLAIN))["git"] == [{"path": "shots/a b.jpg", "references": []}]
+
+
+def test_an_image_of_a_commit_that_was_amended_away_is_named(project):
+    merged(project, kept_form(PLAIN))
+    git("checkout", "-q", "--orphan", "other")
+    git("rm", "-rqf", "labels")
+    git("commit", "-qm", "Without it")
+    for name in git("for-each-ref", "--format=%(refname)", "refs/heads").split():
+        if name != "refs/heads/other":
+            git("update-ref", "-d", name)
+    shutil.rmtree("captured")
+    shutil.rmtree(".work")
+    (there,) = forget(photo(PLAIN))["git"]
+    assert (there["path"].startswith("labels/images/"), there["references"]) == (True, [])
+
+
+COPIED = {"as it is": PLAIN, "HEIC": saved(PHOTO, "HEIF"), "smaller": saved(PHOTO.resize((80, 60)), "PNG")}
+
+
+@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
+def test_copies_of_the_source_and_what_a_killed_command_left_are_removed(project, copied):
+    old, new, copies = (project.paths.work / name for name in ("monitor-a1", "monitor-b2", "source/0f/3c"))
+    for folder in (old, new, copies):
+        folder.mkdir(parents=True)
+        (folder / "1").write_bytes(copied)
+    (copies / "2").write_bytes(OTHERS[0])
+    os.utime(old, (1, 1))
+    assert forget(photo(PLAIN))["kept_removed"] == 1
+    assert [old.exists(), new.exists(), sorted(each.name for each in copies.iterdir())] == [False, True, ["2"]]
+
+
+def test_what_another_process_removes_meanwhile_is_no_error(project, monkeypatch):
+    store = open_store("captured")
+    keep(store, kept_form(PLAIN), day=DAYS[0])
+    keep(store, kept_form(PLAIN), *map(kept_form, OTHERS), day=DAYS[1])
+    wanted = Wanted()
+    wanted.add(0, PLAIN)
+    found = list(store.list())
+    shutil.rmtree(f"captured/{DAYS[0]}")  # as a server does with old days, after they were listed
+    monkeypatch.setattr(type(store), "list", lambda self, prefix="": iter(found))
+    assert sum(place.forget(store, wanted).values()) == 1
 
 
 def trained(project, **changes: object) -> Callable[[], int]:

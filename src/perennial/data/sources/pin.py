@@ -24,7 +24,7 @@ from perennial.data.sources.listing import Listing
 from perennial.data.sources.origin import Origin, is_archive, is_web, open_origin
 
 log = logging.getLogger(__name__)
-SHOWN = 10  # names in a message
+SHOWN, COPIES = 10, "source"  # names in a message; folder of copies in paths.work
 PIN_AGAIN = "`perennial pin source` accepts the current content; `dvc pull` restores this revision's data"
 
 
@@ -120,7 +120,7 @@ def _belongs(name: str, config: Config) -> bool:
 def copies_folder(config: Config) -> Path:
     """Return the folder for copies of this source's objects, which the clones of a deployment share."""
     url = config.dataset.url or ""
-    return config.paths.work / "source" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    return config.paths.work / COPIES / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def pin_of(listing: Listing) -> SourcePin:

@@ -150,7 +150,10 @@ class Keeper:
             self._bytes += len(encoded)
         else:
             if chosen.classifier.reference is None:
-                return self._without_reference(chosen.version)
+                if self._warned != (version := chosen.version):
+                    self._warned = version
+                    log.warning("no statistics of version %s: its export has no reference for drift", version)
+                return "unusable"
             found = chosen.classifier.statistics([encoded])
             record = replace(
                 self._record(chosen, hashlib.sha256(encoded).hexdigest()),
@@ -172,12 +175,6 @@ class Keeper:
             log.info("removed %d kept files older than %d days", removed, self._limits.days)
         self._bytes, self._images = place.usage(self._store, day)
         self._day = day
-
-    def _without_reference(self, version: str) -> Result:
-        if self._warned != version:
-            self._warned = version
-            log.warning("no statistics are kept of version %s: its export has no reference for drift", version)
-        return "unusable"
 
     def _record(self, chosen: Answered, sha256: str) -> KeptImage:
         return KeptImage(

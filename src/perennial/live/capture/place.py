@@ -239,8 +239,8 @@ def forget(store: Store, wanted: Wanted) -> Counter[Found]:
     objects = list(_ours(store))
     kept = {entry.key: (found["day"], found["sha256"]) for entry, found in objects if found["sha256"]}
     for key, (_, sha256) in kept.items():
-        if wanted.lacks_pixels(sha256):
-            wanted.add(wanted.digests[sha256], store.get_bytes(key)[0])
+        if wanted.lacks_pixels(sha256) and (content := _content(store, key)[1]):
+            wanted.add(wanted.digests[sha256], content)
     images, gone = list[str](), dict[tuple[str, str], Found]()  # by day and SHA-256
     for key, content in together(store, partial(_content, store), kept):
         if content is not None and (found := wanted.find(content)):
@@ -270,7 +270,7 @@ def _content(store: Store, key: str) -> tuple[str, bytes | None]:
 
 def _without(store: Store, entry: Entry, wanted: Wanted) -> set[str]:
     """Remove the records of wanted images from an object, also damaged ones; returns the images' digests."""
-    lines = store.get_bytes(entry.key)[0].splitlines(keepends=True)
+    lines = (_content(store, entry.key)[1] or b"").splitlines(keepends=True)
     gone = {sha256 for line in lines for sha256 in _wanted_in(line, wanted)}
     others = [line for line in lines if not _wanted_in(line, wanted)]
     if not others:

@@ -3,14 +3,21 @@
 import csv
 import io
 import json
+import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from perennial.base import files
 from perennial.data.datasets.readers import labelled
+from perennial.data.images import Image, accept
+from perennial.data.sources import pin
 from perennial.live.capture.same_image import Found, Wanted
 from perennial.live.label.answers import QUEUE
+
+# Temporary folders in the work folder, and the seconds after which the command that made one was killed.
+LEFT, LEFT_S = ("monitor-*", "start-*", "champion-*"), 86_400
 
 
 def forget(folder: Path, wanted: Wanted) -> Counter[Found]:
@@ -30,6 +37,22 @@ def forget(folder: Path, wanted: Wanted) -> Counter[Found]:
         for digest in (*rows, *_change_queue(folder / QUEUE, wanted)):
             gone.setdefault(digest, Found(image=wanted.digests[digest], how="file"))
     return Counter(gone.values())
+
+
+def forget_copies(work: Path, wanted: Wanted) -> Counter[Found]:
+    """Remove copies of the wanted images that runs fetched, and all that commands left that were killed."""
+    gone = Counter[Found]()
+    for folder in (each for name in LEFT for each in work.glob(name)):
+        if folder.stat().st_mtime < time.time() - LEFT_S:
+            shutil.rmtree(folder)
+    for file in (each for each in (work / pin.COPIES).rglob("*") if each.is_file()):
+        content = file.read_bytes()
+        image = accept.accepted(content, "")
+        encoded = image.encoded if isinstance(image, Image) else content
+        if found := wanted.find(content) or wanted.find(encoded):
+            file.unlink()
+            gone[found] += 1
+    return gone
 
 
 def _change_table(file: Path, wanted: Wanted) -> list[str]:

@@ -54,11 +54,6 @@ def is_document(name: str) -> bool:
     return is_document_name(name) and not name.lower().endswith(ARCHIVES)
 
 
-def is_list_of_labels(dataset: str, name: str) -> bool:
-    """Whether a file of a source names the classes of its records."""
-    return dataset == "tfrecord" and class_lists.is_class_list(name)
-
-
 def raw_name(dataset: str, name: str) -> str:
     """The name in the raw folder of a file of a source."""
     return (dataset == "tfrecord" and shards.raw_name(name)) or name

@@ -26,6 +26,7 @@ from perennial.base.errors import PerennialError
 from perennial.base.processes import locks
 from perennial.base.storage import Entry
 from perennial.data.archives import Member
+from perennial.data.datasets.own.class_lists import is_class_list
 from perennial.data.images import BRIGHTNESS_BINS, BadImage, accept, decode, statistics
 from perennial.data.sources.copies import Copies
 from perennial.data.sources.listing import Listed, Listing
@@ -91,7 +92,8 @@ def note(config: Config, raw: Path, file: Path) -> None:
         database.execute("BEGIN")
         _insert_files(database, ((name, path.stat().st_size) for name, path in found))
         for image in labelled_images.of_files(config.dataset, found, scratch):
-            _insert_image(database, image)
+            _insert_files(database, [(image.name, len(image.content))])
+            database.execute("INSERT OR IGNORE INTO images VALUES (?)", (_digest(image.content),))
         database.execute("COMMIT")
     finally:
         database.close()
@@ -99,11 +101,6 @@ def note(config: Config, raw: Path, file: Path) -> None:
 
 def _insert_files(database: sqlite3.Connection, rows: Iterable[tuple[str, int]]) -> None:
     database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?)", rows)
-
-
-def _insert_image(database: sqlite3.Connection, image: LabelledImage) -> None:
-    _insert_files(database, [(image.name, len(image.content))])
-    database.execute("INSERT OR IGNORE INTO images VALUES (?)", (_digest(image.content),))
 
 
 def _digest(content: bytes) -> bytes:
@@ -165,7 +162,7 @@ def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[li
     """The objects that the champion was not trained on, and the lists of labels."""
     found, lists = list[Listed](), list[Listed]()
     for each in chain.from_iterable(listing.pages()):
-        if labelled_images.is_list_of_labels(config.dataset.name, each.name):
+        if config.dataset.name == "tfrecord" and is_class_list(each.name):
             lists.append(each)
         elif not known.has_file(
             labelled_images.raw_name(config.dataset.name, each.name), each.size

@@ -138,7 +138,9 @@ def unmet(config: MonitorConfig, seen: Seen) -> bool:
 def _rules(config: MonitorConfig, seen: Seen) -> Iterator[Rule]:
     changed = config.source and seen.source.state == "changed"
     yield Rule(name="source", limit=config.source, fires=changed, seen=_source(seen))
-    examples, few = seen.new.examples if seen.new else 0, _few(config, seen.new)
+    examples, few = seen.new.examples if seen.new else 0, "no new examples"
+    if seen.new and seen.new.objects:
+        few = f"{examples} new examples, at least {config.min_examples} are needed"
     if score := seen.new and seen.new.score:
         interval = f"({score.low:.4f} to {score.high:.4f})"
         shown = f"accuracy {score.accuracy:.4f} {interval} on {score.examples} new examples"
@@ -183,12 +185,6 @@ def _limited(
     if not found.enough:
         shown += f"; {few}"
     return Rule(name=name, limit=limit, fires=beyond and found.enough, seen=shown)
-
-
-def _few(config: MonitorConfig, new: New | None) -> str:
-    if new is None or not new.objects:
-        return "no new examples"
-    return f"{new.examples} new examples, at least {config.min_examples} are needed"
 
 
 def _source(seen: Seen) -> str:

@@ -192,14 +192,12 @@ class _Place:
                 records = place.records(self._store, key, self._damaged)
             except Missing:  # removed meanwhile
                 continue
-            fitting = sorted(filter(self._fits, records), key=lambda image: image.time)
+            drawn = [each for each in records if each.reason == "random" and each.reference == self._mark]
+            fitting = sorted((each for each in drawn if each.top), key=lambda image: image.time)
             found += [Record(key, number, image) for number, image in enumerate(fitting) if number >= first]
             if len(found) >= AT_ONCE * self._size:
                 break
         return sorted(found, key=lambda each: (each.image.time, each.key, each.number))
-
-    def _fits(self, image: KeptImage) -> bool:
-        return image.reason == "random" and image.reference == self._mark and bool(image.top)
 
     def _thinned(self, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
         """As many of those that were kept with a larger share as if all had the smallest one, and where."""

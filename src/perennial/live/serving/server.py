@@ -71,11 +71,12 @@ class ModelServer:
         self.service.observers = list(filter(None, (keeper, self.service.shadow)))
         self.budget = PixelBudget(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
+        loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         configured = uvicorn.Config(
             app.build(
                 self.service,
                 lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS,
-                Origins(allowed=limits.origins, loopback=_is_loopback(listener)),
+                Origins(allowed=limits.origins, loopback=loopback),
             ),
             log_config=None,
             access_log=False,
@@ -135,10 +136,6 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {reason}; choose others with --host and --port"
         ) from error
     return listener
-
-
-def _is_loopback(listener: socket.socket) -> bool:
-    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
 def url(listener: socket.socket) -> str:

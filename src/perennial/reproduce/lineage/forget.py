@@ -58,7 +58,7 @@ def _find_committed(repository: Repository, wanted: Wanted, images: Sequence[Pat
 def _added(repository: Repository, *which: str) -> Iterator[tuple[str, str]]:
     """The object name and path of each file that a commit added or changed."""
     form = ("--raw", "--no-abbrev", "--no-renames", "--diff-filter=AM", "--format=", "-z")
-    fields = repository.run("log", "--all", "HEAD", *form, *which).split("\0")
+    fields = repository.run("log", "--all", "--reflog", "HEAD", *form, *which).split("\0")
     # Pairs such as `:000000 100644 0000 <blob> A` and `labels/images/0f3c.jpg`
     for about, path in pairwise(fields):
         if about.strip().startswith(":"):
@@ -177,6 +177,8 @@ def _search(
             found.failed[shown] = str(error)
     found.answers += removal.forget(config.paths.work / LABEL, wanted)
     found.labels += removal.forget(labelled.FOLDER, wanted)
+    if copies := removal.forget_copies(config.paths.work, wanted):
+        found.kept[str(config.paths.work)] = found.kept.get(str(config.paths.work), Counter()) + copies
     found.records = records.find(config, wanted)
     found.committed = _find_committed(repository, wanted, [each for each in images if isinstance(each, Path)])
 

@@ -48,7 +48,8 @@ class PastTraining:
 
 def trainings(repository: Repository, registry: Registry, cache: Path) -> list[PastTraining]:
     """List versions and other trainings in git's history, newest first; `cache`: folder of what was read."""
-    commits = _commits(repository)
+    rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
+    commits = {commit: int(date) for commit, date in (row.split() for row in rows)}
     locks = repository.blobs(dvc_lock.FILE, commits)
     facts = _Facts(repository, cache / CACHE)
     recorded = {commit: each for commit, blob in locks.items() if (each := facts.of(blob)) is not None}
@@ -71,12 +72,6 @@ def trainings(repository: Repository, registry: Registry, cache: Path) -> list[P
             known.add(recorded[commit])
             found.append(PastTraining(recorded=recorded[commit], commit=commit, date=commits[commit]))
     return sorted(found, key=lambda each: (-each.date, each.commit))
-
-
-def _commits(repository: Repository) -> dict[str, int]:
-    """The commits of HEAD, branches and tags, with their dates."""
-    rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
-    return {commit: int(date) for commit, date in (row.split() for row in rows)}
 
 
 class _Facts:
