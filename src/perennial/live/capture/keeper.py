@@ -152,7 +152,7 @@ class Keeper:
             if chosen.classifier.reference is None:
                 if self._warned != (version := chosen.version):
                     self._warned = version
-                    log.warning("no statistics of version %s: its export has no reference for drift", version)
+                    log.warning("no statistics are kept of %s: its export has no reference for drift", version)
                 return "unusable"
             found = chosen.classifier.statistics([encoded])
             record = replace(
