@@ -166,17 +166,17 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
     ("wrong", "promoted", "reason"),
     [
         # 1000 examples of four classes in turn: one that always predicts the largest gets 250 right
-        (range(800), False, "0.2 is not above 0.25, that of always predicting the largest class, cat"),
-        (range(750), False, "0.25 is not above 0.25, that of always predicting the largest class, cat"),
+        (range(800), False, "0.2 is not above the 0.25 of always predicting cat"),
+        (range(750), False, "0.25 is not above the 0.25 of always predicting cat"),
         (
             range(740),
             True,
             (
-                "0.26 is above 0.25, that of always predicting the largest class, cat"
+                "0.26 is above the 0.25 of always predicting cat"
                 ", which may be chance on 1000 test examples (p-value 0.32)"
             ),
         ),
-        (range(600), True, "0.4 is above 0.25, that of always predicting the largest class, cat"),
+        (range(600), True, "0.4 is above the 0.25 of always predicting cat"),
     ],
 )
 def test_without_a_limit_a_model_beats_always_predicting_the_largest_class(decide, wrong, promoted, reason):
@@ -454,6 +454,9 @@ def test_a_sentence_has_at_most_25_words() -> None:
     decision = Decision(promote=False, reasons=reasons, candidate=CandidateRecord(data="d", model="m"))
     said = verdict.sentence(decision)
     assert said == f"rejected: {reasons[0]}; the report says more"
+    chance = "test accuracy 0.28 is above the 0.2 of always predicting daisy, which may be chance on 25 test "
+    alone = decision.model_copy(update={"reasons": [chance + "examples (p-value 0.34)"]})
+    assert verdict.sentence(alone).endswith("examples (p-value 0.34)")
     long = verdict.sentence(decision.model_copy(update={"reasons": [" ".join(reasons)]}))
     assert (len(long.split()), long[-4:]) == (25, " ...")
 

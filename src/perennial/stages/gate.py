@@ -173,8 +173,8 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
     largest, share = int(counts.argmax()), float(counts.max() / counts.sum())
     passed = accuracy > share
     reason = (
-        f"test accuracy {accuracy:.4g} is {'' if passed else 'not '}above {share:.4g}, that of always "
-        f"predicting the largest class, {printable(top.classes[largest])}"
+        f"test accuracy {accuracy:.4g} is {'' if passed else 'not '}above the {share:.4g} of always "
+        f"predicting {printable(top.classes[largest])}"
     )
     right, simple = top.predicted == top.labels, top.labels == largest
     p_value = comparison.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))

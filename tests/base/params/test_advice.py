@@ -19,10 +19,11 @@ TRAINED = {"model.name": "mobilenet_v2", "preprocessing.image_size": 96, "prepro
 def advised(load):
     """The codes of the advice about parameters and a validation report with these counts and sizes."""
 
-    def codes(counts, *, sides=(32, 32), channels=3, dataset="image_folder", **changes):
+    def codes(counts, *, sides=(32, 32), channels=3, dataset="image_folder", per_class=(150, 150), **changes):
         checked = load(**{"dataset.name": dataset, "gate.min_accuracy": None} | changes)
         sizes = {"height": list(sides), "width": list(sides), "channels": [channels, channels]}
         report = {"ok": True, "examples": counts, "statistics": {"dataset": dataset, **sizes}}
+        report["statistics"]["splits"] = {"train": {"per_class": per_class}}
         files.write_json(checked.paths.validation, report)
         return [each.code for each in advice.of_data(checked)]
 
@@ -39,6 +40,7 @@ def advised(load):
         (LARGE | {"train": 4_000}, TRAINED | {"preprocessing.grayscale": True}, []),
         (LARGE | {"train": 900}, {}, ["no_augmentation"]),
         (LARGE | {"train": 900}, {"channels": 1}, []),
+        (LARGE, {"per_class": [1] * 300}, ["few_in_class"]),
         (LARGE | {"train": 900}, {"preprocessing.name": "standard"}, []),
         (LARGE | {"train": 900}, {"preprocessing.name": "auto"}, ["no_augmentation"]),
         (LARGE | {"train": 900}, {"train.augmentation.mixup": 0.2}, []),

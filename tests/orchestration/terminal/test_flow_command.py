@@ -34,6 +34,12 @@ def unchecked() -> None:
     parameters._checked.cache_clear()
 
 
+def test_an_interruption_while_a_flow_imports_its_modules_has_no_traceback() -> None:
+    code = "import os, signal, sys; sys.argv[0] = '-m'; import flows; os.kill(os.getpid(), signal.SIGINT)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (75, "")
+
+
 def test_all_invalid_parameters_are_reported(workspace: Path) -> None:
     change_params(workspace / "params.yaml", {"train.epochs": -1, "train.stop_treshold": 0.9})
     with pytest.raises(StageFailed) as failed:

@@ -4,8 +4,9 @@ Advice decides nothing: no stage, gate or exit code depends on it.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from perennial.base import documents
@@ -18,8 +19,9 @@ from perennial.base.errors import PerennialError, printable
 UNREADABLE = (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError)
 CODES = {
     "no_validation": "no image is held out for validation",
-    "small_split": "a split is too small: the 95 % interval of its accuracy is wider than 10 points",
+    "small_split": "a split is too small: its accuracy is known less precisely than +/- 5 points (95 %)",
     "image_too_small": "the network does not take images this small",
+    "few_in_class": "classes with too few training images",
     "images_differ": "images of several sizes, and no `preprocessing.image_size`",
     "no_augmentation": "few images, and training sees each of them always the same way",
     "no_pretrained_weights": "few images, and random weights although published ones would help",
@@ -28,7 +30,7 @@ CODES = {
 }
 WIDEST = 0.1  # interval of an accuracy, 0..1
 LEVEL = 0.95  # of the interval
-FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
+FEW_TO_DISTORT, FEW_TO_PRETRAIN, FEW_IN_CLASS = 1_000, 5_000, 10  # training images
 # Preprocessings that do not distort, also by network where the name is auto.
 PLAIN = ("rescale", "lenet", "plain")
 PLAIN_NETWORKS = ("mnist_cnn", "lenet")
@@ -55,27 +57,22 @@ def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list
 
 def of_splits(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
     """Advice about the sizes of the splits; `accuracy` by split, 0..1, where it is known."""
-    try:
-        found = _validated(config)
-        return list(_small_splits(config, found["examples"], accuracy or {})) if found else []
-    except UNREADABLE:
-        return []
+    return _of_report(config, lambda found: _small_splits(config, found["examples"], accuracy or {}))
 
 
 def of_training(config: Config) -> list[Advice]:
     """Advice about a training, its images and its network; almost none without a validation report."""
-    refit = list(_no_validation(config))
+    return [*_no_validation(config), *_of_report(config, partial(_images, config))]
+
+
+def _of_report(config: Config, judge: Callable[[dict[str, Any]], Iterator[Advice]]) -> list[Advice]:
+    """Judge the validation report, unless it is unreadable, found errors or is of another data set."""
     try:
-        found = _validated(config)
-        return [*refit, *_images(config, found["statistics"], found)] if found else refit
+        found = documents.read_json(config.paths.validation)
+        mine = found["ok"] and found["statistics"]["dataset"] == config.dataset.name
+        return list(judge(found)) if mine else []
     except UNREADABLE:
-        return refit
-
-
-def _validated(config: Config) -> dict[str, Any] | None:
-    """The validation report, unless it found errors or is of another data set."""
-    found: dict[str, Any] = documents.read_json(config.paths.validation)
-    return found if found["ok"] and found["statistics"]["dataset"] == config.dataset.name else None
+        return []
 
 
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
@@ -126,14 +123,19 @@ def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str,
             where = f"at {accuracy:.1%}" if split in known else f"if it is {accuracy:.0%}"
             yield Advice(
                 "small_split",
-                f"{split} has {count:,} examples, too few to know the accuracy to 10 points: {where} the 95 % "
-                f"interval is {low:.1%} to {high:.1%}",
+                f"{split} has {count:,} examples, too few to know the accuracy to +/- 5 points: {where} the "
+                f"95 % interval is {low:.1%} to {high:.1%}",
                 f"add images, or raise dataset.{split}_fraction",
             )
 
 
-def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Advice]:
+def _images(config: Config, found: Mapping[str, Any]) -> Iterator[Advice]:
     """Advice about the images, the network and how they are trained."""
+    report = found["statistics"]
+    counts = report["splits"]["train"]["per_class"]
+    if few := sum(count < FEW_IN_CLASS for count in counts):
+        said = f"{few:,} of {len(counts):,} classes have fewer than {FEW_IN_CLASS} training images"
+        yield Advice("few_in_class", said, "add images of these classes, or leave them out")
     name, size, train = config.model.name, config.preprocessing.image_size, found["examples"].get("train", 0)
     sides, least = [*report["height"], *report["width"]], network_facts(config.model.name).least_size
     if size is None and (report["height"][0], report["width"][0]) != (report["height"][1], report["width"][1]):

@@ -185,7 +185,7 @@ def _precision(images: int) -> str:
     low, high = interval(0.5, max(images, 1))
     points = 100 * (high - low) / 2
     text = f"accuracy is precise to about +/- {points:.0f} points"
-    return text + ("; more images make it more precise" if points > 10 else "")
+    return text + ("; more images make it more precise" if points > 5 else "")
 
 
 def _damage(survey: Survey) -> Iterator[Choice]:

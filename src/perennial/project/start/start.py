@@ -46,16 +46,11 @@ class Started:
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as JSON values."""
-        return {
-            "file": str(self.file),
-            "kept": None if self.kept is None else str(self.kept),
-            "images": {**asdict(self.images), "path": str(self.images.path)},
-            "machine": asdict(self.machine),
-            "choices": [asdict(each) for each in self.choices],
-            "set": dict(self.values),
-            "weights_missing": self.weights_missing,
-            "minutes": round(self.minutes, 1),
-        }
+        found = asdict(self)
+        found["images"]["path"] = str(self.images.path)
+        kept = None if self.kept is None else str(self.kept)
+        found |= {"file": str(self.file), "kept": kept, "minutes": round(self.minutes, 1)}
+        return found | {"set": found.pop("values")}
 
 
 def start(

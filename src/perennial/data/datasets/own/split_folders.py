@@ -83,7 +83,7 @@ class Layout(NamedTuple):
             endings = Counter(name.rpartition("/")[2].rpartition(".")[2] for name in self.left_out)
             kinds = (f"{number:,} .{ending}" for ending, number in endings.most_common())
             files = listed(map(repr, self.left_out) if count <= SHOWN else kinds, SHOWN)
-            said.append(f"left out {count:,} files beside the images: {files}")
+            said.append(f"left out {count:,} file{'s' * (count > 1)} beside the images: {files}")
         return said
 
     def examples(self) -> Sequence[dict[str, str]]:
