@@ -238,11 +238,6 @@ def test_every_action_of_the_workflows_is_pinned_by_its_digest() -> None:
         assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", each) for each in used), file
 
 
-def test_the_page_of_each_stage_exists() -> None:
-    for stage in STAGES.values():
-        assert (DOCS / "how-to" / f"{stage.page}.md").is_file()
-
-
 def test_the_list_of_packages_has_every_package_of_each_layer() -> None:
     lines = (DOCS / "reference" / "packages.md").read_text(encoding="utf-8").splitlines()
     layer, named = "", dict[str, set[str]]()

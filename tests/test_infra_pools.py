@@ -4,14 +4,12 @@ import asyncio
 import copy
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from conftest import ROOT
-from docker.errors import DockerException
 from docker.models.containers import _create_container_args
 from prefect import get_client
 from prefect.client.schemas.objects import FlowRun
@@ -114,46 +112,6 @@ def test_kubernetes_accepts_the_job_of_a_run(values: Template, tmp_path: Path) -
     assert are_valid([job(values)], tmp_path / "job.yaml")
 
 
-def set_at(*path: str | int) -> Callable[[Template, object], None]:
-    def change(given: Template, value: object) -> None:
-        inside: Any = given
-        for key in path[:-1]:
-            inside = inside[key]
-        inside[path[-1]] = value
-
-    return change
-
-
-POD = ("job_configuration", "job_manifest", "spec", "template", "spec")
-MISTAKES: dict[str, tuple[Callable[[Template, object], None], object]] = {
-    "unknown field": (set_at(*POD, "terminationGracePeriod"), 45),
-    "text for a number": (set_at(*POD, "terminationGracePeriodSeconds"), "45 s"),
-    "resources as a list": (set_at(*POD, "containers", 0, "resources"), ["{{ gpus }}"]),
-    "mount without a path": (set_at("variables", "properties", "volume_mounts", "default"), [{"name": "home"}]),
-    "volume of no kind": (
-        set_at("variables", "properties", "volumes", "default"),
-        [{"name": "home", "pvc": {}}],
-    ),
-    "toleration as text": (set_at("variables", "properties", "tolerations", "default"), ["gpu"]),
-    "selector as a list": (set_at("variables", "properties", "node_selector", "default"), ["gpu"]),
-    "secret by name alone": (set_at("variables", "properties", "env_from", "default"), ["perennial"]),
-    "restarts": (set_at(*POD, "restartPolicy"), ["Never"]),
-    "retries as text": (set_at("job_configuration", "job_manifest", "spec", "backoffLimit"), "none"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_template_of_kubernetes_is_caught(mistake: str, tmp_path: Path) -> None:
-    change, value = MISTAKES[mistake]
-    given = template("kubernetes")
-    change(given, value)
-    try:
-        made = job({}, given)
-    except ValueError:
-        return  # Prefect has caught it
-    assert not are_valid([made], tmp_path / "job.yaml")
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_any_name_has_names_and_labels_that_kubernetes_takes(name: str) -> None:
     made = job(SPOT, name=name)
@@ -225,32 +183,6 @@ def test_docker_accepts_the_container_of_a_run(values: Template, tmp_path: Path)
     wanted = settings(values)
     container(wanted)
     assert is_service(wanted, tmp_path / "service.json")
-
-
-DOCKER_MISTAKES = {
-    "readonly": True,
-    "shm_size": "much",
-    "cap_drop": "ALL",
-    "security_opt": "no-new-privileges",
-    "device_requests": [{"Count": [1], "Capabilities": [["gpu"]]}],
-    "volumes": "perennial",
-    "mem_limit": {"gigabytes": 1},
-    "user": ["perennial"],
-}
-
-
-@pytest.mark.parametrize("key", DOCKER_MISTAKES)
-def test_a_mistake_in_the_template_of_docker_is_caught(key: str, tmp_path: Path) -> None:
-    given = template("docker")
-    configuration = given["job_configuration"]
-    inside = configuration if key in configuration else configuration["container_create_kwargs"]
-    inside[key] = DOCKER_MISTAKES[key]
-    try:
-        wanted = settings({}, given)
-        container(wanted)
-    except (ValueError, TypeError, AttributeError, DockerException):
-        return  # Prefect or Docker's client has caught it
-    assert not is_service(wanted, tmp_path / "service.json")
 
 
 @pytest.mark.parametrize("kind", CLASSES)

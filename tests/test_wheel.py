@@ -29,16 +29,6 @@ def test_the_code_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert Path(file).is_relative_to(installed.parent)
 
 
-def test_help_lists_the_stages(installed: Path, tmp_path: Path) -> None:
-    assert "download" in run(installed / "perennial", "--help", cwd=tmp_path)
-
-
-@pytest.mark.slow
-def test_the_models_are_listed(installed: Path, tmp_path: Path) -> None:
-    models = json.loads(run(installed / "perennial", "models", "--json", cwd=tmp_path))
-    assert "mnist_cnn" in {model["name"] for model in models}
-
-
 def test_every_file_of_the_package_is_in_the_wheel(installed: Path) -> None:
     (package,) = (installed.parent / "lib").glob("python*/site-packages/perennial")
     names = [
