@@ -88,25 +88,6 @@ def test_a_bucket_of_another_provider_is_refused_with_what_to_do(repository):
     assert "remote" not in dvc("config", "--list")
 
 
-@pytest.mark.slow
-def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):
-    store = tmp_path / "store"
-    assert add("store", str(store)).returncode == 0
-    (repository / "data").write_text("content")
-    dvc("add", "data")
-    dvc("push")
-    (object_file,) = (path for path in store.rglob("*") if path.is_file())
-    object_file.chmod(0o644)
-    object_file.write_text("CONTENT")
-    (repository / "data").unlink()
-    for path in (repository / ".dvc" / "cache" / "files").rglob("*"):
-        if path.is_file():
-            path.unlink()
-    done = subprocess.run([forks.python(), "-m", "dvc", "pull"], check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert not (repository / "data").exists()
-
-
 @pytest.mark.parametrize("url", ["https://user:planted@host/dvc", "https://host/dvc?token=planted"])
 def test_a_url_with_credentials_is_refused_before_git_sees_it(repository, url):
     before = (repository / ".dvc" / "config").read_bytes()
