@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
 from prefect.states import AwaitingRetry, Crashed, Pending
 from ruamel.yaml import YAML
-from support import forks
 from support.checkout import Server
 from support.parameters import change_params
 
@@ -502,21 +500,6 @@ def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_set_bac
     assert (again["enabled"], again["trigger"]["within"]) == (False, 80)
 
 
-def test_a_worker_of_a_pool_of_another_kind_is_refused(make: Callable[..., Place]) -> None:
-    place = make("A")
-    place.server.request("POST", "/work_pools/", {"name": "boats", "type": "ecs"})
-    done = subprocess.run(
-        [forks.python(), "-m", "tasks.worker", "--pool", "boats"],
-        cwd=ROOT, env={**os.environ, "PREFECT_API_URL": place.server.url, "PYTHONPATH": f"{ROOT}:{ROOT}/src"},
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    place.server.request("DELETE", "/work_pools/boats")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert "the work pool boats on " in done.stderr
-    assert "is of type ecs, not process, kubernetes, docker" in done.stderr
-
-
 def test_a_worker_without_the_package_of_its_pool_names_the_extra(make: Callable[..., Place]) -> None:
     place = make("A")
     place.server.request("POST", "/work_pools/", {"name": "boats", "type": "kubernetes"})
@@ -550,8 +533,6 @@ def _by_id(place: Place) -> dict[str, str]:
         ([{"every": 3}], "Unknown schedule type"),
         (["daily"], "schedule 1, daily"),
         ([{"interval": -3}], "interval"),
-        ([{"rrule": "FREQ=SOMETIMES"}], "rrule"),
-        ([{"cron": "0 2 * * *", "active": "perhaps"}], "active"),
         ([{"cron": "0 2 * * *", "time_zone": "UTC"}], "schedules.0.time_zone: Extra inputs"),
         ([{"cron": "0 2 * * *", "slug": "a"}, {"cron": "0 3 * * *", "slug": "a"}], "the slug a"),
     ],
@@ -568,22 +549,6 @@ def test_a_schedule_that_is_none_is_refused_before_anything_is_sent(
     assert "retrain/on-demand: " in printed
     assert why in printed
     assert "Traceback" not in printed
-
-
-def test_the_settings_of_prefects_profile_are_used(
-    make: Callable[..., Place], tmp_path: Path, server: Server
-) -> None:
-    place = make("A")
-    file = tmp_path / "profiles.toml"
-    file.write_text(f'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "{server.url}"\n')
-    environment = {"PREFECT_PROFILES_PATH": str(file), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [forks.python(), "-m", "perennial", "run", "none"],
-        cwd=place.folder, env={**environment, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert "the server has no deployment retrain/none" in done.stderr, done.stderr
 
 
 @pytest.fixture

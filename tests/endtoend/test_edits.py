@@ -125,23 +125,6 @@ def test_set_back_the_kept_result_is_recorded_without_the_work(project: Checkout
     assert not (project.folder / ".work" / "kept").exists()
 
 
-def test_what_it_does_not_read_disturbs_nothing(project: Checkout, source: Source) -> None:
-    source.edit = lambda: project.set("train", epochs=9)
-    assert download(project).returncode == 0
-    project.must("git", "checkout", "-q", ".")
-    assert "didn't change" in download(project).stdout
-
-
-@pytest.mark.slow
-def test_a_second_dvc_repro_is_refused_and_the_first_goes_on(project: Checkout, source: Source) -> None:
-    second = []
-    source.edit = lambda: second.append(project.run("dvc", "repro", "download"))
-    assert download(project).returncode == 0
-    assert second[0].returncode
-    assert "is busy" in second[0].stdout
-    assert source.requests == 1
-
-
 @pytest.mark.slow
 def test_an_experiment_in_a_temporary_folder_reads_its_own_files(project: Checkout, source: Source) -> None:
     def edit() -> None:
@@ -159,18 +142,6 @@ def test_an_experiment_in_a_temporary_folder_reads_its_own_files(project: Checko
     assert lock["download"].deps[str(Path(CODE).parent)] == dvc_digests.digest(
         project.folder / Path(CODE).parent
     )
-
-
-def test_what_is_set_back_before_the_end_is_no_change(project: Checkout, source: Source) -> None:
-    def edit_and_undo() -> None:
-        project.set("dataset", digests="record")
-        replaced(project, CODE, "\n\n", "\n# A comment\n\n")
-        project.must("git", "stash")
-        project.must("git", "stash", "drop")
-
-    source.edit = edit_and_undo
-    assert download(project).returncode == 0
-    assert recorded(project)["params.yaml", "dataset.digests"] == "pinned"
 
 
 def test_by_hand_it_is_said_and_the_result_stays(project: Checkout, source: Source) -> None:

@@ -16,7 +16,6 @@ from prefect import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from support.checkout import Server, copy_standin, wait_until
 from support.cluster import Cluster, cluster
-from support.manifests import are_valid
 
 from perennial.orchestration.provisioning import automations, pools
 from perennial.orchestration.server import dead_runs
@@ -128,23 +127,6 @@ def test_a_run_may_wait_longer_for_a_node_than_for_a_process(server: Server) -> 
     assert messages["kubernetes"].startswith("It waited too long for a machine")
     for run in runs.values():
         server.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
-
-
-@pytest.mark.usefixtures("repository")
-def test_a_worker_makes_a_job_of_a_run(server: Server, pods: Cluster, tmp_path: Path) -> None:
-    with worker(server, pods):
-        run = start(server, "kubernetes")
-        wait_until(lambda: pods.jobs)
-    job = pods.jobs[-1]
-    assert job["metadata"]["labels"]["prefect.io/flow-run-id"] == run
-    assert job["spec"]["backoffLimit"] == 0
-    found = server.request("GET", f"/flow_runs/{run}")
-    assert found["infrastructure_pid"] == f"default:{pods.name(len(pods.jobs) - 1)}"  # type: ignore[index]
-    server.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
-    pod = job["spec"]["template"]["spec"]
-    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
-    job["metadata"]["name"] = pods.name(len(pods.jobs) - 1)
-    assert are_valid([job], tmp_path / "job.yaml")
 
 
 def test_a_pod_that_loses_its_node_saves_and_another_goes_on(

@@ -22,7 +22,6 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 from support.small_servers import SECRET, Hook, webhook
 
 from perennial.base.project.stages import STAGES
-from perennial.orchestration.run_setup.flow_run import RESTARTS
 
 pytestmark = pytest.mark.timing
 
@@ -135,12 +134,6 @@ def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: 
     assert message.endswith("; record: promoted")
 
 
-def test_clones_share_the_cache_and_the_copies_of_a_source(deployed: Deployed) -> None:
-    home = deployed.checkout.parents[1]
-    assert (deployed.checkout / ".work" / "source").resolve() == (home / "source").resolve()
-    assert str(home / "cache") in (deployed.checkout / ".dvc" / "config.local").read_text()
-
-
 @pytest.mark.slow
 def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deployed: Deployed) -> None:
     first = deployed.project.must("git", "rev-parse", "--short", "HEAD").strip()
@@ -237,20 +230,6 @@ def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: 
         text = deployed.alert(f"{run['name']}: {kind}\n")
         assert text.endswith(f"{SHOWN}\n{deployed.server.url[:-4]}/runs/flow-run/{run['id']}")
         assert "StageFailed" not in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("deployment", ["on-demand", "hourly", "weekly", "person"])
-def test_every_flow_ends_a_run_that_crashes_again_and_again(deployed: Deployed, deployment: str) -> None:
-    run = scheduled(deployed.server, deployment)
-    for state in ("RUNNING", "CRASHED", "SCHEDULED") * (RESTARTS + 1):
-        set_state(deployed.server, run, state)
-    set_state(deployed.server, run, "PENDING")
-    worker = {"PREFECT_API_URL": deployed.server.url, "PREFECT__FLOW_RUN_ID": run["id"]}
-    deployed.project.must("perennial", "flow-run", **worker)
-    (found,) = deployed.server.post("/flow_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
-    assert found["state_type"] == "FAILED"
-    assert f"it crashed {RESTARTS + 1} times, and is not started again" in str(found["state"])
 
 
 def scheduled(server: Server, deployment: str) -> dict[str, str]:

@@ -14,12 +14,6 @@ from perennial.base import documents
 pytestmark = pytest.mark.timing
 
 RATES = "train.learning_rate=1e-5..1e-2:log"
-REFUSED = {
-    "both budgets": ["--trials", "3", "--minutes", "2"],
-    "no trial": ["--trials", "0"],
-    "an unknown key": ["--search", "train.lerning_rate=0.1..0.2"],
-    "a limit": ["--search", "train.label_smoothing=0.1..2.0"],
-}
 
 
 @pytest.fixture
@@ -40,14 +34,6 @@ def tune(checkout, *arguments):
     )
     assert done.returncode == 0, done.stderr
     return done
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_searched_is_refused_before_anything_starts(name, reproduced):
-    done = reproduced.run("perennial", "tune", *REFUSED[name])
-    assert done.returncode == 2, done.stdout
-    assert "Traceback" not in done.stdout
-    assert not list((reproduced.folder / ".work" / "tune").glob("*/trials"))
 
 
 @pytest.mark.slow

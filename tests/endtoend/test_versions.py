@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support.checkout import Beside, Checkout, free_port, responds, wait_until
+from support.checkout import Checkout
 
 pytestmark = pytest.mark.timing
 
@@ -88,42 +88,6 @@ def test_dvc_repro_restores_a_damaged_shard(reproduced: Checkout) -> None:
     output = reproduced.must("dvc", "repro")
     assert "'convert' is cached" in output
     assert shard.read_bytes() == before
-
-
-@pytest.mark.fast_rows("validate")
-@pytest.mark.parametrize("stage", ["validate", "train"])
-def test_a_damaged_shard_is_named_and_ends_the_stage_with_3(reproduced: Checkout, stage: str) -> None:
-    shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
-    content = bytearray(shard.read_bytes())
-    content[400] ^= 1
-    shard.write_bytes(content)
-    done = reproduced.run("perennial", stage)
-    reproduced.restore()
-    assert done.returncode == 3
-    assert f"{shard.name} record 1 at byte 284:" in done.stdout
-
-
-@pytest.mark.slow
-def test_data_and_models_go_through_s3(reproduced: Checkout) -> None:
-    port = str(free_port())
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    url = f"http://127.0.0.1:{port}"
-    with Beside(["moto_server", "-p", port], reproduced.home, dict(os.environ)):
-        wait_until(lambda: responds(f"{url}/moto-api/"))
-        bucket = f"import boto3; boto3.client('s3', endpoint_url='{url}').create_bucket(Bucket='models')"
-        reproduced.must(sys.executable, "-c", bucket, **keys)
-        for setting in (
-            "add -d bucket s3://models/dvc",
-            f"modify bucket endpointurl {url}",
-            "modify bucket verify true",
-        ):
-            reproduced.dvc("remote", *setting.split())
-        reproduced.must("dvc", "push", **keys)
-        reproduced.must("rm", "-rf", ".dvc/cache", "data", "models", "metrics")
-        reproduced.must("dvc", "pull", **keys)
-        clean = reproduced.dvc("status")
-    reproduced.restore()
-    assert "up to date" in clean
 
 
 @pytest.mark.slow

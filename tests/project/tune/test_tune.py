@@ -12,9 +12,11 @@ import psutil
 import pytest
 from support.checkout import wait_until
 from support.training import ROOT, change_params
+from typer.testing import CliRunner
 
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.cli import app
 from perennial.project.tune.trial import LOG
 from perennial.project.tune.tune import Budget, Search, _failed, check, search
 from perennial.project.tune.winner import choose
@@ -171,6 +173,12 @@ def test_parameters_with_which_nothing_can_be_searched_are_refused(pipeline, val
     change_params(Path("params.yaml"), values)
     with pytest.raises(ConfigError, match=message):
         check(Path("params.yaml"), RATES)
+
+
+def test_a_number_of_trials_and_of_minutes_are_one_too_many(workspace):
+    done = CliRunner().invoke(app, ["tune", "--trials", "3", "--minutes", "2"])
+    assert (done.exit_code, "--trials and --minutes exclude each other" in done.stderr) == (2, True)
+    assert not list(Path(".work/tune").glob("*"))
 
 
 def test_a_worker_of_a_cluster_is_refused(pipeline, monkeypatch):
