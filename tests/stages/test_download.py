@@ -153,18 +153,6 @@ def test_user_data_is_collected_and_not_fetched(load, server, define, workspace)
     assert ([path.name for path in RAW.parent.glob("[!.]*")], server.asked) == (["collected"], [])
 
 
-def test_the_old_raw_folder_stays_when_collecting_fails(load, define):
-    def refuse(path, raw):
-        (raw / "half").write_bytes(b"")
-        raise DataError("nothing to collect")
-
-    define(files=(), collect=refuse)
-    for name in ("old", files.MARK):
-        files.write_bytes(RAW.with_name(name), b"old")
-    assert str(refusal(load(), DataError)) == "nothing to collect"
-    assert [path.name for path in RAW.parent.glob("[!.]*")] == ["old"]
-
-
 def test_a_digest_is_recorded_before_the_next_file_fails(load, workspace, define):
     define(files=(source("first.bin", b""), source("second.bin", b"")))
     (workspace / "first.bin").write_bytes(b"first")

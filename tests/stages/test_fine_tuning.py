@@ -237,10 +237,3 @@ def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, capl
     before = {weight.path: weight.numpy() for weight in model.weights}
     (last,) = committed(folder)
     assert same(before, group(last)) == {"conv1", "conv2", "dense"}
-
-
-def test_a_pattern_that_names_no_layer_is_refused(again) -> None:
-    with pytest.raises(
-        ConfigError, match=r"train\.trainable: .* named fc9; there are conv1, conv2, dense, logits"
-    ):
-        again(train__trainable=["fc9"])

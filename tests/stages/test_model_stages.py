@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 from support import forks
 from support.parameters import change_params
 
@@ -88,11 +87,6 @@ def test_training_refuses_records_that_were_not_validated(run: Config) -> None:
         train(run)
 
 
-def test_the_export_has_the_signatures_that_servers_rely_on(run: Config) -> None:
-    signatures = tf.saved_model.load(str(run.paths.export)).signatures
-    assert set(signatures) == {"serving_default", "classify", "classify_bytes"}
-
-
 def test_the_export_carries_labels_and_model_card(run: Config) -> None:
     assets = run.paths.export / "assets"
     assert (assets / "labels.txt").read_text().splitlines()[6] == "6:six"
@@ -126,28 +120,22 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
     assert contents(run.paths.export) == before
 
 
-def test_the_export_has_the_temperature_of_its_evaluation(
+def test_the_export_has_the_temperature_and_threshold_of_its_evaluation(
     run: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calibrated = changed(evaluate__calibrate=True)
+    calibrated = changed(evaluate__calibrate=True, evaluate__max_error=0.2)
     evaluate(calibrated)
     with caplog.at_level("INFO"):
         export(calibrated)
     assert "below 50 a class, only large drifts in traffic are found" in caplog.messages  # 144 images of ten
     found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
-    expected = documents.read_json(run.paths.metrics)["calibration"]["temperature"]
-    assert found == {"temperature": expected}
-
-
-@pytest.mark.slow
-def test_the_export_has_the_threshold_of_its_evaluation(run: Config) -> None:
-    abstaining = changed(evaluate__max_error=0.2)
-    evaluate(abstaining)
-    export(abstaining)
-    found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
-    metrics = documents.read_json(run.paths.metrics)["abstention"]
-    assert found == {"abstention": {key: metrics[key] for key in ("max_error", "threshold")}}
-    assert documents.read_json(run.paths.export / export_layout.CARD)["abstention"] == metrics
+    metrics = documents.read_json(run.paths.metrics)
+    assert found == {
+        "temperature": metrics["calibration"]["temperature"],
+        "abstention": {key: metrics["abstention"][key] for key in ("max_error", "threshold")},
+    }
+    card = documents.read_json(run.paths.export / export_layout.CARD)
+    assert card["abstention"] == metrics["abstention"]
     assert "answer `unknown` below a confidence" in (run.paths.export / "README.md").read_text()
 
 

@@ -73,51 +73,13 @@ def difference(one, other):
     return {path: one[path] - other[path] for path in one}
 
 
-SETTINGS = {  # parameters of `train`, and the learning rates of three steps
-    "adadelta, exponential in stairs": (
-        {"optimizer": "adadelta", "schedule.name": "exponential", "schedule.decay_steps": 2}, [0.1, 0.1, 0.094],
-    ),
-    "adagrad, polynomial": (
-        {"optimizer": "adagrad", "schedule.name": "polynomial", "schedule.power": 2.0},
-        [0.1, 0.0001 + 0.0999 * 4 / 9, 0.0001 + 0.0999 / 9],
-    ),
-    "adam, cosine after a warm-up": (
-        {"optimizer": "adam", "schedule.name": "cosine", "schedule.warmup_steps": 1,
-         "schedule.end_learning_rate": 0.0}, [0.0, 0.1, 0.05],
-    ),
-    "amsgrad, piecewise": (
-        {"optimizer": "adam", "optimizer_options.amsgrad": True, "schedule.name": "piecewise",
-         "schedule.boundaries": [1, 2], "schedule.values": [0.5, 0.1]}, [0.1, 0.05, 0.01],
-    ),
-    "adamw, a warm-up": (
-        {"optimizer": "adamw", "learning_rate": 0.002, "schedule.warmup_steps": 2}, [0.0, 0.001, 0.002],
-    ),
-    "ftrl, steady exponential": (
-        {"optimizer": "ftrl", "optimizer_options.l1": 0.01, "schedule.name": "exponential",
-         "schedule.decay_steps": 1, "schedule.decay_factor": 0.5, "schedule.staircase": False},
-        [0.1, 0.05, 0.025],
-    ),
-    "nesterov": ({"optimizer": "momentum", "optimizer_options.nesterov": True}, [0.1, 0.1, 0.1]),
-    "rmsprop, centred": (
-        {"optimizer": "rmsprop", "optimizer_options.centered": True, "learning_rate": 0.01}, [0.01] * 3,
-    ),
-}  # fmt: skip
-
-
-FAST = ("adam, cosine after a warm-up",)
-
-
-@pytest.mark.parametrize(
-    ("values", "rates"),
-    [
-        pytest.param(*values, id=name, marks=() if name in FAST else pytest.mark.slow)
-        for name, values in SETTINGS.items()
-    ],
-)
-def test_every_optimizer_and_schedule_trains(values, rates, here, start):
-    outcome = run({f"train.{key}": value for key, value in values.items()})
+def test_an_optimizer_trains_at_the_rates_of_a_schedule(here, start):
+    values = {"optimizer": "adam", "schedule.name": "cosine", "schedule.warmup_steps": 1}
+    outcome = run(
+        {f"train.{key}": value for key, value in values.items()} | {"train.schedule.end_learning_rate": 0.0}
+    )
     before, _, _ = start
-    assert [step["learning_rate"] for step in outcome.steps] == pytest.approx(rates)
+    assert [step["learning_rate"] for step in outcome.steps] == pytest.approx([0.0, 0.1, 0.05])
     assert np.isfinite(norm(outcome.weights))
     assert norm(difference(outcome.weights, before)) > 1e-3
 
@@ -127,7 +89,6 @@ def test_every_optimizer_and_schedule_trains(values, rates, here, start):
     ("values", "tolerance"),
     [
         ({"train.precision": "bfloat16"}, 2e-2),
-        ({"train.precision": "float16"}, 2e-3),
         ({"train.precision": "float16", "train.loss_scale": 1024.0}, 2e-3),
     ],
 )
@@ -145,35 +106,14 @@ def test_xla_changes_no_more_than_rounding(here, exact):
     assert norm(difference(compiled.weights, exact.weights)) / norm(exact.weights) < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        pytest.param({}, lambda logits, labels: cross_entropy(logits, labels).mean(), marks=pytest.mark.slow),
-        pytest.param(
-            {"train.label_smoothing": 0.2},
-            lambda logits, labels: cross_entropy(logits, labels, smoothing=0.2).mean(),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"train.class_weights": [float(label) + 1 for label in range(10)]},
-            lambda logits, labels: (cross_entropy(logits, labels) * (labels + 1)).mean(),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"train.class_weights": "balanced"},  # each class counts the same
-            lambda logits, labels: np.mean(
-                [cross_entropy(logits[labels == each], labels[labels == each]).mean() for each in range(10)]
-            ),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["plain", "smoothed", "weighted", "balanced"],
-)
-def test_the_loss_is_that_of_the_definition_over_all_examples(values, expected, here, start):
+@pytest.mark.slow
+def test_the_loss_smooths_labels_and_balances_classes_over_all_examples(here, start):
     _, logits, labels = start
     assert len(labels) == EXAMPLES
-    outcome = run({**STILL, **values})
-    assert outcome.steps[0]["loss"] == pytest.approx(expected(logits, labels), rel=1e-5)
+    outcome = run({**STILL, "train.label_smoothing": 0.2, "train.class_weights": "balanced"})
+    losses = cross_entropy(logits, labels, smoothing=0.2)
+    expected = np.mean([losses[labels == each].mean() for each in range(10)])  # each class counts the same
+    assert outcome.steps[0]["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -212,14 +152,9 @@ def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "values",
-    [{}, {"train.precision": "float16"}, {"train.precision": "float16", "train.loss_scale": 64.0}],
-    ids=["float32", "float16", "fixed scale"],
-)
-def test_gradients_are_clipped_to_the_norm(values, here, start):
+def test_gradients_are_clipped_to_the_norm(here, start):
     before, _, _ = start
-    after = run({"train.clip_norm": 0.25, "train.max_steps": 1, **values}).weights
+    after = run({"train.clip_norm": 0.25, "train.max_steps": 1, "train.precision": "float16"}).weights
     assert norm(difference(after, before)) == pytest.approx(0.1 * 0.25, rel=1e-3)
 
 
@@ -283,28 +218,15 @@ DARK_OR_LIGHT = {"model.labels_offset": 1, "preprocessing.image_size": 12, "trai
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("grayscale", "channels"), [(False, 3), (True, 1)])
-def test_a_model_of_pictures_leaves_the_first_class_out(there, grayscale, channels):
-    values = {**DARK_OR_LIGHT, **QUICK, "preprocessing.grayscale": grayscale, "train.max_steps": 20}
+def test_a_model_of_pictures_leaves_the_first_class_out(there):
+    values = {**DARK_OR_LIGHT, **QUICK, "train.max_steps": 20}
     outcome = run(values, evaluate, export)
     scores = documents.read_json(outcome.config.paths.metrics)
-    assert outcome.weights["conv1/kernel"].shape == (5, 5, channels, 32)
+    assert outcome.weights["conv1/kernel"].shape == (5, 5, 3, 32)
     assert outcome.weights["logits/bias"].shape == (2,)
     assert list(scores["per_class"]) == ["dark", "light"]
     assert scores["accuracy"] == 1
     assert (outcome.config.paths.export / "assets" / "labels.txt").read_text() == "0:dark\n1:light\n"
-
-
-@pytest.mark.slow
-def test_little_memory_changes_the_order_and_where_images_are_kept_does_not(there):
-    values = {**DARK_OR_LIGHT, "train.max_steps": 5}
-    large = run(values).record["weights_sha256"]
-    small = {
-        run({**values, "train.memory_mb": 1, "train.cache": mode}, clean=True).record["weights_sha256"]
-        for mode in ("auto", "none")
-    }
-    assert len(small) == 1
-    assert large not in small
 
 
 def test_a_class_with_examples_cannot_be_left_out(here):

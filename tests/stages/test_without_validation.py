@@ -16,7 +16,6 @@ from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
 from perennial.data.records import manifest
 from perennial.model.export import reference
-from perennial.model.training import sidecar
 from perennial.model.training.checkpoints import committed
 from perennial.reports.report import summary
 from perennial.stages.champion import champion
@@ -91,19 +90,6 @@ def test_the_report_says_so(here):
 
 def test_the_check_of_the_parameters_says_so(here):
     assert "holds no image out for validation" in CliRunner().invoke(app, ["config"]).stderr
-
-
-def test_there_is_nothing_to_score_on_validation(here):
-    with pytest.raises(DataError, match=r"validation .* has no examples"):
-        sidecar.watch(
-            here,
-            training.outcome(here).folder,
-            split="validation",
-            once=True,
-            every_s=1,
-            max_batches=None,
-            as_json=False,
-        )
 
 
 @pytest.mark.parametrize(("key", "value"), [("stop_threshold", 0.9), ("patience", 3), ("keep", "best")])
