@@ -88,7 +88,13 @@ def test_a_pipeline_is_known_by_its_folder_also_where_that_of_the_project_is_nam
 
 
 @pytest.mark.parametrize(
-    "address", ["https://me:gh_secret@host/x", "https://gh_secret@host/x", "https://host/x?t=1"]
+    "address",
+    [
+        "https://me:gh_secret@host/x",
+        "https://gh_secret@host/x",
+        "https://host/x?t=1",
+        "ssh://git:gh_secret@host/x",
+    ],
 )
 def test_an_address_with_a_password_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{REPOSITORY} holds credentials") as refused:

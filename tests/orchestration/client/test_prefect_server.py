@@ -104,15 +104,6 @@ def test_a_wrong_password_names_its_variable(status: int) -> None:
         assert "look at PREFECT_API_AUTH_STRING" in refused(f"{url}/api", PREFECT_API_AUTH_STRING="a:hunter2")
 
 
-def test_a_wrong_password_is_refused_before_prefect_s_own_client_is_used() -> None:
-    with (
-        answering(lambda *_: (401, '{"exception_message": "Unauthorized"}')) as url,
-        prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=()) as client,
-        pytest.raises(PerennialError, match=r"\(401\): Unauthorized; look at PREFECT_API_AUTH_STRING"),
-    ):
-        client.reach()
-
-
 def test_http_to_a_server_with_tls_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -263,26 +254,15 @@ def test_an_address_with_a_bracket_too_many_is_named() -> None:
         settings.read({"PREFECT_API_URL": "http://[::1/api"})
 
 
-NOBODY = {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
-WRONG = {
-    "PREFECT_CLIENT_CUSTOM_HEADERS": (
-        "X-A: b",
-        "PREFECT_CLIENT_CUSTOM_HEADERS (in the environment) must be a JSON",
-    ),
-    "ALL_PROXY": ("socks5://127.0.0.1:1", "ALL_PROXY names a SOCKS proxy"),
-}
+WRONG = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_CUSTOM_HEADERS": "X-A: b"}
 
 
-@pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("module", ["flows.retrain", "tasks.deploy", "tasks.worker"])
-def test_programs_of_prefect_name_a_wrong_setting_without_a_traceback(
-    module: str, name: str, tmp_path: Path
-) -> None:
-    value, why = WRONG[name]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", **NOBODY, name: value}
+def test_programs_of_prefect_name_a_wrong_setting_without_a_traceback(module: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", **WRONG}
     command = [sys.executable, "-m", module, *(["--pool", "cpu"] if module == "tasks.worker" else [])]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert why in done.stderr
+    assert "PREFECT_CLIENT_CUSTOM_HEADERS (in the environment) must be a JSON" in done.stderr

@@ -121,11 +121,6 @@ def test_a_tag_or_commit_is_checked_out_without_a_branch(
     assert done["pushed"] is True
 
 
-def test_an_unknown_revision_is_refused_with_the_branches_there_are(project: Project, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no branch, tag or commit nightly; branches: main"):
-        checkout(project, tmp_path, "run-1", "nightly")
-
-
 def test_a_repository_that_is_away_is_named_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,16 +335,6 @@ def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
     assert (prepare_checkout(home, str(whole), "run-2") / "more").exists()
     assert prepare_checkout(home, str(whole), "run-1") == first  # which may be at work
     assert (prepare_checkout(home, str(whole), "run-3") / "more").exists()
-
-
-def test_a_damaged_mirror_that_no_run_needs_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
-    whole, home = repository(tmp_path / "whole"), tmp_path / "home"
-    shutil.rmtree(prepare_checkout(home, str(whole), "run-1"))
-    (mirror,) = (home / "mirror").iterdir()
-    DAMAGE["a damaged config"](mirror)
-    prepare_checkout(home, str(whole), "run-2")
-    assert [each.name for each in (home / "mirror").iterdir()] == [f"{mirror.name}-1"]
 
 
 def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(

@@ -10,8 +10,6 @@ from perennial.orchestration.engine.this_run import LocalRun
 from perennial.orchestration.steps import monitor
 from perennial.orchestration.steps.progress_artifact import progress
 from perennial.orchestration.steps.summary_artifact import CLASSES, markdown, retrain_run_name
-from perennial.orchestration.work.perennial_command import perennial
-from perennial.orchestration.work.stage_failures import StageFailed
 
 START = datetime(2026, 11, 22, 2, tzinfo=UTC)
 FACTS = {"data set": "pets", "decision": "passed the gate: good; better", "report": "report.html"}
@@ -59,12 +57,6 @@ def test_of_many_classes_the_worst_are_listed_and_the_rest_counted() -> None:
 def test_markup_in_a_class_name_is_escaped(name: str, cell: str) -> None:
     (row,) = (line for line in markdown(FACTS, {name: SCORES}).splitlines() if "0.9877" in line)
     assert row == f"| {cell} | 9 | 0.9877 | 0.5 | - |"
-
-
-def test_a_failed_command_raises_its_exit_code(workspace) -> None:
-    with pytest.raises(StageFailed, match=r"metrics/training\.json does not exist") as failed:
-        perennial("report", "--json")
-    assert failed.value.exit_code == 3
 
 
 def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:

@@ -92,11 +92,6 @@ def test_a_failure_is_logged_once_with_all_its_lines() -> None:
     assert lines == ["no epochs\nset train.epochs"]
 
 
-def test_a_stage_is_run_once(write: Write) -> None:
-    write("from pathlib import Path; Path('out').touch()", outs=["out"])
-    assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
-
-
 @pytest.mark.parametrize("left", ["", '{"write": {"/a/b"'])
 def test_a_list_of_locks_that_a_killed_dvc_left_half_written_is_no_obstacle(write: Write, left: str) -> None:
     folder = write("from pathlib import Path; Path('out').touch()", outs=["out"])
