@@ -4,17 +4,17 @@ import itertools
 from pathlib import Path
 
 import pytest
-from support.exports import decide, write_export
-from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
+from support.exports import write_export
+from support.s3 import CREDENTIALS, SECRET, Handler
 from typer.testing import CliRunner
 
-from perennial.base import documents, files
+from perennial.base import files
 from perennial.base.errors import DataError, PerennialError, QualityError
 from perennial.base.storage import open_store
 from perennial.cli import app
 from perennial.release.publishing import fetch_version
 from perennial.release.publishing import publish_to_bucket as publishing
-from perennial.release.publishing.publish import publish, verified_digests
+from perennial.release.publishing.publish import verified_digests
 from perennial.release.publishing.version_layout import AllowedExport
 
 
@@ -73,17 +73,6 @@ def test_versions_count_from_one_and_the_last_is_current(url, add):
         "3/saved_model.pb",
         "3/variables/variables.index",
     ]
-
-
-def test_the_command_publishes_the_promoted_export_and_says_where(load, url, capfd):
-    config = load(**{"publish.url": url})
-    write_export(config)
-    published = publish(config)
-    assert (published.version, published.path, published.moved) == (1, f"{url}/1", True)
-    assert fetch_version.find(url).record.decision == documents.read_json(config.paths.decision)
-    decide(config, promote=False)
-    with pytest.raises(QualityError, match="nothing was published"):
-        publish(config)
 
 
 def test_a_current_export_is_not_published_again(url, add):
@@ -208,19 +197,6 @@ def test_a_store_that_ignores_conditions_is_reported(url, add, proxy, monkeypatc
     monkeypatch.setattr(Handler, "ask", ignoring)
     assert (add("a").version, add("b").version, read(url)) == (1, 2, "b")
     assert "ignores conditional writes: two publishers" in caplog.text
-
-
-@pytest.mark.slow
-def test_publish_and_fetch_get_through_many_failures(url, add, proxy, tmp_path):
-    proxy.rate, proxy.faults = 0.3, FAST_FAULTS
-    for number, model in enumerate("ab", 1):
-        assert add(model).version == number
-        fetched = fetch_version.fetch(url, tmp_path / "fetched")
-        assert (fetched.version, (tmp_path / "fetched" / "saved_model.pb").read_text()) == (
-            number,
-            f"graph of {model}",
-        )
-    assert len(proxy.failed) > 5
 
 
 def test_a_publish_that_stops_at_any_write_leaves_a_whole_version_and_goes_on_under_its_number(

@@ -134,8 +134,6 @@ def decide(content):
 TAMPERED = {
     "weights": (lambda: write(WEIGHTS), WEIGHTS),
     "labels": (lambda: write(export_layout.LABELS, "0:dog\n"), str(export_layout.LABELS)),
-    "card": (lambda: write(export_layout.CARD, "{}"), str(export_layout.CARD)),
-    "graph": (lambda: write("saved_model.pb"), "saved_model.pb"),
     "an additional file": (lambda: write("assets/mine"), "assets/mine"),
     "a link to an equal file": (lambda: link(WEIGHTS), WEIGHTS),
     "an additional link to a folder": (

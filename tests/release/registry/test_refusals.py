@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 from release.registry.git_server import World, hook, record
-from support.parameters import change_params
 from support.pipelines import Project
 
 Mend = Callable[[], object]
@@ -189,24 +188,17 @@ def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: Wor
 
 
 @pytest.mark.fast_rows("promote")
-@pytest.mark.parametrize("command", ["promote", "rollback", "approve"])
+@pytest.mark.parametrize("command", ["promote", "rollback"])
 def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world: World) -> None:
     project = world.project
-    if command == "approve":
-        change_params(project.folder / "params.yaml", {"gate.approval": True})
-        project.git("commit", "-qam", "Approval")
-        project.git("push", "-q", "origin", "main")
-        project.reproduce()
-    if command != "promote":
-        record(project, "night-1")
     if command == "rollback":
+        record(project, "night-1")
         project.data("0.9 second")
         project.reproduce()
         record(project, "night-2")
     hook(world.remote, "pre-receive", "echo 'closed until Monday'; exit 1")
     before = world.refs()
-    arguments = ["approve", "night-1", "--by", "Ada"] if command == "approve" else [command, "--push"]
-    refused = project.run("perennial", *arguments)
+    refused = project.run("perennial", command, "--push")
     assert refused.returncode == 1
     assert "closed until Monday" in refused.stderr
     assert "first" not in refused.stderr
