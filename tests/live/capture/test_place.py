@@ -89,17 +89,6 @@ def test_statistics_are_read_as_they_were_written(store) -> None:
     np.testing.assert_allclose(kept[0].values(), np.linspace(-0.088, 0.088, 256), atol=4e-5)
 
 
-def test_statistics_count_as_images_of_the_day(store) -> None:
-    statistics(store, DAY, "0" * 64, "1" * 64)
-    assert place.usage(store, DAY).today == 2
-
-
-def test_forgetting_an_image_removes_its_statistics(store) -> None:
-    statistics(store, DAY, "0" * 64, "1" * 64)
-    assert place.forget(store, Wanted(digests={"0" * 64: 0})).total() == 1
-    assert [each.sha256 for each in place.read(store)] == ["1" * 64]
-
-
 def test_a_place_without_images_is_empty(store) -> None:
     assert list(place.read(store)) == []
     assert place.usage(store, DAY) == (0, 0)

@@ -1,41 +1,21 @@
 """The flow `monitor` with a real server: one change of the source starts one retraining."""
 
 import json
-import os
 import sys
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from endtoend.conftest import server
 from support import raw
-from support.checkout import Beside, Server, free_port, responds, wait_until
+from support.checkout import Server, wait_until
 
 from perennial.orchestration.steps.monitor import markdown
 
+__all__ = ["server"]
 pytestmark = pytest.mark.timing
 
 LOOK = "from flows.monitor import monitor\nfor _ in range({times}): monitor()"
-
-
-@pytest.fixture
-def server(tmp_path: Any) -> Iterator[Server]:
-    """A Prefect server, its database in the test's folder."""
-    port = str(free_port())
-    url = f"http://127.0.0.1:{port}/api"
-    environment = {
-        **os.environ,
-        "PREFECT_HOME": str(tmp_path / "server"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
-        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
-        "DO_NOT_TRACK": "1",
-    }
-    command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port]
-    (tmp_path / "server").mkdir()
-    with Beside(command, tmp_path / "server", environment) as started:
-        wait_until(lambda: responds(f"{url}/health"))
-        yield Server(url, started)
 
 
 @pytest.mark.slow

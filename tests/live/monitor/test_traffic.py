@@ -147,14 +147,6 @@ def test_windows_that_another_version_noted_in_another_form_are_computed_again(k
     assert kept.seen() == seen
 
 
-def test_what_waits_completes_the_next_window(kept: Kept) -> None:
-    kept.keep(SIZE + 30)
-    assert kept.seen().waiting == 30
-    kept.keep(25)
-    seen = kept.seen()
-    assert (len(seen.windows), seen.waiting) == (2, 5)
-
-
 def test_of_much_new_traffic_the_newest_windows_are_compared(kept: Kept) -> None:
     for _ in range(10):
         kept.keep(SIZE)

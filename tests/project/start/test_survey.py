@@ -85,22 +85,8 @@ def test_an_image_of_too_many_pixels_has_its_own_reason(workspace: Path) -> None
     assert look(folder).unreadable == {"cat/wall.jpg": reason}
 
 
-def flat(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "1.png").write_bytes(raw.encoded(raw.picture(1)))
-
-
 UNSUPPORTED = {
-    "no folders": (flat, "files outside of class folders"),
     "one class": (lambda folder: pictures(folder, cat=2), "images of one class"),
-    "nested": (
-        lambda folder: pictures(folder, **{"day/cat": 1, "day/dog": 1, "night/cat": 1}),
-        "'day', 'night' may be the classes",
-    ),
-    "other splits": (
-        lambda folder: pictures(folder, **{"train/a": 1, "train/b": 1, "held/a": 1}),
-        "'held' beside",
-    ),
     "few": (lambda folder: pictures(folder, cat=9, dog=2), "'dog' has 2; each class needs at least 3 images"),
     "nothing": (lambda folder: (folder / "cat").mkdir(parents=True), "own holds no files"),
     "texts": (

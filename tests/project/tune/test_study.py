@@ -59,12 +59,6 @@ def run(study, present, trials):
     return study.trials()
 
 
-@pytest.mark.slow
-def test_equal_searches_have_equal_trials(early, make):
-    one, other = (run(*make(name), 5) for name in "ab")
-    assert one == other
-
-
 def test_a_search_goes_on_after_a_kill_as_if_there_was_none(early, make):
     whole = run(*make("a"), 5)
     for number in range(5):

@@ -145,24 +145,6 @@ def test_a_reason_stays_the_first(workspace):
     assert (found.digests, found.reasons["b" * 64].because) == (["a" * 64, "b" * 64], "asked")
 
 
-@pytest.mark.slow
-def test_a_training_is_that_of_a_folder_without_the_files(tmp_path, monkeypatch):
-    from support import training  # noqa: PLC0415 - imports TensorFlow
-
-    monkeypatch.chdir(tmp_path)
-    raw.write_pictures(Path("own"))
-    names = ["cat/03.jpeg", "dog/00.png", "owl/05.jpeg"]
-    options = {"dataset.name": "image_folder", "dataset.path": "own", "preprocessing.image_size": 28}
-    found = []
-    for excluded in (names, []):
-        exclude(*(digest(Path("own", name).read_bytes()) for name in excluded))
-        training.prepare(Path(), options)
-        found.append(training.run(options, clean=True).record["weights_sha256"])
-        for name in excluded:
-            Path("own", name).unlink()
-    assert found[0] == found[1]
-
-
 def test_forget_records_who_and_why_and_seen_says_so(workspace, monkeypatch):
     for command in (["init", "-q"], [*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start"]):
         subprocess.run(["git", *command], check=True)

@@ -68,17 +68,8 @@ def line_of_code(project: Project) -> None:
     replace(project, "src/perennial.txt", "code", "other code")
 
 
-def package(project: Project) -> None:
-    replace(project, "requirements/train.yaml", 'numpy: "', 'numpy: "9.')
-
-
 def parameter(project: Project) -> None:
     change_params(project.folder / "params.yaml", {"train.epochs": 77})
-    commit(project)
-
-
-def seed(project: Project) -> None:
-    change_params(project.folder / "params.yaml", {"train.seed": 77})
     commit(project)
 
 
@@ -124,9 +115,7 @@ ISA = {"ONEDNN_MAX_CPU_ISA": "SSE41"}
 # Kind and what of the cause; then the exit code.
 PLANTED: dict[str, tuple[Callable[[Project], object], dict[str, str], str, str, int]] = {
     "line of code": (line_of_code, {}, "code", "src", 4),
-    "package": (package, {}, "packages", "packages.numpy in requirements/train.yaml", 4),
     "parameter": (parameter, {}, "parameters", "train.epochs", 4),
-    "seed": (seed, {}, "seed", "train.seed", 4),
     "flipped pixel": (flipped_pixel, {}, "source", "photos", 0),
     "flipped pixel in git": (flipped_tracked, {}, "data", "photos", 4),
     "weights file": (weights_file, {}, "weights", "initial weights", 0),
