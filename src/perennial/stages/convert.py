@@ -75,11 +75,8 @@ def convert(config: Config) -> None:
                 )
             _write_columns(folder, source, shards, rejected)
             classes, origin = list(source.classes), digests()
-            _describe(
-                folder,
-                Manifest(dataset=config.dataset.name, classes=classes, source=origin, splits=splits),
-                rejected,
-            )
+            made = Manifest(dataset=config.dataset.name, classes=classes, source=origin, splits=splits)
+            _describe(folder, made, rejected)
     counts = ", ".join(f"{split} {part.examples}" for split, part in splits.items())
     skipped = f"; skipped {len(rejected)} files, listed in {REJECTED_FILE}" if rejected else ""
     log.info("converted %s in %.1f s: %s%s", config.dataset.name, time.monotonic() - started, counts, skipped)

@@ -38,9 +38,11 @@ def complete(noted: Inputs, paths: Paths) -> None:
 
 def require_others_as_noted(noted: Inputs, work: Path, *, by_dvc: bool) -> None:
     """Check that DVC recorded for other stages what they have read; `by_dvc`: it starts this one, else warn."""
+    if not (notes := list(_notes(work))):  # to parse dvc.lock takes longer than a stage's other checks
+        return
     stages, own = dvc_lock.here(), stage_inputs.dvc_process() if by_dvc else []
     below = stage_inputs.built_on(noted, stages)
-    for stage, note in _notes(work):
+    for stage, note in notes:
         if stage not in stages or (own and stage == noted.stage):
             continue
         if own and note.get("dvc") == own:  # another DVC may have restored other results since
