@@ -413,11 +413,6 @@ def test_a_folder_is_packed_without_hidden_files(tmp_path, photos):
     assert found == {name: name.encode() for name in ("a/1.jpg", "a/ü.jpg", "b/2.jpg")}
 
 
-def test_empty_folders_are_packed_too(tmp_path, photos):
-    found = archives.contents(packed(photos, tmp_path / "x.tar"))
-    assert [member.name for member in found if member.folder] == ["a", "b", "empty"]
-
-
 def test_equal_folders_are_packed_to_equal_bytes(tmp_path, photos):
     first = packed(photos, tmp_path / "1.tar").read_bytes()
     for path in photos.rglob("*"):

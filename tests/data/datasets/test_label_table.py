@@ -468,14 +468,6 @@ def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, mess
         read(IMAGES, {"labels.csv": table(rows=rows)})
 
 
-def test_objects_of_a_document_that_name_no_image_are_shown_beside_one(read):
-    rows = [{"image": f"/upload/9a-{name}", "choice": kind} for name, kind in ROWS]
-    with pytest.raises(
-        DataError, match=r"project.json: no column names .*'/upload/9a-3.png', 'cat'\], an image"
-    ):
-        read(IMAGES, {"project.json": json.dumps(rows)})
-
-
 def test_what_a_table_calls_classes_in_another_unicode_form_does_not_contradict_their_folders(read, caplog):
     caplog.set_level("INFO")
     names = [

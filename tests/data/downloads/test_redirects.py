@@ -1,18 +1,13 @@
 """Which redirects are followed."""
 
 import pytest
-from data.downloads.fault_server import CONTENT, honest, redirect, status
+from data.downloads.fault_server import CONTENT, redirect, status
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_redirect_to_another_server_is_followed(fetching, server, start, code):
     server.plan = [redirect(f"{start().url}elsewhere", code)]
     assert fetching().read_bytes() == CONTENT
-
-
-def test_a_redirect_within_a_server_is_followed(fetching, server):
-    server.plan = [redirect("/other/place"), honest]
-    assert (fetching().read_bytes(), server.asked) == (CONTENT, ["/file.bin", "/other/place"])
 
 
 def test_a_redirect_loop_fails(fetching, server):

@@ -100,16 +100,6 @@ def test_another_version_is_fetched_from_its_first_byte(fetching, server):
     assert server.served == len(CONTENT)
 
 
-def test_a_version_that_changes_between_two_tries_is_not_mixed(fetching, server):
-    def flip(handler):
-        handler.server.content, handler.server.etag = CONTENT, '"two"'
-        honest(handler)
-
-    server.content = OTHER
-    server.plan = [cut(HALF), flip]
-    assert fetching().read_bytes() == CONTENT
-
-
 def test_a_server_that_ignores_ranges_is_read_from_the_first_byte(fetching, server):
     half_done(fetching, server)
     server.plan = [status(200, CONTENT)]
@@ -148,12 +138,6 @@ def test_a_continuation_that_does_not_fit_is_discarded(fetching, server, lie, lo
     assert fetching().read_bytes() == CONTENT
     assert ranges(server) == [f"bytes={HALF}-", None]
     assert "after resuming" not in logged()  # it was not the digest that found out
-
-
-def test_a_server_that_always_sends_a_range_fails(fetching, server):
-    half_done(fetching, server)
-    server.plan = [part(0, LAST, LAST + 1, CONTENT)]
-    assert "HTTP 206" in str(fetching.refusal())
 
 
 @pytest.mark.parametrize("wrong", [OTHER[HALF:], CONTENT[HALF:-1] + b"x"])

@@ -46,12 +46,6 @@ def test_an_unknown_host_is_asked_for_once(fetching, monkeypatch, code, tries):
     assert (error.temporary, len(asked), "the host is not known" in str(error)) == (not once, tries, once)
 
 
-def test_each_retry_is_logged(fetching, server, logged):
-    server.plan = [status(503), status(503), honest]
-    fetching()
-    assert re.findall(r"HTTP 503; retry (\d) in [0-9.]+ s", logged()) == ["1", "2"]
-
-
 def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, start):
     server.plan = [status(503)]
     fetching.mirrors.append(start().url)

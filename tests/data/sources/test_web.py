@@ -43,11 +43,6 @@ def test_an_archive_is_pinned_by_its_headers_alone(config, server):
     assert (found.objects, found.bytes, server.served) == (1, len(server.content), 0)
 
 
-def test_a_pinned_archive_is_fetched(config, server):
-    pin(config)
-    assert fetched(config) == server.content
-
-
 def test_an_archive_is_fetched_once(config, server):
     pin(config)
     fetched(config)

@@ -28,11 +28,6 @@ def refusal(data):
     return str(refused.value)
 
 
-def test_an_example_comes_back_as_it_was():
-    fields = example.Fields(label=7, format="png", height=3, width=4)
-    assert example.parse(example.serialize(IMAGE, 7)) == (fields, IMAGE.encoded)
-
-
 @pytest.mark.parametrize("label", [0, 9, -1, 2**62])
 def test_labels_and_file_names_come_back_as_they_were(label):
     fields, _ = example.parse(example.serialize(IMAGE._replace(filename="roses/ä b.jpg"), label))

@@ -25,11 +25,6 @@ def test_our_frames_are_the_bytes_that_tensorflow_writes(tmp_path):
     assert (tmp_path / "theirs.tfrecord").read_bytes() == b"".join(map(framing.frame, RECORDS))
 
 
-def test_our_examples_are_the_bytes_that_tensorflow_writes():
-    theirs = tf.train.Example.FromString(example.serialize(IMAGE, 7))
-    assert theirs.SerializeToString(deterministic=True) == example.serialize(IMAGE, 7)
-
-
 def test_we_parse_tensorflows_examples():
     theirs = tf.train.Example()
     for key, value in EXPECTED.items():

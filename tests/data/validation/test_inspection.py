@@ -85,13 +85,6 @@ def summary(parts):
 
 
 @every_kind
-def test_valid_records_have_no_problem(inspect, records):
-    found = summary(inspect(records))
-    assert found["problems"] == []
-    assert sum(found["labels"]) == len(records)
-
-
-@every_kind
 @pytest.mark.parametrize("decode", DECODE)
 def test_records_parsed_in_bulk_are_found_as_they_are_one_by_one(inspect, records, decode):
     assert summary(inspect(records, decode, minimum=10**9)) == summary(inspect(records, decode))

@@ -1,7 +1,5 @@
 """The validation report, and the images that are shown with it."""
 
-import json
-
 import numpy as np
 import pytest
 from data.validation import reports
@@ -46,11 +44,6 @@ def reported(tmp_path):
 def test_a_report_is_ok_where_no_problem_is_an_error(reported, severities, ok):
     problems = [Problem(code="x", severity=severity, file="a", message="m") for severity in severities]
     assert reported(grey(1), problems=problems)["ok"] is ok
-
-
-def test_a_report_is_json(reported):
-    found = reported(grey(1), coloured(2))
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_sizes_are_those_of_the_smallest_and_largest(reported):
