@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from scipy.special import softmax
-from sklearn import metrics
 from support import forks, scoring
 from support.scoring import World
 
@@ -88,16 +87,3 @@ def test_metrics_are_those_of_the_whole_split_in_one_batch(
     cell = found[count]["cells"][f"{size} in batches of {batch}"]
     assert cell["predicted"] == world.logits[:size].argmax(axis=1).tolist()
     assert dict(flat(cell["metrics"])) == pytest.approx(whole[size], rel=1e-6, abs=1e-6, nan_ok=True)
-
-
-@pytest.mark.parametrize("size", sorted({size for size, _ in CELLS}))
-def test_the_whole_split_has_the_scores_of_scikit_learn(
-    size: int, world: World, whole: dict[int, dict[str, float]]
-) -> None:
-    labels, logits = world.labels[:size], world.logits[:size]
-    probabilities = softmax(logits.astype(float), axis=1)
-    assert whole[size]["examples"] == size
-    assert whole[size]["accuracy"] == pytest.approx(metrics.accuracy_score(labels, logits.argmax(axis=1)))
-    assert whole[size]["loss"] == pytest.approx(metrics.log_loss(labels, probabilities, labels=range(10)))
-    top = metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
-    assert whole[size]["recall_at_5"] == pytest.approx(top)

@@ -59,15 +59,6 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, build, describe) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_encoded_images_get_the_answers_of_their_pixels(loaded) -> None:
-    signatures = loaded.signatures
-    encoded = tf.stack([tf.io.encode_png(image) for image in IMAGES])
-    pixels = signatures["classify"](image=tf.constant(IMAGES))["probabilities"].numpy()
-    np.testing.assert_allclose(
-        signatures["classify_bytes"](image=encoded)["probabilities"].numpy(), pixels, atol=1e-6
-    )
-
-
 def test_the_model_comes_back_from_an_export(export) -> None:
     folder, model = export
     loaded, description = model_folder.load_export(folder)

@@ -27,14 +27,6 @@ def probabilities(predictions) -> np.ndarray:
     return np.stack([answer.probabilities for answer in predictions])
 
 
-def test_a_path_bytes_an_array_and_a_pillow_image_get_the_same_prediction(world, classifier, tmp_path) -> None:
-    file = tmp_path / "an image.png"
-    file.write_bytes(PNG)
-    predictions = classifier.predict([file, str(file), PNG, IMAGE, PHOTO, PHOTO])
-    assert len(predictions) == 6
-    np.testing.assert_allclose(probabilities(predictions), [world.expected(IMAGE)] * 6, atol=1e-5)
-
-
 @pytest.mark.parametrize("image", [np.asarray(GREY), np.asarray(GREY)[..., None], GREY], ids=["2", "3", "L"])
 def test_gray_is_repeated_for_every_channel(world, classifier, image) -> None:
     (answer,) = classifier.predict(image)
@@ -49,12 +41,6 @@ def test_pillow_images_of_any_mode_are_classified(classifier, mode) -> None:
         else PHOTO.convert(mode)
     )
     assert len(classifier.predict(image)) == 1
-
-
-def test_an_array_with_a_fourth_axis_is_several_images(classifier) -> None:
-    images = np.stack([picture(number, 20) for number in range(5)])
-    together, single = classifier.predict(images), [classifier.predict(image)[0] for image in images]
-    np.testing.assert_allclose(probabilities(together), probabilities(single), atol=1e-6)
 
 
 def test_no_images_give_no_predictions(classifier) -> None:

@@ -3,7 +3,6 @@
 import array
 import gc
 import io
-import resource
 import struct
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from support.inference import saved_as
 from support.raw import picture
 
 from perennial.base.errors import DataError
-from perennial.data.images import Refused, accept, decode, png
+from perennial.data.images import accept, decode, png
 from perennial.model.inference import image_inputs
 
 COLOURS = picture(1, 30)[:24]
@@ -81,14 +80,9 @@ ACCEPTED = {
 }
 BAD = {
     "nothing": (b"", "it is empty"),
-    "HTML": (b"<html>404</html>", "it is a web page or a drawing in SVG"),
-    "half a JPEG": (saved_as(PHOTO, "JPEG")[:-100], "it is incomplete"),
     "damaged JPEG": (damaged_jpeg(), "it (is incomplete|is damaged|cannot be decoded)"),
-    "half a PNG": (saved_as(PHOTO, "PNG")[:-20], "it is incomplete"),
     "half a WebP": (saved_as(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
     "animated GIF": (saved_as(PHOTO, "GIF", **two()), "it is an animation"),
-    "animated PNG": (saved_as(PHOTO, "PNG", **two()), "it is an animation"),
-    "half a TIFF": (saved_as(PHOTO, "TIFF")[:-100], "it is incomplete"),
     "half a HEIC": (saved_as(PHOTO, "HEIF")[:-100], "it cannot be decoded: .*Unexpected end of file"),
     "Pillow image of 32 bits": (GREY.convert("F"), "samples of 32 bits"),
     "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF"),
@@ -245,32 +239,7 @@ def test_only_the_names_of_a_large_folder_are_held(tmp_path) -> None:
     assert 0 < held / FILES < 100  # bytes
 
 
-SIDE = 100_000  # of images that no decoder may start on
-
-
-def patched(kind: str, fields: str, found: tuple[int, ...], values: tuple[int, ...]) -> bytes:
-    """A saved photo whose header claims another size."""
-    content = saved_as(PHOTO, kind)
-    assert struct.pack(fields, *found) in content
-    return content.replace(struct.pack(fields, *found), struct.pack(fields, *values), 1)
-
-
 WIDTH, HEIGHT = PHOTO.size
-BOMBS = {
-    "PNG": huge_png(),
-    "JPEG": patched("JPEG", ">HH", (HEIGHT, WIDTH), (60_000, 60_000)),
-    "GIF": patched("GIF", "<HH", (WIDTH, HEIGHT), (60_000, 60_000)),
-    "BMP": patched("BMP", "<ii", (WIDTH, HEIGHT), (SIDE, SIDE)),
-    "WebP": b"RIFF" + struct.pack("<I", 30) + b"WEBPVP8X" + struct.pack("<II", 10, 0) + b"\xff" * 6,
-}
-
-
-@pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
-def test_a_decompression_bomb_is_refused_before_it_takes_memory(content) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(Refused, match=r"\d{5,} x \d{5,}|exceeds limit|cannot be decoded"):
-        image_inputs.to_encoded(content, image_inputs.PixelBudget())
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
 CONVERTED = {name: content for name, content in ACCEPTED.items() if "of 16 bits" in name or "CMYK" in name}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.exports import list_files
-from support.inference import CLASSES, abstain, write_export
+from support.inference import CLASSES, abstain
 from support.raw import picture
 
 import perennial
@@ -32,11 +32,6 @@ def export(world, tmp_path):
 
 def test_an_export_knows_its_classes(classifier) -> None:
     assert classifier.classes == CLASSES
-
-
-def test_nothing_is_said_of_gradients_that_nobody_asks_for(tmp_path, caplog) -> None:
-    perennial.load(write_export(tmp_path / "export", name="cifar10_tutorial").folder)
-    assert caplog.messages == []
 
 
 def test_only_a_line_feed_ends_the_name_of_a_class(export) -> None:

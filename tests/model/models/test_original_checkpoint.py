@@ -1,7 +1,6 @@
 """Checkpoints that the replaced programs wrote with TensorFlow 1, as start weights."""
 
 import contextlib
-import json
 import logging
 from pathlib import Path
 
@@ -19,12 +18,6 @@ from perennial.base.errors import ConfigError, DataError
 from perennial.model.models import logits, original_checkpoint
 from perennial.model.training import warm_start
 from perennial.model.training.warm_start import StartWeights
-
-SLIM = json.loads((Path(__file__).with_name("data") / "slim.json").read_text())
-FAMILIES = {
-    "alexnet_v2": 224, "vgg_16": 224, "inception_v1": 224, "inception_v3": 299, "resnet_v1_50": 64,
-    "resnet_v2_50": 75,
-}  # fmt: skip
 
 
 def write(prefix: Path, model: keras.Model, leave_out: str = "", **more: np.ndarray) -> Path:
@@ -218,14 +211,3 @@ def test_a_small_network_gives_the_probabilities_of_its_program(
     found = tf.nn.softmax(logits(model(images))).numpy()
     expected = original_programs.probabilities(name, prefix, images, classes, averages=averages)
     assert np.abs(found - expected).max() <= 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_network_of_each_family_gives_slims_logits(build, tmp_path: Path, name: str) -> None:
-    size = FAMILIES[name]
-    (facts,) = [each for each in SLIM[name]["computed"] if each["size"] == size]
-    model = build(name, (size, size, 3))
-    begun(model, write(tmp_path / "model.ckpt", model))
-    found, expected = logits(model(slim_values.images(size))).numpy(), np.array(facts["logits"])
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()

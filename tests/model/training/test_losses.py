@@ -42,12 +42,6 @@ def test_cross_entropy_is_what_its_definition_gives(smoothing: float) -> None:
     np.testing.assert_allclose(cross_entropy(smoothing=smoothing), expected(smoothing), rtol=1e-5, atol=1e-6)
 
 
-def test_smoothing_is_that_of_tf_losses() -> None:
-    targets, logits = tf.one_hot(LABELS, 5), tf.cast(LOGITS, tf.float32)
-    original = tf.compat.v1.losses.softmax_cross_entropy(targets, logits, label_smoothing=0.1)
-    assert cross_entropy(smoothing=0.1).mean() == pytest.approx(float(original), rel=1e-6)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_an_example_counts_as_much_as_its_class(smoothing: float) -> None:
     weights = [0.5, 1.0, 2.0, 0.0, 3.0]

@@ -76,25 +76,6 @@ def test_averages_are_what_the_formula_gives(decay: float, dynamic: bool) -> Non
     np.testing.assert_allclose(averages.variables[0].numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_averages_are_those_of_the_tutorial() -> None:
-    """Its train op increments the global step and then averages, with that step as num_updates."""
-    _, averages, first = updated(0.9999, dynamic=True)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        step = tf.compat.v1.get_variable("step", initializer=np.int64(0), use_resource=True, trainable=False)
-        kernel = tf.compat.v1.get_variable("kernel", initializer=first, use_resource=True)
-        change = tf.compat.v1.placeholder(tf.float32, [3, 2])
-        descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        applied = descent.apply_gradients([(-change, kernel)], global_step=step)
-        original = tf.train.ExponentialMovingAverage(0.9999, step)
-        with tf.control_dependencies([applied]):
-            averaged = original.apply([kernel])
-        session.run(tf.compat.v1.global_variables_initializer())
-        for each in UPDATES:
-            session.run(averaged, {change: each})
-        expected = session.run(original.average(kernel))
-    np.testing.assert_allclose(averages.variables[0].numpy(), expected, rtol=1e-5, atol=1e-6)
-
-
 def test_statistics_of_normalization_are_not_averaged_again() -> None:
     net = model()
     averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
