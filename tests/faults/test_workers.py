@@ -39,14 +39,6 @@ def resumed(folder):
     return record(folder)
 
 
-@pytest.mark.slow  # tests/base/runtime/test_workers.py compares workers that `train` starts
-def test_pods_of_a_job_make_what_workers_by_hand_make(shared_records, unbroken, tmp_path):
-    folder = workers.copy(shared_records, tmp_path / "pods", LONG)
-    started = [workers.start(folder, index, pod=pod) for index, pod in enumerate(workers.pods(2))]
-    assert workers.ends(started) == [0, 0], workers.said(folder)
-    assert record(folder) == record(unbroken)
-
-
 @pytest.mark.usefixtures("forked")
 def test_a_pod_without_its_peers_gives_its_gpu_back(shared_records, tmp_path):
     folder = workers.copy(shared_records, tmp_path / "alone")

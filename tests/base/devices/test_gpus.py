@@ -62,12 +62,6 @@ def test_cuda_s_own_variable_leaves_those_that_it_names(machine, monkeypatch, va
     assert gpus.visible() == expected
 
 
-def test_a_part_of_a_gpu_is_one_to_lease(machine, monkeypatch):
-    machine(SPLIT)
-    monkeypatch.setenv(gpus.VISIBLE, RIGHT)
-    assert gpus.visible() == [RIGHT]
-
-
 def test_without_the_program_the_devices_are_counted(machine, tmp_path):
     assert gpus.found() == []
     for name in ("nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):

@@ -162,20 +162,6 @@ def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(shared_records,
 
 
 @pytest.mark.slow
-def test_all_workers_start_again_after_one_is_killed(shared_records, tmp_path):
-    ours = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG})
-    other = workers.copy(shared_records, tmp_path / "other", LONG)
-    training = workers.start(ours)
-    workers.wait_for_step(ours, 30, [training])
-    os.kill(min(ray_nodes.parts(ours)), signal.SIGKILL)
-    assert workers.ends([training]) == [0], workers.said(ours)
-    assert "all workers start again" in workers.said(ours)
-    assert "resumed from step" in workers.said(ours)
-    assert workers.ends(workers.start_together(other, 2)) == [0, 0]
-    assert weights(ours) == weights(other)
-
-
-@pytest.mark.slow
 def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(shared_records, tmp_path):
     folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
     for step, number, code in ((30, signal.SIGTERM, 75), (70, signal.SIGKILL, -9)):
