@@ -45,7 +45,7 @@ PANELS: Mapping[str, Mapping[str, Listed]] = {
         "verify": Listed("Compare a published model with what git records.", "verify", "reproduce_commands"),
     },
     "Data": {
-        "start": Listed("Write params.yaml for your images, with reasons.", "own-images", "project_commands"),
+        "start": Listed("Write params.yaml for your images, and print why.", "own-images", "project_commands"),
         "show": Listed("Print a record, or save its image.", "validate", "commands"),
         "label": Listed("Label kept images, and propose them on a branch.", "label", "label_commands"),
         "seen": Listed("List the versions that learned from an image.", "forget", "lineage_commands"),
