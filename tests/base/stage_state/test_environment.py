@@ -23,10 +23,10 @@ NAMES = {
 }
 # These read parameters, fetch, lock, show, serve, or compute a standard (digests, checksums, inflate).
 CHANGE_NO_NUMBER = {
-    "boto3", "botocore", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11", "httpx",
-    "isal", "jinja2", "markdown_it", "mlflow", "optuna", "orjson", "prefect", "prometheus_client", "psutil",
-    "pydantic", "pydantic_core", "ray", "requests", "rich", "ruamel", "sqlalchemy", "starlette", "tenacity",
-    "typer", "urllib3", "uvicorn", "xxhash",
+    "boto3", "botocore", "dotenv", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11",
+    "httpx", "isal", "jinja2", "markdown_it", "mlflow", "optuna", "orjson", "packaging", "prefect",
+    "prometheus_client", "psutil", "pydantic", "pydantic_core", "ray", "requests", "rich", "ruamel",
+    "sqlalchemy", "starlette", "tenacity", "typer", "urllib3", "uvicorn", "xxhash",
 }  # fmt: skip
 
 
