@@ -5,10 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
-if sys.argv[0] == "-m":  # `python -m flows.retrain` is still importing: nothing has started
-    signal.signal(signal.SIGINT, lambda *_: os._exit(75))
 # The code beside these tasks, whichever checkout is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+if sys.argv[0] == "-m":  # `python -m flows.retrain` is still importing: nothing has started
+    signal.signal(signal.SIGINT, lambda *_: os._exit(75))
 
 from perennial.base import files
 from perennial.orchestration.client import settings
