@@ -17,6 +17,7 @@ Format = Literal[
     "tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph", "slim_graph"
 ]  # fmt: skip
 Optimizer = Literal["adadelta", "adagrad", "adam", "adamw", "ftrl", "momentum", "rmsprop", "sgd"]
+Task = Literal["multiclass", "multilabel"]  # one label an image, or several
 Severity = Literal["error", "warn", "ignore"]
 Schedule = Literal["fixed", "exponential", "polynomial", "cosine", "piecewise"]
 Sink = Literal["mlflow"]

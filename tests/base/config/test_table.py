@@ -31,6 +31,35 @@ def test_an_upgrade_adds_the_key_with_null() -> None:
     assert upgrade(old).text == options.defaults()
 
 
+def test_an_upgrade_adds_the_task_of_one_label() -> None:
+    old = "".join(line for line in options.defaults().splitlines(keepends=True) if "  task: " not in line)
+    assert upgrade(old).added == ("dataset.task",)
+    assert upgrade(old).text == options.defaults()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dataset.name": "digits"}, r"dataset\.task multilabel is for dataset\.name image_folder or tfrecord"),
+        ({"dataset.table": None}, r"multilabel needs dataset\.table with a column of labels: class folders"),
+        ({"dataset.table": {**TABLE, "label": None}}, "class folders give one label an image"),
+        ({"dataset.task": "multiclass"}, r"dataset\.table\.separator is for dataset\.task multilabel"),
+        (
+            {"dataset.table": {**TABLE, "label": ["a", "b"], "separator": "|"}},
+            "splits the labels of one column",
+        ),
+        ({"dataset.layout": "slim"}, r"dataset\.layout slim holds one label an image"),
+    ],
+)
+def test_what_cannot_have_several_labels_is_refused_by_name(values: dict[str, object], message: str) -> None:
+    several = {"dataset.task": "multilabel", "dataset.name": "image_folder"}
+    table = {"dataset.table": {**TABLE, "separator": "|"}}
+    assert check(read(set_values(options.defaults(), several | table).text)).dataset.task == "multilabel"
+    others = {"dataset.table": None} if values.get("dataset.name") == "digits" else {}
+    with pytest.raises(ConfigError, match=message):
+        set_values(options.defaults(), several | table | values | others)
+
+
 def test_keys_and_values_of_splits_are_text_as_in_the_table() -> None:
     text = with_table(TABLE).replace("split: phase", 'split: {is_test: {1: test, "0": train}}')
     table = check(read(text)).dataset.table

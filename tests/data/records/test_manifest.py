@@ -31,6 +31,16 @@ def test_a_manifest_comes_back_as_it_was_in_equal_bytes(folder):
     assert (folder / "copy" / manifest.FILE).read_bytes() == (folder / manifest.FILE).read_bytes()
 
 
+def test_the_task_and_the_count_without_labels_stand_only_in_a_manifest_of_several_labels(folder):
+    one = manifest.load(folder)
+    assert not {"task", "unlabelled"} & {*one.model_dump(), *one.model_dump()["splits"]["train"]}
+    several = one.model_copy(update={"task": "multilabel"})
+    several.splits["train"] = several.splits["train"].model_copy(update={"unlabelled": 2})
+    manifest.write(folder / "copy", several)
+    assert manifest.load(folder / "copy") == several
+    assert (one.label_columns, several.label_columns) == (0, len(one.classes))
+
+
 def shard(sha256, examples):
     return Shard(file=f"{sha256}.tfrecord", examples=examples, bytes=10, sha256=sha256)
 

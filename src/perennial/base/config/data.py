@@ -26,7 +26,7 @@ from perennial.base.config.fields import (
 )
 from perennial.base.config.networks import BY_NAME, LAPTOP, NAMES, PRETRAINED, network_name
 
-TABLE_KEYS = "path, file, label, split, classes, unlabelled"
+TABLE_KEYS = "path, file, label, split, separator, classes, unlabelled"
 
 
 def _texts(value: Any) -> Any:
@@ -63,6 +63,7 @@ class TableConfig(Section):
     split: Annotated[
         Column | Annotated[dict[str, Words], Field(min_length=1, max_length=1)] | None, BeforeValidator(_splits)
     ] = None  # null: that of the folders, or perennial splits
+    separator: Name | None = None  # between the labels of a cell; null: JSON lists, or one label
     classes: Name | None = None  # a list of classes that names numbers
     unlabelled: Annotated[list[str] | None, BeforeValidator(_texts)] = (
         None  # cells without a label; null: usual
@@ -102,6 +103,8 @@ class TableConfig(Section):
             raise ValueError(f"uses a column twice: {named}")
         if isinstance(self.label, list) and len(self.label) < 2:
             raise ValueError("needs two or more columns of 0 and 1 in a list for label")
+        if self.separator is not None and not isinstance(self.label, str | int):
+            raise ValueError("splits the labels of one column: set label to it, or separator to null")
         if by_split and self.split is not None:
             raise ValueError("has a table for each split, so split must be null")
         if by_split and "train" not in self.path:
@@ -137,6 +140,7 @@ class DatasetConfig(Section):
     name: Annotated[choices.Dataset | str, or_component(choices.Dataset)] = option(
         "digits", "or components.data.MODULE:NAME"
     )
+    task: choices.Task = option("multiclass", "multilabel: several labels an image, from a table or tfrecord")
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(None, "changing source: s3://, an https:// archive or a path; null: path")
@@ -167,6 +171,27 @@ class DatasetConfig(Section):
             )
         if self.table is not None and self.name != "image_folder":
             raise ValueError(f"dataset.table is for dataset.name image_folder, got {self.name}; set it to null")
+        return self
+
+    @model_validator(mode="after")
+    def _has_labels_for_task(self) -> Self:
+        if self.task == "multiclass":
+            if self.table is not None and self.table.separator is not None:
+                raise ValueError(
+                    "dataset.table.separator is for dataset.task multilabel, got multiclass; set one of them"
+                )
+        elif self.name == "image_folder" and (self.table is None or self.table.label is None):
+            raise ValueError(
+                "dataset.task multilabel needs dataset.table with a column of labels: class folders give one "
+                "label an image"
+            )
+        elif self.layout == "slim":
+            raise ValueError("dataset.layout slim holds one label an image, and dataset.task is multilabel")
+        elif self.name not in {"image_folder", "tfrecord"} and not is_component(self.name):
+            raise ValueError(
+                f"dataset.task multilabel is for dataset.name image_folder or tfrecord, got {self.name}, whose "
+                "images have one label; set it to multiclass"
+            )
         return self
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.base import documents, files
-from perennial.base.choices import Split
+from perennial.base.choices import Split, Task
 from perennial.base.documents import JsonFile
 
 FILE = "manifest.json"
@@ -28,7 +28,8 @@ class SplitManifest(JsonFile, extra="forbid"):
     """The shards of a split, in reading order."""
 
     examples: Count
-    per_class: list[int]
+    per_class: list[int]  # examples that have the label; of several labels, they add up to more than examples
+    unlabelled: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0  # examples without any label
     shards: list[Shard]
 
 
@@ -36,6 +37,7 @@ class Manifest(JsonFile, extra="forbid"):
     """A record folder: its classes, its source files and every shard of every split."""
 
     dataset: str
+    task: Annotated[Task, Field(exclude_if=lambda task: task == "multiclass")] = "multiclass"
     classes: list[str]
     source: dict[str, str]  # file: sha256
     splits: dict[Split, SplitManifest]
@@ -45,6 +47,11 @@ class Manifest(JsonFile, extra="forbid"):
         """Whether there are validation examples; with `dataset.validation_fraction: 0` the split is empty."""
         part = self.splits.get("validation")
         return part is None or bool(part.shards or part.examples)
+
+    @property
+    def label_columns(self) -> int:
+        """The columns of arrays of several labels; 0 where images have one label."""
+        return len(self.classes) if self.task == "multilabel" else 0
 
     def split_digest(self, split: Split) -> str:
         """SHA-256 of the images and labels of a split, in order; independent of other splits."""
