@@ -19,7 +19,7 @@ from benchmarks.timing import RUNS, run
 
 SECONDS = 1.0  # of each measurement, after the first batches
 TARGET = 10  # images delivered for each that the model takes
-CACHES = ("memory", "disk", "none")
+CACHES = ("memory", "none")
 PEER = "tf.data"
 
 

@@ -35,7 +35,7 @@ def _delivered(model: str, cache: str) -> dict[str, float]:
     train = train.model_copy(update={"cache": cache, "batch_size": case.batch_size})
     started = time.monotonic()
     data = manifest.load(records)
-    source = Input(records, data, _pixels(model), train, work=Path("work"), label_map=LabelMap())
+    source = Input(records, data, _pixels(model), train, label_map=LabelMap())
     batches = iter(source.batches(0, 0))
 
     @tf.function
@@ -102,9 +102,7 @@ def photographs(*cases: str) -> None:
             batches = batches.repeat()
         else:
             chosen = train.model_copy(update={"batch_size": 32})
-            batches = Input(records, data, pixels, chosen, work=Path("work"), label_map=LabelMap()).batches(
-                0, 0
-            )
+            batches = Input(records, data, pixels, chosen, label_map=LabelMap()).batches(0, 0)
         images = iter(batches)
         for _ in range(6):
             batch = next(images)

@@ -250,12 +250,12 @@ def _input(results: Results) -> str:
         rows.append(
             [
                 f"`{network}`",
-                *(f"{rates[cache]:,.0f}" for cache in ("memory", "disk", "none")),
+                *(f"{rates[cache]:,.0f}" for cache in ("memory", "none")),
                 f"{rates['tf.data']:,.0f}",
                 f"{over['memory']:.1f}",
             ]
         )
-    head = ["images/s for", "cache in memory", "on disk", "no cache", "tf.data", "memory / tf.data"]
+    head = ["images/s for", "cache in memory", "no cache", "tf.data", "memory / tf.data"]
     return _origin(results) + "\n" + _table(head, rows)
 
 

@@ -55,8 +55,8 @@ def opened(load, records: Path):
 
     def build(folder: Path = records, *, offset: int = 0, same_size: bool = True, **values) -> Input:
         train = configured(load, **values)
-        data, work = manifest.load(folder), Path("work")
-        return Input(folder, data, pixels(same_size=same_size), train, work=work, label_map=LabelMap(offset))
+        data = manifest.load(folder)
+        return Input(folder, data, pixels(same_size=same_size), train, label_map=LabelMap(offset))
 
     return build
 
@@ -134,7 +134,7 @@ def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", ["disk", "none", "auto"])
+@pytest.mark.parametrize("other", ["none", "auto"])
 def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
     one, two = (taken(opened(cache=cache), STEPS + 2) for cache in ("memory", other))
     assert list(map(shape_and_content, one)) == list(map(shape_and_content, two))

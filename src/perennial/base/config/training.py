@@ -239,7 +239,7 @@ class TrainConfig(Section):
     )
     intra_op_threads: int = option(0, "threads inside one operation; 0: one per core", ge=0, le=4096)
     inter_op_threads: int = option(0, "operations in parallel; 0: one per core", ge=0, le=4096)
-    cache: Literal["auto", "memory", "disk", "none"] = option(
+    cache: Literal["auto", "memory", "none"] = option(
         "auto", "where decoded images are kept; auto: memory if they fit memory_mb"
     )
     memory_mb: Count = option(

@@ -83,7 +83,7 @@ class Assembly:
         paths, chosen = self.config.paths, self.config.train
         if chosen.max_steps == 0:
             chosen = chosen.model_copy(update={"cache": "none"})  # nothing is decoded that no step takes
-        return Input(paths.records, self.data, self.pixels, chosen, work=paths.work, label_map=self.label_map)
+        return Input(paths.records, self.data, self.pixels, chosen, label_map=self.label_map)
 
     def trainer(
         self, source: Input, strategy: tf.distribute.Strategy, length: Length, start: StartWeights | None

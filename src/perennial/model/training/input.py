@@ -64,10 +64,9 @@ class Input:
         pixels: ImageSpec,
         config: TrainConfig,
         *,
-        work: Path,
         label_map: LabelMap,
     ) -> None:
-        """Decode the images into memory or a file in `work`, if they have one size and fit."""
+        """Decode the images into memory, if they have one size and fit."""
         label_map.require_none_below(folder, data, "train")
         self._folder, self._data, self.pixels = folder, data, pixels
         self._batch_size, self._label_map = config.batch_size, label_map
@@ -77,7 +76,7 @@ class Input:
         if config.synthetic_data:
             self._table = _synthetic(pixels, config, labels=range(label_map.offset, len(data.classes)))
         elif pixels.same_size:
-            self._table = cache.decoded(folder, data, pixels, config, work)
+            self._table = cache.decoded(folder, data, pixels, config)
 
     def __str__(self) -> str:
         """Describe how well the examples are shuffled."""
