@@ -38,7 +38,7 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 9_525,
+    "base": 8_922,
     "data": 12_950,
     "model": 11_408,
     "release": 4_951,
@@ -46,11 +46,11 @@ LINES = {
     "live": 4_700,
     "reports": 1_993,
     "orchestration": 5_859,
-    "project": 3_825,
+    "project": 3_820,
     "reproduce": 2_750,
-    "cli": 3_404,
+    "cli": 3_379,
 }
-ALL_LINES = 62_953  # of src, tasks and flows
+ALL_LINES = 62_318  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 from support.manifests import are_valid, passes
 
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster
 from perennial.base.dvc import repro
 from perennial.base.errors import STARTED_AGAIN
 from perennial.orchestration.provisioning import worker

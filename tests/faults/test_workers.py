@@ -58,7 +58,7 @@ def test_a_worker_whose_peer_never_connects_is_killed_and_does_not_fail(shared_r
     program = (
         "from pathlib import Path\n"
         "from perennial.base import config\n"
-        "from perennial.base.distributed import cluster\n"
+        "from perennial.base.devices import cluster\n"
         "from perennial.model.training import distributed\n"
         "distributed.CONNECTING_S = 2\n"
         "distributed.strategy(config.load(Path('params.yaml')).train, cluster.this_worker())\n"

@@ -21,7 +21,7 @@ from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config import load as load_config
 from perennial.base.config.paths import Paths
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.cli.evaluate_command import score
 from perennial.data.records import manifest

@@ -12,10 +12,9 @@ from typing import Any
 
 from perennial.base import config, failures, files, layout
 from perennial.base.config import Config
-from perennial.base.devices import lease
+from perennial.base.devices import cluster, lease
 from perennial.base.devices.lease import Lease
-from perennial.base.distributed import cluster, workers
-from perennial.base.errors import ConfigError, InputsChanged, listed
+from perennial.base.errors import InputsChanged, listed
 from perennial.base.layout import Project
 from perennial.base.processes import locks, process
 from perennial.base.processes.tensorflow import LOG, import_with_tensorflow
@@ -46,29 +45,21 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     code_digests.require(stage, Project.find().shared("."), work)
     among = cluster.this_worker()
     number = among.index if among else 0
-    # The process that started this worker holds the locks of the stage and reports its failure.
-    started = process.WORKER_OF in os.environ
-    worker = number if number or started else None
-    together = stage == "train" and checked.compute.workers > 1 and not started
     with (
         process.interruptible(),
-        locks.stage(work, stage, worker, by_dvc=stage in STAGES),
-        _failure_written(work, stage, worker),
+        locks.stage(work, stage, number, by_dvc=stage in STAGES),
+        _failure_written(work, stage, number),
         process.interruptible(),  # once more, so that a signal is written as a failure
-        own_devices(checked, stage, elsewhere=together) as (own, taken),
+        own_devices(checked, stage) as (own, taken),
     ):
         noted = stage_inputs.note(stage, params, values)
-        if worker is None and _prepared(noted, checked):
+        if not number and _prepared(noted, checked):
             kept_results.require_unchanged(noted, checked.paths, own_outputs=True)
             return None
         with nullcontext() if number else run_records.stage(checked, stage):
-            if together:
-                _train_on_ray(checked, params, clean=bool(options["clean"]))
-                result, took = None, None
-            else:
-                result, took = _run(own, taken, noted, module, number, options)
-            kept_results.require_unchanged(noted, checked.paths, own_outputs=worker is None)
-        if not number and took is not None:  # workers may share the folder, and the report shows one time
+            result, took = _run(own, taken, noted, module, number, options)
+            kept_results.require_unchanged(noted, checked.paths, own_outputs=not number)
+        if not number:  # workers may share the folder, and the report shows one time
             files.write_json(work / "timings" / f"{stage}.json", {"stage": stage, "seconds": took})
         return result
 
@@ -132,9 +123,9 @@ def _followed(own: Config, noted: Inputs) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[None]:
-    """Write an error of the block to a file for the parent process: the task, or the chief worker."""
-    failure = work / "failure.json" if worker is None else workers.failure_file(work, worker)
+def _failure_written(work: Path, stage: str, number: int) -> Iterator[None]:
+    """Write an error of the block to a file for the task; workers below the chief have their own."""
+    failure = work / (f"failure-{number}.json" if number else "failure.json")
     failure.unlink(missing_ok=True)
     try:
         yield
@@ -143,32 +134,16 @@ def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[Non
         raise
 
 
-def _train_on_ray(checked: Config, params: Path, *, clean: bool) -> None:
-    """Run the training on the nodes of a Ray cluster."""
-    from perennial.base.distributed import ray_workers
-
-    if cluster.VARIABLE in os.environ:
-        raise ConfigError(
-            f"compute.workers is above 1, but {cluster.named_by()} names the workers already; "
-            f"nothing was started; set compute.workers to 1, or unset {cluster.named_by()}"
-        )
-    arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
-    ray_workers.run(arguments, checked)
-
-
 @contextmanager
-def own_devices(checked: Config, stage: str, *, elsewhere: bool = False) -> Iterator[tuple[Config, Lease]]:
+def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
     """Reserve GPUs for a stage whose section of the parameters has `devices`.
 
-    In the parameters of the block, device numbers count among the reserved GPUs. None are reserved for a
-    stage that computes on other machines (`elsewhere`).
+    In the parameters of the block, device numbers count among the reserved GPUs.
     """
     name, one = ("evaluate", True) if stage == "watch" else (stage, False)
     section = getattr(checked, name, None)
     devices = getattr(section, "devices", None)
-    if (
-        elsewhere or section is None or devices is None or (stage == "watch" and devices == "auto")
-    ):  # which is one CPU
+    if section is None or devices is None or (stage == "watch" and devices == "auto"):  # which is one CPU
         yield checked, Lease(devices="cpu:1")
         return
     with lease.leased(devices, checked.compute.gpus, key=f"{name}.devices", name=stage, one=one) as taken:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.config import Config
-from perennial.base.devices import devices
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster, devices
 from perennial.base.errors import DataError
 from perennial.data.records import columns, manifest
 from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split, unbiased

@@ -12,7 +12,7 @@ import keras
 
 from perennial.base import files
 from perennial.base.config import Config
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster
 from perennial.base.processes import process
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.validation import integrity

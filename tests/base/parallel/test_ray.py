@@ -1,20 +1,16 @@
-"""Tasks and a training on a Ray cluster of two nodes: the same results and the same bytes as here."""
+"""Tasks on a Ray cluster of two nodes: the same results and the same bytes as here."""
 
 import gc
-import json
 import os
 import re
-import signal
 import socket
 from itertools import count
 from pathlib import Path
 
 import pytest
-from support import raw, ray_nodes, tasks, workers
-from support.checkout import wait_until
+from support import raw, ray_nodes, tasks
 
-from perennial.base import documents, files
-from perennial.base.distributed import cluster, ray_agent
+from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError
 from perennial.base.parallel import parallel_map, process_pool, ray_driver
 from perennial.stages.convert import convert
@@ -139,43 +135,6 @@ def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
         list(ray_driver.map_on_ray(tasks.product, 1, range(3)))
 
 
-TOGETHER = {"compute.engine": "ray", "compute.workers": 2, "train.devices": "cpu:2"}
-LONG = {"train.max_steps": 120, "train.steps_between_evals": 60, "checkpoints.interval_steps": 20}
-
-
-def weights(folder):
-    """The digest of the weights that a training made."""
-    return documents.read_json(folder / "metrics" / "training.json")["weights_sha256"]
-
-
-@pytest.mark.slow
-def test_a_training_on_two_nodes_makes_what_workers_by_hand_make(shared_records, tmp_path):
-    ours = workers.copy(shared_records, tmp_path / "ours", TOGETHER)
-    by_hand = workers.copy(shared_records, tmp_path / "by hand")
-    started = [workers.start(ours), *workers.start_together(by_hand, 2)]
-    assert workers.ends(started) == [0, 0, 0], workers.said(ours)
-    assert weights(ours) == weights(by_hand)
-    lines = workers.said(ours).splitlines()
-    assert "checkpoint of step" in str([line for line in lines if not line.startswith("worker 1: ")])
-    assert any(line.startswith("worker 1: ") for line in lines)
-    assert ray_nodes.groups_left() == []
-
-
-@pytest.mark.slow
-def test_no_worker_outlives_a_killed_command_and_a_signal_lets_them_save(shared_records, tmp_path):
-    folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
-    for step, number, code in ((30, signal.SIGTERM, 75), (70, signal.SIGKILL, -9)):
-        training = workers.start(folder)
-        workers.wait_for_step(folder, step, [training])
-        training.send_signal(number)
-        assert workers.ends([training]) == [code], workers.said(folder)
-        wait_until(lambda: not ray_nodes.parts(folder))
-        if code == 75:
-            failure = json.loads((folder / ".work" / "failure.json").read_text())
-            assert "saved at step" in failure["message"]
-    assert ray_nodes.groups_left() == []
-
-
 @pytest.fixture
 def doomed(tmp_path):
     """A cluster of two nodes whose head a test may kill; RAY_ADDRESS names it."""
@@ -185,60 +144,9 @@ def doomed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_whose_cluster_loses_its_head_saves(doomed, shared_records, tmp_path):
-    folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
-    training = workers.start(folder)
-    workers.wait_for_step(folder, 30, [training])
-    ray_nodes.kill(doomed.head_node, "gcs_server")
-    assert workers.ends([training], 150) == [75], workers.said(folder)
-    failure = json.loads((folder / ".work" / "failure.json").read_text())
-    assert "the Ray cluster failed" in failure["message"]
-    wait_until(lambda: not ray_nodes.agents() and ray_nodes.parts(folder) == [])
-    assert "saved at step" in (folder / ".work" / "failure-0.json").read_text()
-
-
-@pytest.mark.slow
 def test_tasks_whose_cluster_loses_its_head_are_interrupted(doomed):
     results = ray_driver.map_on_ray(tasks.slowly, {2: 600}, range(3))
     assert next(results) == 0
     ray_nodes.kill(doomed.head_node, "gcs_server")
     with pytest.raises(Interrupted, match="the Ray cluster failed"):
         list(results)
-
-
-@pytest.mark.slow
-def test_nothing_stays_of_a_node_whose_process_is_killed(doomed, shared_records, tmp_path):
-    folder = workers.copy(shared_records, tmp_path / "ours", {**TOGETHER, **LONG, "train.max_steps": 3000})
-    training = workers.start(folder)
-    workers.wait_for_step(folder, 30, [training])
-    before = ray_nodes.agents()
-    ray_nodes.kill(doomed.head_node, "raylet")  # it stays a zombie, which Ray takes for a running process
-    wait_until(lambda: len(ray_nodes.agents()) < len(before))
-    training.send_signal(signal.SIGTERM)
-    assert workers.ends([training]) == [75], workers.said(folder)
-    assert ray_nodes.parts(folder) == ray_nodes.agents() == []
-
-
-@pytest.mark.slow
-def test_a_cluster_with_too_few_nodes_is_described_after_a_bounded_wait(shared_records, tmp_path, monkeypatch):
-    monkeypatch.setenv(cluster.WAIT, "0")
-    values = {**TOGETHER, "compute.workers": 3, "train.devices": "cpu:3"}
-    folder = workers.copy(shared_records, tmp_path / "three", values)
-    assert workers.ends([workers.start(folder)]) == [2]
-    assert "the Ray cluster has 2 of 3 nodes with CPU 1 free on each" in workers.said(folder)
-
-
-@pytest.mark.slow
-def test_busy_nodes_end_a_training_after_one_bounded_wait(shared_records, tmp_path, monkeypatch):
-    monkeypatch.setenv(cluster.WAIT, "0")
-    folder = workers.copy(shared_records, tmp_path / "second", TOGETHER)
-    with ray_nodes.reserved(2):
-        assert workers.ends([workers.start(folder)]) == [75]
-    assert "the nodes of the Ray cluster are busy" in workers.said(folder)
-    assert "start again" not in workers.said(folder)
-
-
-def test_workers_get_settings_and_credentials_but_nothing_that_names_this_machine():
-    given = {"PERENNIAL_RUN": "r", "AWS_PROFILE": "p", "https_proxy": "x", "PYTHONPATH": "src"}
-    kept_here = {"PERENNIAL_STARTED_BY": "1", "CUDA_VISIBLE_DEVICES": "3", "HOME": "/root", "PATH": "/bin"}
-    assert ray_agent.passed_on(given | kept_here) == given

@@ -129,6 +129,17 @@ def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, own, ke
     assert done.problems() == []
 
 
+def test_a_key_that_is_gone_is_named_with_what_to_do_and_upgrade_removes_it(workspace):
+    now = options.defaults()
+    before = now.replace("gpus: all}", "gpus: all, workers: 2}")
+    (problem,) = edit_params.Change(before).problems()
+    assert problem == (
+        "compute.workers is gone: start `perennial train` on each machine with TF_CONFIG "
+        "(`perennial docs distributed`); `perennial config --upgrade` removes the key"
+    )
+    assert edit_params.upgrade(before) == edit_params.Change(now, removed=("compute.workers",))
+
+
 OF_EARLIER = """\
 paths: # Files and folders, relative to the project. DVC versions all but the last five
   # mine

@@ -14,7 +14,7 @@ from support.parameters import change_params
 from support.training import ROOT
 
 from perennial.base import documents
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster
 from perennial.base.errors import ConfigError
 from perennial.model.training import checkpoints, distributed
 

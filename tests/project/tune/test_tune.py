@@ -166,7 +166,6 @@ def test_an_edit_during_the_search_is_named_and_nothing_is_written(key, pipeline
     [
         ({"dataset.validation_fraction": 0.0}, "validation split"),
         ({"train.epochs": None, "train.max_steps": 0, "train.warm_start.path": "w"}, r"train\.max_steps is 0"),
-        ({"compute.engine": "ray", "compute.workers": 2}, r"compute\.workers is 2"),
     ],
 )
 def test_parameters_with_which_nothing_can_be_searched_are_refused(pipeline, values, message):

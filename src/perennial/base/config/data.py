@@ -227,16 +227,6 @@ class ComputeConfig(Section):
     engine: Literal["processes", "ray"] = option("processes", "ray: work on the cluster of RAY_ADDRESS")
     processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
     gpus: Gpus = option("all", "GPUs that a stage reserves if its devices are auto: all, or a number")
-    workers: Count = option(1, "ray: nodes that train together and share train.devices")
-
-    @model_validator(mode="after")
-    def _workers_on_ray(self) -> Self:
-        if self.workers > 1 and self.engine != "ray":
-            raise ValueError(
-                f"compute.workers {self.workers} needs compute.engine ray; without it, one process uses all "
-                "GPUs of a machine, as train.devices says"
-            )
-        return self
 
 
 class PreprocessingConfig(Section):

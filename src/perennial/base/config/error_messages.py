@@ -25,6 +25,11 @@ ALIASES = {
     "optim": "train.optimizer", "pretrained": "model.weights", "scheduler": "train.schedule.name",
 }  # fmt: skip
 
+# Keys of earlier versions, and what to do instead; `perennial config --upgrade` removes them.
+REMOVED = {
+    "compute.workers": "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)"
+}
+
 
 class Key(NamedTuple):
     """A key of params.yaml, known or not, the section that contains it, and all known keys."""
@@ -118,6 +123,8 @@ def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
     """All errors of one key in one line."""
     # An error of a list's element is more precise than the errors of other types that the value does not match.
     first = max(same, key=lambda error: len(error["loc"]))
+    if instead := REMOVED.get(str(key)):
+        return f"{key} is gone: {instead}; `perennial config --upgrade` removes the key"
     if first["type"] == "extra_forbidden":
         known = f"did you mean {key.nearest}?" if key.nearest else f"known: {', '.join(key.siblings)}"
         return f"{key} is not a key; {known}"

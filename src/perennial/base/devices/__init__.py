@@ -1,1 +1,1 @@
-"""The devices of this machine: which there are, and who uses them."""
+"""The devices of this machine: which there are, and who uses them; the workers of a cluster."""

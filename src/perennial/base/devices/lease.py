@@ -24,7 +24,6 @@ from perennial.base.processes.process import is_alive
 
 log = logging.getLogger(__name__)
 RUN = "PERENNIAL_RUN"
-SHARE = "PERENNIAL_DEVICES_TO_LEASE"  # those of this process, on another machine than the one that started it
 ORDER = "CUDA_DEVICE_ORDER"
 POLL_S = 0.1
 
@@ -47,8 +46,6 @@ def leased(
     `one`, only the first is taken. Waits until they are free. Call it before anything imports TensorFlow in
     this process, or for a child; children find the same GPUs. On a machine without GPUs nothing happens.
     """
-    if SHARE in os.environ:
-        devices, count = os.environ[SHARE], "all"
     candidates, wanted = _wanted(devices, count, key=key, one=one)
     if not wanted:
         yield Lease(devices=devices)

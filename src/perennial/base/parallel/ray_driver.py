@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
@@ -71,18 +71,12 @@ class Driver:
         with suppress(BrokenPipeError, ConnectionResetError):  # `receive` says why
             self._connection.send(value)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the process."""
-        self._program.signal(number)
-
-    def receive(self, timeout_s: float | None = None) -> Any:
+    def receive(self) -> Any:
         """Return the next value from the function, at the end its result, or raise its error."""
         while True:
             try:
-                if not self._connection.poll(timeout_s):
-                    raise Interrupted(f"the process that uses Ray did not answer within {timeout_s} s")
-                # Not half a message, unless this waits for what was saved after a signal.
-                with nullcontext() if process.signalled() else process.signals_held():
+                self._connection.poll(None)
+                with process.signals_held():  # not half a message
                     kind, found = self._connection.recv()
             except (EOFError, ConnectionResetError):
                 raise Interrupted(f"the Ray cluster failed: {self._end()}; run it again") from None
@@ -176,8 +170,8 @@ def require_usable() -> None:
 
 
 @contextmanager
-def connected(*, processes: int | None = None) -> Iterator[Any]:
-    """Give the ray module to the block, connected to its cluster; a local one has at least so many cores.
+def connected() -> Iterator[Any]:
+    """Give the ray module to the block, connected to its cluster.
 
     If the cluster is lost, Ray ends this process after a minute.
     """
@@ -189,7 +183,6 @@ def connected(*, processes: int | None = None) -> Iterator[Any]:
         packages = [str(Path(__file__).parents[2]), *([str(own)] if own.is_dir() else [])]
         ray.init(
             _address(),  # without it, Ray would take any cluster that it finds on this machine
-            num_cpus=max(processes, process_pool.count("auto")) if processes and on_local_ray() else None,
             runtime_env={"py_modules": packages},
             log_to_driver=False,
             include_dashboard=False,
@@ -214,14 +207,9 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def on_local_ray() -> bool:
-    """Whether Ray runs only on this machine, and only for this process."""
-    return _address() == LOCAL
-
-
 def _own_token() -> dict[str, str]:
     """The variables for a local Ray, which would leave its token in ~/.ray, where later clusters take it."""
-    if not on_local_ray() or AUTHENTICATION in os.environ:
+    if _address() != LOCAL or AUTHENTICATION in os.environ:
         return {}
     return {AUTHENTICATION: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 

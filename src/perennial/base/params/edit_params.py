@@ -13,7 +13,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from perennial.base import files
 from perennial.base.config import Config, check, read
-from perennial.base.config.error_messages import by_key, inner_section, missing
+from perennial.base.config.error_messages import REMOVED, by_key, inner_section, missing
 from perennial.base.config.paths import fixed_keys
 from perennial.base.config.training import OPTIMIZERS, Sgd
 from perennial.base.dvc import dvc_lock
@@ -79,7 +79,7 @@ def change_file(
 
 def upgrade(text: str) -> Change:
     """Remove keys of earlier versions, and add missing ones with their defaults and comments."""
-    own, less = _without_optimizers(_without_fixed_paths(text if text.endswith("\n") else f"{text}\n"))
+    own, less = _without_optimizers(_without_removed(text if text.endswith("\n") else f"{text}\n"))
     text = less.text
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
@@ -105,8 +105,8 @@ def _without_optimizers(before: Change) -> tuple[dict[str, Any], Change]:
     return kept, replace(done, removed=(*before.removed, *done.removed))
 
 
-def _without_fixed_paths(text: str) -> Change:
-    """Remove the paths that an earlier version let a person choose."""
+def _without_removed(text: str) -> Change:
+    """Remove keys of earlier versions, such as the paths that a person could choose."""
     found = fixed_keys(read(text))
     wrong = [
         f"{key} is {value}, and the place of these files is {place} now; move what is there, remove the key, "
@@ -116,7 +116,8 @@ def _without_fixed_paths(text: str) -> Change:
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
-    return remove(text.replace(PATHS_HEAD, "paths:\n"), found, options.defaults()) if found else Change(text)
+    head = text.replace(PATHS_HEAD, "paths:\n") if found else text
+    return remove(head, [*found, *REMOVED], options.defaults())
 
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:

@@ -61,14 +61,14 @@ def inherited(file: Path) -> Iterator[int]:
 
 @contextmanager
 def stage(
-    work: Path, name: str, worker: int | None = None, *, by_dvc: bool = True, timeout_s: float | None = None
+    work: Path, name: str, worker: int = 0, *, by_dvc: bool = True, timeout_s: float | None = None
 ) -> Iterator[None]:
     """Hold the locks of a stage: that of its pipeline here, for its outputs, and that of its work folder."""
-    # Workers that train together may share a checkout; each `worker` then has its own lock. A stage of dvc.yaml
-    # that DVC did not start also holds DVC's (flock on .dvc/tmp/lock), so that `dvc repro` refuses.
+    # Workers that train together may share a checkout; all but the first then have own locks. A stage of
+    # dvc.yaml that DVC did not start also holds DVC's (flock on .dvc/tmp/lock), so that `dvc repro` refuses.
     busy = "another stage works in this checkout"
     with ExitStack() as locks:
-        if worker is not None:
+        if worker:
             locks.enter_context(held(work / f"worker-{worker}.lock", name, busy=busy, timeout_s=timeout_s))
         else:
             project = Project.find()

@@ -15,7 +15,6 @@ import psutil
 from perennial.base.errors import SIGNALS, Interrupted, PerennialError
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
-WORKER_OF = "PERENNIAL_WORKER_OF"  # process that started this one as a worker; it holds the locks of the stage
 PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
 GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
@@ -152,11 +151,6 @@ def signals_held() -> Iterator[None]:
     raise_if_signalled()
 
 
-def signalled() -> bool:
-    """Whether a signal arrived since the outermost `interruptible` block began."""
-    return bool(_received or _arrived)
-
-
 def raise_if_signalled() -> None:
     """Raise Signalled if a signal arrived; for use after native code that may have swallowed it."""
     if _received:
@@ -164,9 +158,9 @@ def raise_if_signalled() -> None:
 
 
 def die_with_starter() -> None:
-    """End this process soon after its parent, or the process that one of the two variables names, is gone."""
-    named = (os.environ.get(name, "") for name in (STARTED_BY, WORKER_OF))
-    starters = {PARENT, *(int(each) for each in named if each.isdigit())}
+    """End this process soon after its parent, or the process that STARTED_BY names, is gone."""
+    named = os.environ.get(STARTED_BY, "")
+    starters = {PARENT, int(named) if named.isdigit() else PARENT}
     threading.Thread(target=_watch, args=(PARENT, starters, signal.SIGTERM), daemon=True).start()
 
 

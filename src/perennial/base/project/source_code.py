@@ -29,9 +29,8 @@ REAL = cache(os.path.realpath)  # once for the many files of a folder: it asks f
 PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/dvc", "base/errors", "base/files",
     "base/layout", "base/limits", "base/params", "base/retries", "base/devices/gpus", "base/devices/lease",
-    "base/distributed/ray_agent", "base/distributed/ray_workers", "base/distributed/workers", "base/parallel",
-    "base/processes", "base/project/code_digests", "base/project/git", "base/project/own_components",
-    "base/project/source_code", "base/project/stages", "base/stage_state",
+    "base/parallel", "base/processes", "base/project/code_digests", "base/project/git",
+    "base/project/own_components", "base/project/source_code", "base/project/stages", "base/stage_state",
     "base/storage", "cli",
 }  # fmt: skip
 

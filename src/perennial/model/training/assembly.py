@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from perennial.base.config import Config
-from perennial.base.distributed.cluster import Worker
+from perennial.base.devices.cluster import Worker
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest, pipeline
 from perennial.data.records.label_map import LabelMap

@@ -11,9 +11,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.base.config.training import TrainConfig
-from perennial.base.devices import devices
-from perennial.base.distributed import cluster
-from perennial.base.distributed.cluster import Worker
+from perennial.base.devices import cluster, devices
+from perennial.base.devices.cluster import Worker
 from perennial.base.errors import ConfigError, Interrupted
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from perennial.base.config.training import TrainConfig
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster
 from perennial.base.errors import Failure, Interrupted, PerennialError
 from perennial.base.processes import process
 from perennial.model.evaluation.scoring import ExampleScores, NonFinite

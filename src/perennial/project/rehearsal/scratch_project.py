@@ -268,7 +268,7 @@ def _values(checked: Config, url: str) -> dict[str, object]:
     return {
         "dataset.name": "image_folder", "dataset.url": url, "dataset.base_url": None, "dataset.shards": 2,
         "dataset.layout": "perennial", "dataset.validation_fraction": 0.1, "dataset.test_fraction": 0.1,
-        **severities, "compute.engine": "processes", "compute.processes": 2, "compute.workers": 1,
+        **severities, "compute.engine": "processes", "compute.processes": 2,
         "model.weights": None, "train.warm_start.path": None, "train.epochs": None, "train.max_steps": STEPS,
         "train.epochs_between_evals": 1, "train.steps_between_evals": STEPS // 3,
         "train.stop_threshold": None, "train.patience": None, "train.head.steps": 0,

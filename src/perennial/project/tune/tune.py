@@ -15,7 +15,7 @@ from typing import Any
 
 from perennial.base import config as configuration
 from perennial.base import documents, files
-from perennial.base.distributed import cluster
+from perennial.base.devices import cluster
 from perennial.base.errors import ConfigError, DataError, InputsChanged, Interrupted, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project.pins import WeightsPin
@@ -161,11 +161,6 @@ def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
         raise ConfigError(
             "perennial tune compares settings of trainings, and train.max_steps is 0; nothing was started: "
             "set it above 0"
-        )
-    if config.compute.workers > 1:
-        raise ConfigError(
-            f"compute.workers is {config.compute.workers}, but each trial is one process; nothing was started: "
-            "`perennial config --set compute.workers=1` for the search"
         )
     if cluster.this_worker():
         raise ConfigError(

@@ -8,8 +8,8 @@ import threading
 import pytest
 from support.checkout import free_port
 
-from perennial.base.distributed import cluster
-from perennial.base.distributed.cluster import Worker
+from perennial.base.devices import cluster
+from perennial.base.devices.cluster import Worker
 from perennial.base.errors import ConfigError, Interrupted
 
 LIMIT_S = 900  # of a busy machine

@@ -115,7 +115,7 @@ def _number(name: str, text: str | None, low: int, high: int) -> int:
 
 def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: float = PORT_WAIT_S) -> None:
     """Wait until the other workers can be reached; TensorFlow would say nothing and handle no signal."""
-    timeout_s = wait_s() if timeout_s is None else timeout_s
+    timeout_s = _wait_s() if timeout_s is None else timeout_s
     started, announced = time.monotonic(), False
     with _answering(worker, port_wait_s):
         while absent := _absent(worker):
@@ -132,7 +132,7 @@ def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: f
             time.sleep(POLL_S)
 
 
-def wait_s() -> float:
+def _wait_s() -> float:
     """How long to wait for machines: the seconds of PERENNIAL_CLUSTER_WAIT_S, or ten minutes."""
     given = os.environ.get(WAIT)
     return _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
