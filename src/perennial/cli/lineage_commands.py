@@ -106,7 +106,7 @@ def _places(checked: config.Config, kept: Sequence[str]) -> list[str]:
         if not is_bucket(each) and not Path(each).is_dir():
             raise ConfigError(f"--kept: the folder {each} does not exist; nothing was changed")
     traffic = checked.monitor.traffic
-    known = [*kept, *([traffic] if traffic else []), *place.remembered(checked.paths.work)]
+    known = [*kept, *([traffic] if traffic else []), *place.noted_places(checked.paths.work)]
     return list({each if is_bucket(each) else str(Path(each).absolute()): each for each in known}.values())
 
 

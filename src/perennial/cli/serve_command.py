@@ -95,7 +95,7 @@ def _capture(params: Path, url: str, **limits: Any) -> tuple[Any, Any]:
 
     store = place.open_place(url)
     with suppress(PerennialError):  # a model is served without valid parameters, too
-        place.remember(config.load(params).paths.work, url)
+        place.note_place(config.load(params).paths.work, url)
     return store, keeper.CaptureLimits(**limits)
 
 

@@ -110,7 +110,7 @@ def test_old_days_are_removed_and_other_files_stay(store) -> None:
 def test_a_forgotten_image_is_in_no_file_and_no_record(store) -> None:
     first, second = keep(store, DAY, IMAGE, OTHER)
     keep(store, "2026-11-28", IMAGE)
-    assert place.forget(store, Wanted(digests={first.sha256: 0})).total() == 2
+    assert place.remove_images(store, Wanted(digests={first.sha256: 0})).total() == 2
     assert list(place.read(store)) == [second]
     assert [entry.key for entry in store.list() if first.sha256 in entry.key] == []
 
@@ -120,7 +120,7 @@ def test_a_bucket_with_versioning_keeps_no_version_of_a_forgotten_image(bucket) 
     store = open_store(f"s3://{bucket.name}/kept")
     first, second = keep(store, DAY, IMAGE, OTHER)
     keep(store, DAY, IMAGE)
-    place.forget(store, Wanted(digests={first.sha256: 0}))
+    place.remove_images(store, Wanted(digests={first.sha256: 0}))
     found = bucket.list_object_versions(Bucket=bucket.name)
     assert [each["Key"] for each in found["Versions"]] == [f"kept/{entry.key}" for entry in store.list()]
     assert "DeleteMarkers" not in found
@@ -176,7 +176,7 @@ def test_forgetting_removes_damaged_records_of_the_image_and_keeps_the_others(st
     first, second = keep(store, DAY, IMAGE, OTHER)
     key, mine = f"{DAY}/records/020000-2.jsonl", f'{{"sha256": "{first.sha256}", '.encode()
     store.put(key, store.get_bytes(key)[0] + mine + b"\n{damaged\n")
-    assert place.forget(store, Wanted(digests={first.sha256: 0})).total() == 1
+    assert place.remove_images(store, Wanted(digests={first.sha256: 0})).total() == 1
     content, _ = store.get_bytes(key)
     assert first.sha256.encode() not in content
     assert content.splitlines()[1:] == [b"{damaged"]
@@ -199,5 +199,5 @@ def test_a_record_belongs_to_its_day_of_utc() -> None:
 def test_servers_that_start_at_once_are_all_remembered(tmp_path) -> None:
     places = [str(tmp_path / name) for name in "abcdefgh"]
     with ThreadPoolExecutor(len(places)) as threads:
-        list(threads.map(partial(place.remember, tmp_path / "work"), places))
-    assert sorted(place.remembered(tmp_path / "work")) == places
+        list(threads.map(partial(place.note_place, tmp_path / "work"), places))
+    assert sorted(place.noted_places(tmp_path / "work")) == places

@@ -18,7 +18,7 @@ def rates(load: Load, steps: int = STEPS, **schedule: object) -> Callable[[int],
     """The rate by step for 1,000 examples in batches of 100."""
     values = {f"train.schedule.{key}": value for key, value in schedule.items()}
     config = load(**{"train.learning_rate": RATE, **values}).train
-    return schedules.rate(schedules.build(config, examples=1000, batch_size=100, steps=steps))
+    return schedules.logged_rate(schedules.build(config, examples=1000, batch_size=100, steps=steps))
 
 
 def rise(step: int) -> float:
@@ -105,7 +105,8 @@ def test_cifar_presets_decay_where_the_originals_do(
     values = {"train.learning_rate": 0.1, **{f"train.schedule.{key}": each for key, each in schedule.items()}}
     config, given = load(**values).train, load(**values, **{"train.schedule.decay_steps": first_decay}).train
     for each, examples in ((config, 50_000), (given, 45_000)):
-        rate = schedules.rate(schedules.build(each, examples=examples, batch_size=batch_size, steps=1_000_000))
+        made = schedules.build(each, examples=examples, batch_size=batch_size, steps=1_000_000)
+        rate = schedules.logged_rate(made)
         seen = [rate(step) for step in (0, 100_000, first_decay - 1, first_decay, 2 * first_decay - 1)]
         assert seen == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01])
 

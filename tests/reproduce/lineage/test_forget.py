@@ -263,7 +263,7 @@ def test_places_that_were_used_here_are_searched_without_naming_them(project):
     change_params(Path("params.yaml"), {"monitor.traffic": "watched"})
     for name in ("watched", "served"):
         keep(open_store(name), kept_form(PLAIN))
-    place.remember(project.paths.work, "served")
+    place.note_place(project.paths.work, "served")
     assert forget(photo(PLAIN))["kept_removed"] == 2
     assert left() == []
 
@@ -407,7 +407,7 @@ def test_what_another_process_removes_meanwhile_is_no_error(project, monkeypatch
     found = list(store.list())
     shutil.rmtree(f"captured/{DAYS[0]}")  # as a server does with old days, after they were listed
     monkeypatch.setattr(type(store), "list", lambda self, prefix="": iter(found))
-    assert sum(place.forget(store, wanted).values()) == 1
+    assert sum(place.remove_images(store, wanted).values()) == 1
 
 
 def trained(project, **changes: object) -> Callable[[], int]:
@@ -547,7 +547,7 @@ def test_two_files_of_one_image_are_found_together(project):
 
 
 def test_a_place_on_a_disk_that_is_not_mounted_is_not_passed_over(project):
-    place.remember(project.paths.work, "captured")
+    place.note_place(project.paths.work, "captured")
     done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked"])
     assert done.exit_code == 1
     assert "captured was not searched: there is no such folder" in " ".join(done.output.split())

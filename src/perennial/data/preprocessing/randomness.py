@@ -1,4 +1,4 @@
-"""Random numbers that are a pure function of (seed, epoch, example), for a whole batch at once.
+"""Random numbers of distortions: a pure function of (seed, epoch, example), for a whole batch at once.
 
 There is no state, so an example is distorted in the same way in any batch, order, process or resumed run.
 The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",

@@ -135,19 +135,19 @@ def open_place(url: str) -> Store:
     return store
 
 
-def remember(work: Path, url: str) -> None:
+def note_place(work: Path, url: str) -> None:
     """Note a place in the work folder, so that `forget` searches it; not an address with a secret."""
     place = url if is_bucket(url) else str(Path(url).absolute())
     if redacted(place) != place:
         return
     files.make_folder(work)
     with files.locked(work):  # other servers start, too
-        known = remembered(work)
+        known = noted_places(work)
         if place not in known:
             files.write_json(work / PLACES, [*known, place])
 
 
-def remembered(work: Path) -> list[str]:
+def noted_places(work: Path) -> list[str]:
     """The places that were used in this checkout."""
     try:
         return TypeAdapter(list[str]).validate_json((work / PLACES).read_bytes())
@@ -234,7 +234,7 @@ def remove_before(store: Store, days: int) -> int:
     return len(old)
 
 
-def forget(store: Store, wanted: Wanted) -> Counter[Found]:
+def remove_images(store: Store, wanted: Wanted) -> Counter[Found]:
     """Remove the wanted images' files, counted each day; records first, so that a new try finds the rest."""
     objects = list(_ours(store))
     kept = {entry.key: (found["day"], found["sha256"]) for entry, found in objects if found["sha256"]}

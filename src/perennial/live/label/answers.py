@@ -107,7 +107,7 @@ class Answers:
     def draw(self, url: str, *, count: int, seed: int, bits: int | None) -> Queue:
         """Draw a new queue from the images of a place."""
         store = place.open_place(url)
-        place.remember(self.folder.parent, url)
+        place.note_place(self.folder.parent, url)
         try:
             keys = place.images(store)
             if not keys and any(each.features for each in place.read(store)):

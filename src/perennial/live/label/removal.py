@@ -20,7 +20,7 @@ from perennial.live.label.answers import QUEUE
 LEFT, LEFT_S = ("monitor-*", "start-*", "champion-*"), 86_400
 
 
-def forget(folder: Path, wanted: Wanted) -> Counter[Found]:
+def remove_labelled(folder: Path, wanted: Wanted) -> Counter[Found]:
     """Remove all files that were made of the wanted images, and their rows; others stay as they are."""
     if not folder.is_dir():
         return Counter()
@@ -39,7 +39,7 @@ def forget(folder: Path, wanted: Wanted) -> Counter[Found]:
     return Counter(gone.values())
 
 
-def forget_copies(work: Path, wanted: Wanted) -> Counter[Found]:
+def remove_copies(work: Path, wanted: Wanted) -> Counter[Found]:
     """Remove copies of the wanted images that runs fetched, and all that commands left that were killed."""
     gone = Counter[Found]()
     for folder in (each for name in LEFT for each in work.glob(name)):

@@ -30,7 +30,7 @@ from perennial.release.registry import revision
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.versions import Version
 
-SCORE = "perennial.live.monitor.score"
+SCORE = "perennial.live.monitor.score_program"
 LOG = "monitor.log"  # of that program, in paths.work
 DAY_S = 86_400
 MEASURED = TypeAdapter(New)

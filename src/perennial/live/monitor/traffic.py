@@ -33,7 +33,7 @@ from perennial.model.export_layout import REFERENCE
 from perennial.release.registry import revision
 from perennial.release.registry.versions import Version
 
-MEASURE = "perennial.live.monitor.measure"
+MEASURE = "perennial.live.monitor.measure_program"
 LOG = "traffic.log"  # of that program, in paths.work
 AT_ONCE = 6  # windows of one look, the newest: twice as many as an alarm needs
 REMEMBERED = 30  # windows

@@ -87,14 +87,14 @@ class Input:
     ) -> tf.distribute.DistributedIterator:
         """Distribute `batches`: a slice for each replica of a strategy on any number of workers."""
 
-        def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             own = context.num_replicas_in_sync // context.num_input_pipelines
             first = context.input_pipeline_id * own
             replicas, of = range(first, first + own), context.num_replicas_in_sync
             return self.batches(epoch, skip_steps, features, replicas=replicas, of=of)
 
         with _all_parallel(), _untuned_buffers():
-            return iter(strategy.distribute_datasets_from_function(pipeline))
+            return iter(strategy.distribute_datasets_from_function(of_worker))
 
     def batches(
         self,

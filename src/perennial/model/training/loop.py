@@ -297,7 +297,7 @@ class Loop:
         return [
             Row(
                 step=step + 1,
-                learning_rate=self.trainer.learning_rate(step),
+                learning_rate=self.trainer.logged_rate(step),
                 **dict(zip(METRICS, metrics, strict=True)),
             )
             for step, metrics in enumerate(results.metrics.tolist(), first)

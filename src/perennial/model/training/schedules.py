@@ -91,7 +91,7 @@ def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
     return own
 
 
-def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
+def logged_rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
     """A function from the number of completed steps to the learning rate of the next step, for the log."""
     if isinstance(learning_rate, float):
         return lambda _: learning_rate

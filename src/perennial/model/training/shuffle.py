@@ -125,7 +125,7 @@ def permutation(count: int, seed: int, epoch: int, purpose: str) -> NDArray[np.i
 
 
 def random_words(count: int, seed: int, epoch: int, purpose: str) -> NDArray[np.uint64]:
-    """Random 64-bit words.
+    """Random 64-bit words, which also draw synthetic examples.
 
     They are raw words of the bit generator, which NumPy guarantees to stay the same, unlike the streams of its
     Generator (NEP 19).

@@ -46,8 +46,8 @@ class Phase:
     """A part of the training: which weights it trains, and how."""
 
     trainable: tuple[str, ...]  # layer name patterns; empty: all layers
-    optimizer: keras.optimizers.Optimizer
-    rate: Callable[[int], float]  # learning rate by step, counted from the start of the phase
+    optimizer: keras.optimizers.Optimizer  # has the learning rate or its schedule
+    logged_rate: Callable[[int], float]  # by step, counted from the start of the phase
     first_step: int
     frozen: FrozenFeatures | None = None  # features that its steps take instead of images, if any
 
@@ -92,12 +92,12 @@ class Trainer:
         if 0 < length.steps <= head.steps:
             log.warning("train.head.steps %d: all %d steps train the head alone", head.steps, length.steps)
             plans.pop()
-        for trainable, learning_rate, first_step in plans if head.steps else plans[1:]:
+        for trainable, learning_rate, first in plans if head.steps else plans[1:]:
             warm_start.set_trainable(self.model, trainable)
             optimizer = optimizers.build(config, learning_rate)
             optimizer.build(self.model.trainable_variables)
-            rate = schedules.rate(learning_rate)
-            phases.append(Phase(trainable=trainable, optimizer=optimizer, rate=rate, first_step=first_step))
+            rate = schedules.logged_rate(learning_rate)
+            phases.append(Phase(trainable=trainable, optimizer=optimizer, logged_rate=rate, first_step=first))
         return phases
 
     def keep_features(self, choose: Callable[[keras.Model], FrozenFeatures | None]) -> None:
@@ -112,10 +112,10 @@ class Trainer:
         """The phase of the step that follows `step` completed ones."""
         return next(phase for phase in reversed(self.phases) if step >= phase.first_step)
 
-    def learning_rate(self, step: int) -> float:
-        """The learning rate of the step that follows `step` completed ones."""
+    def logged_rate(self, step: int) -> float:
+        """The learning rate, for the log, of the step that follows `step` completed ones."""
         phase = self.phase(step)
-        return phase.rate(step - phase.first_step)
+        return phase.logged_rate(step - phase.first_step)
 
     @property
     def variables(self) -> dict[str, list[tf.Variable]]:

@@ -1,4 +1,7 @@
-"""Forget images: remove what was kept and labelled of them, and exclude all their files from later versions."""
+"""Forget images: remove what was kept and labelled of them, and exclude all their files from later versions.
+
+Kept images: `live/capture/place.py`; labelled ones: `live/label/removal.py`.
+"""
 
 import re
 from collections import Counter
@@ -19,7 +22,7 @@ from perennial.data.datasets.readers import labelled
 from perennial.live.capture import place
 from perennial.live.capture.same_image import Found, Wanted
 from perennial.live.label import removal
-from perennial.reproduce.lineage import records
+from perennial.reproduce.lineage import wanted_records
 
 KINDS = ("refs/heads/", "refs/remotes/", "refs/tags/")
 LABEL = "label"  # in the work folder
@@ -170,16 +173,16 @@ def _search(
             continue
         try:
             store = open_store(url)
-            found.kept[shown] = found.kept.get(shown, Counter()) + place.forget(store, wanted)
+            found.kept[shown] = found.kept.get(shown, Counter()) + place.remove_images(store, wanted)
             found.statistics[shown] = place.statistics(store)
             store.stop()
         except (PerennialError, OSError) as error:
             found.failed[shown] = str(error)
-    found.answers += removal.forget(config.paths.work / LABEL, wanted)
-    found.labels += removal.forget(labelled.FOLDER, wanted)
-    if copies := removal.forget_copies(config.paths.work, wanted):
+    found.answers += removal.remove_labelled(config.paths.work / LABEL, wanted)
+    found.labels += removal.remove_labelled(labelled.FOLDER, wanted)
+    if copies := removal.remove_copies(config.paths.work, wanted):
         found.kept[str(config.paths.work)] = found.kept.get(str(config.paths.work), Counter()) + copies
-    found.records = records.find(config, wanted)
+    found.records = wanted_records.find(config, wanted)
     found.committed = _find_committed(repository, wanted, [each for each in images if isinstance(each, Path)])
 
 
