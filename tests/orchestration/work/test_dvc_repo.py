@@ -14,6 +14,7 @@ import pytest
 from support.checkout import processes_under, wait_until
 from support.tasks import write_pipeline
 
+from perennial.base import limits
 from perennial.base.dvc import repro
 from perennial.base.errors import Failure
 from perennial.base.processes import locks, process
@@ -123,8 +124,9 @@ def test_a_stage_that_does_not_end_is_killed(
     wait_until(lambda: not at_work(folder))
 
 
-def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_long() -> None:
-    assert min(repro.GRACE_S, locks.WAIT_S) > process.GRACE_S + 2 * process.POLL_S
+def test_who_starts_a_process_has_more_time_after_a_signal_than_it_gives() -> None:
+    assert limits.SAVE_GRACE_S + 2 * process.POLL_S < min(limits.STAGE_GRACE_S, locks.WAIT_S)
+    assert limits.STAGE_GRACE_S < limits.RUNS_GRACE_S
 
 
 LEADER = "import os, pathlib; pathlib.Path('out').write_text(str(os.getsid(0)))"

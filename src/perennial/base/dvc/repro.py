@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial.base import documents, layout
+from perennial.base import documents, layout, limits
 from perennial.base.dvc import dvc_program
 from perennial.base.layout import Project
 from perennial.base.processes.process import STARTED_BY
 from perennial.base.processes.programs import STDOUT, Program
 
 log = logging.getLogger(__name__)
-# Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
-GRACE_S = 20.0
+GRACE_S = limits.STAGE_GRACE_S
 KILLED = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"
 KEPT_LINES = 50  # of the output, for the message of a failure
 RUNNING = re.compile(r"^Running stage '(.+)':$")  # DVC's line when it starts one

@@ -12,12 +12,13 @@ from types import FrameType
 
 import psutil
 
+from perennial.base import limits
 from perennial.base.errors import SIGNALS, Interrupted, PerennialError
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
 PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
-GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
+GRACE_S = limits.SAVE_GRACE_S  # of an orphan, which may save a large checkpoint
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
 NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1

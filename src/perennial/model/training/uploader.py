@@ -16,7 +16,7 @@ from perennial.model.training.remote import FetchedCheckpoint, RemoteRun
 
 log = logging.getLogger(__name__)
 END_S = 60.0  # wait for the last copy at the end of a training
-SHORT_S = 10.0  # after a signal (its sender waits about 30 s), or if the remote could not be reached
+SHORT_S = 10.0  # after a signal (limits.SAVE_GRACE_S), or if the remote could not be reached
 
 
 def prepared(config: CheckpointsConfig, folder: Path, peers: Peers, *, clean: bool) -> "Uploader | None":

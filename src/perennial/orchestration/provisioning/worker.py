@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
 
-from perennial.base import logs
+from perennial.base import limits, logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.processes.process import children
 from perennial.base.processes.programs import Program
@@ -30,9 +30,7 @@ log = logging.getLogger("perennial.orchestration")
 KINDS = (KIND, "kubernetes", "docker")  # of work pools; a run of the others is a container of its own
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
-SAVE_S = (
-    25.0  # for runs to save their work, up to 20 s per stage; Kubernetes kills everything after 30 s by default
-)
+SAVE_S = limits.RUNS_GRACE_S  # for runs to save their work
 REPORT_S = 2.0  # for workers to report the ends of their runs, and again to end themselves
 LONGEST_PAUSE_S = 60.0
 HEALTHY_S = 60.0

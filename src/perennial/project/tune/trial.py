@@ -20,7 +20,6 @@ from perennial.project.tune.study import Study
 log = logging.getLogger(__name__)
 STAGE = "perennial.stages.train"
 LOG = "log.txt"  # in a trial's folder
-GRACE_S = 30.0  # for the last checkpoint of an interrupted trial
 SHOWN = 500  # characters of an error
 OWN_PATHS = {
     "model": "work/model", "training": "training.json", "curves": "curves", "runs": "work/runs", "work": "work",
@@ -68,7 +67,7 @@ def run(task: Task, limit_s: float) -> Finished | None:
                 stdin=pickle.dumps(task),
                 to=lambda line: print(line, file=stream, flush=True),
                 merged=True,
-                grace_s=GRACE_S,
+                grace_s=limits.SAVE_GRACE_S,
             )
         except TimedOut:
             return None
