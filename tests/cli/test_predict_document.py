@@ -13,7 +13,7 @@ from support.raw import picture
 
 from perennial.base.errors import ERRORS
 from perennial.cli import all_commands
-from perennial.cli.predict_command import CSV_HEADER
+from perennial.cli.predict_images import CSV_HEADER
 from perennial.model.inference.classifier import Classifier
 
 ROOT = Path(__file__).parents[2]

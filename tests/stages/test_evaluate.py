@@ -23,7 +23,7 @@ from perennial.base.config import load as load_config
 from perennial.base.config.paths import Paths
 from perennial.base.devices import cluster
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.cli.evaluate_command import score
+from perennial.cli.score_split import score
 from perennial.data.records import manifest
 from perennial.model.evaluation import predictions
 from perennial.model.evaluation.scoring import NonFinite

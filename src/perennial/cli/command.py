@@ -118,6 +118,8 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a function as a command; the panels tell about most of them. `shown`: whether it is hidden."""
     if about is None:
+        if name not in LISTED:
+            raise LookupError(f"{name} is not listed in PANELS of cli/panels.py, and gives no `about`")
         about, page, _ = LISTED[name]
         epilog = f"{epilog} More: `perennial docs {page}`.".lstrip()
     return app.command(name, cls=JsonCommand if json else Command, help=about, epilog=epilog, **shown)

@@ -171,12 +171,12 @@ def _predict(
 ) -> None:
     if wants_json() and as_csv:
         raise ConfigError("--json and --csv exclude each other; leave one out")
-    from perennial.cli import predict_command
+    from perennial.cli import predict_images
 
     output: Literal["json", "csv", "lines"] = "csv" if as_csv else "lines"
     if wants_json():
         output = "json"
-    predict_command.predict(
+    predict_images.predict(
         images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain
     )
 
@@ -191,9 +191,9 @@ def _show(
 ) -> None:
     if shard and split:
         raise ConfigError("--shard and --split exclude each other; leave one out")
-    from perennial.cli import show_commands
+    from perennial.cli import show_record
 
     if shard:
-        show_commands.show_in_file(shard, number, save=save)
+        show_record.show_in_file(shard, number, save=save)
     else:
-        show_commands.show(config.load(params), number, split=split, save=save)
+        show_record.show(config.load(params), number, split=split, save=save)

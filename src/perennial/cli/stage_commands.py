@@ -53,7 +53,7 @@ def _evaluate(
         raise ConfigError("--model, --predictions and --json need --split; --json also goes with --watch")
     if watch is not None and (model or predictions):
         raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
-    name = "cli.evaluate_command" if watch is None else "model.training.sidecar"
+    name = "cli.score_split" if watch is None else "model.training.sidecar"
     tie_to_checkout(params)
     stage = "evaluate" if watch is None else "watch"
     with own_devices(checked, stage) as (own, taken):

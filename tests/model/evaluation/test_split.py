@@ -9,7 +9,7 @@ from support import scoring
 from support.scoring import GREY, World
 
 from perennial.base.errors import ConfigError, DataError
-from perennial.cli.evaluate_command import score
+from perennial.cli.score_split import score
 from perennial.model.evaluation import split
 from perennial.model.export import saved_model
 from perennial.model.models import model_folder

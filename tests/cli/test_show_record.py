@@ -16,7 +16,7 @@ from perennial.base import files
 from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
 from perennial.cli.command import guarded
-from perennial.cli.show_commands import show, show_in_file
+from perennial.cli.show_record import show, show_in_file
 from perennial.data.images import Image, png
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example, framing
