@@ -140,3 +140,8 @@ def test_the_password_in_the_address_of_a_server_reaches_it_and_nothing_else(par
         file.read_text(errors="ignore") for file in folder.rglob("*") if file.is_file()
     )
     assert [each for each in ("plan%2Fted", "plan/ted") if each in text] == []
+
+
+def test_a_sink_without_a_module_is_not_called_a_missing_package(params):
+    with pytest.raises(ModuleNotFoundError, match=r"perennial\.reports\.sinks\.wandb_sink"):
+        sender._Soft(configuration.load(params))._sink("wandb")

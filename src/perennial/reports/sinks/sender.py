@@ -145,6 +145,8 @@ class _Soft:
             try:
                 module: Any = importlib.import_module(f"perennial.reports.sinks.{name}_sink")
             except ModuleNotFoundError as error:
+                if (error.name or "").startswith("perennial."):  # the module of the sink has another name
+                    raise
                 raise PerennialError(f"{error.name} is not installed: `perennial add {name}`") from error
             self._open[name] = module.opened(self._config)
         return self._open[name]
