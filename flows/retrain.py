@@ -6,7 +6,7 @@ from pydantic import Field
 
 from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
-from perennial.orchestration.steps.recording import lost_races, record_end
+from perennial.orchestration.steps.recording import LOST_RACE, lost_races, record_end
 from perennial.orchestration.steps.summary_artifact import completed, retrain_run_name
 from perennial.orchestration.terminal.flow_command import run
 from perennial.orchestration.work.dvc_repo import Results
@@ -29,7 +29,7 @@ from tasks.stages import (
 )
 from tasks.steps import pin_champion, record, require_champion, search, start_record, summarize
 
-UNPUBLISHED = ("waiting", "kept", "refused")
+UNPUBLISHED = ("waiting", "kept", LOST_RACE)
 # A git revision; excludes what git would parse as an option.
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_length=200)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -98,7 +98,7 @@ def compare_and_record(results: Results, *, push: bool) -> Results:
         results = gate(results)
         if push:
             results = record(results)
-        if results.get("record") != "refused":
+        if results.get("record") != LOST_RACE:
             return results
     raise lost_races(GATE_TRIES)
 

@@ -194,6 +194,7 @@ def test_runs_start_all_work_as_commands() -> None:
     base = {
         f"base.{name}"
         for name in (
+            "choices",
             "documents",
             "dvc",
             "errors",

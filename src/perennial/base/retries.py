@@ -1,16 +1,18 @@
-"""How often what fails by chance is tried again, and after which pauses: all such numbers but those of stages.
+"""How often what fails by chance is tried again, and after which pauses.
 
-`tasks/policy.py` has those of the stages and of the gate.
+`tasks/policy.py` has the numbers of the stages and of the gate. Waits for what is certain to come, such as a Job
+that Prefect has just created, stand where they are used.
 """
 
 # A Prefect server: the pauses before each retry; a restarting server answers within their sum.
 PREFECT_PAUSES_S = (1, 2, 4, 8, 16)
 TERMINAL_PAUSES_S = (1, 2)  # the same for a person who waits at a terminal
-RESTARTS = 3  # of a run whose process crashed
+RESTARTS = 3  # of a run whose process crashed, and of the workers of Ray
 
 # Git: the pauses before each retry, and the tries of a push that others may be faster with.
 GIT_PAUSES_S = (2, 5)  # of a fetch
 GIT_RACE_S = (0.2, 1.0)  # if another process moved the same reference
+RACES = 5  # pushes of the record of a run, while runs of other pipelines move the branch
 
 # S3. boto3 retries too little when many requests fail.
 STORE_TRIES = 10  # of one call without progress

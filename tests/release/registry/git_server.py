@@ -142,7 +142,7 @@ class World:
 
     def waiting(self) -> list[str]:
         """The branches with commits that were not pushed."""
-        return self.project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/waiting/").split()
+        return self.project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/unpushed/").split()
 
 
 def record(project: Project, run: str, **extra: str) -> dict[str, Any]:

@@ -91,10 +91,10 @@ def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(na
     assert [first["outcome"], second["outcome"]] == ["kept", "kept"], first
     assert words in first["message"]
     assert first["commit"] == second["commit"]
-    place = "waiting/night-1" if world.waiting() else "origin/run/night-1"  # the server may take a branch
+    place = "unpushed/night-1" if world.waiting() else "origin/run/night-1"  # the server may take a branch
     assert f"the commit is kept on {place}" in second["message"]
     assert project.git("rev-parse", f"{place}^") == first["commit"]
-    assert world.waiting() in ([], ["waiting/night-1"])
+    assert world.waiting() in ([], ["unpushed/night-1"])
     assert project.tags() == _fetched(project)
     assert before == {ref: at for ref, at in world.refs().items() if ref != "refs/heads/run/night-1"}
     mend()
@@ -181,7 +181,7 @@ def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: Wor
     hook(world.remote, "pre-receive", f"unset GIT_QUARANTINE_PATH\nexport {other}\n{move}")
     done = record(world.project, "night-1")
     assert done["outcome"] == "refused"
-    assert world.waiting() == ["waiting/night-1"]
+    assert world.waiting() == ["unpushed/night-1"]
     hook(world.remote, "pre-receive", "")
     world.project.git("fetch", "-q")
     assert record(world.project, "night-2")["outcome"] == "promoted"

@@ -259,4 +259,4 @@ def test_a_run_whose_push_is_never_answered_waits_on_a_local_branch(both: tuple[
     done = record(world.project, "night-1", PERENNIAL_TIMEOUT_FACTOR="0.01")
     assert done["outcome"] == "kept"
     assert "git push did not end within 18 s and was stopped" in done["message"]
-    assert world.waiting() == ["waiting/night-1"]
+    assert world.waiting() == ["unpushed/night-1"]

@@ -2,8 +2,9 @@
 
 import json
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
+from perennial.base.choices import LOST_RACE, Outcome
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.server.artifacts import alert
 from perennial.orchestration.work.dvc_repo import Results
@@ -11,7 +12,6 @@ from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
 COMPARING = ("champion", "gate")  # stages that compare the model with the champion
-Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
 
 def start_record(reason: str | None) -> dict[str, str]:
@@ -47,7 +47,7 @@ def pin_champion(results: Results, *, fetch: bool) -> Results:
 
 
 def record(results: Results) -> Results:
-    """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
+    """Commit and push this run, or ask a person for approval; after LOST_RACE the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(this_run.run_id()), "--json"))
     outcome: Outcome = recorded["outcome"]
     log = this_run.log()
@@ -80,5 +80,5 @@ def _ask_for_approval() -> None:
 def lost_races(attempts: int) -> StageFailed:
     """The failure of a run before each push of which the champion changed."""
     text = f"another run changed the champion {attempts} times between the gate and the push, so this model is "
-    text += f"not promoted; its commit is kept on waiting/{this_run.run_id()}; a new run restores the "
-    return StageFailed("record", 1, f"{text}stages from DVC's cache")
+    text += "not promoted; what it made is in DVC's cache, from which a new run restores it"
+    return StageFailed("record", 1, text)

@@ -1,7 +1,7 @@
 """Record a run: a commit and, if the gate promotes the model, a version and the champion.
 
-Everything is pushed atomically. A run that loses a race has changed nothing, and its gate must run
-again, because the champion has changed.
+Everything is pushed atomically. A run that loses a race has changed nothing on the remote, and its gate must
+run again, because the champion has changed; a commit that it made is kept in this repository.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perennial.base.choices import LOST_RACE, Outcome
 from perennial.base.config import Config
 from perennial.base.devices import processor
 from perennial.base.errors import ConfigError, PerennialError, QualityError
 from perennial.base.project import pins
+from perennial.base.retries import RACES
 from perennial.model.evaluation import results
 from perennial.release.registry import (
     access,
@@ -28,10 +30,8 @@ from perennial.release.registry import (
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.approval import ApprovalRequest
 from perennial.release.registry.checkout_state import read_decision, recorded_files, require_reproduced
-from perennial.release.registry.run_branches import Outcome, Recorded
+from perennial.release.registry.run_branches import Recorded
 from perennial.release.registry.versions import Version
-
-RACES = 5  # tries to push while runs of other pipelines move the branch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,10 @@ def record(config: Config, run: str) -> Recorded:
         opened = open_registry(config)
         verdict, why = current_champion.judge(config, opened, decision)
         if verdict == "compare again":
-            done = Recorded(run=run, outcome="refused", message=why)
+            done = Recorded(run=run, outcome=LOST_RACE, message=why)
             break
         done = _record(config, opened, run, decision, rejected=why if verdict == "reject" else None)
-        if done.outcome != "refused":
+        if done.outcome != LOST_RACE:
             break
         # The branch moved; perhaps another pipeline's run did that, and the champion is the same.
     run_records.add(config, run, recorded=done.outcome)
@@ -77,9 +77,9 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
     if config.gate.approval and by_hand is None:
         raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
     done = _record(config, opened, run, decision, by_hand)
-    if done.outcome == "refused":
+    if done.outcome == LOST_RACE:
         run_branches.drop_unpushed(opened.repository, run)  # the checkout has everything
-    if done.outcome in {"refused", "kept"}:
+    if done.outcome in {LOST_RACE, "kept"}:
         raise PerennialError(done.message, kind=done.failure)
     note = "" if push else access.kept_here(config, "perennial promote")
     return replace(done, message=done.message + note)
@@ -255,7 +255,7 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
-        "for-each-ref", "--format=%(objectname) %(parent)", run_branches.UNPUSHED, "refs/heads/run/**", *remote
+        "for-each-ref", "--format=%(objectname) %(parent)", *run_branches.UNPUSHED, "refs/heads/run/**", *remote
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run(

@@ -1,14 +1,15 @@
 """The branches and tags of a recorded run: which move, their atomic push, and the same in this repository.
 
-A commit that cannot be pushed is kept once, on a local branch `waiting/RUN`, for a later run to push.
+A commit that cannot be pushed is kept once, on a local branch `unpushed/RUN`, for a later run to push.
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
+from perennial.base.choices import LOST_RACE, Outcome
 from perennial.base.config import Config
 from perennial.base.errors import Failure
 from perennial.base.layout import Project
@@ -20,20 +21,15 @@ from perennial.release.registry.checkout_state import of_siblings, recorded_file
 from perennial.release.registry.push import push_references, short
 
 log = logging.getLogger(__name__)
-UNPUSHED = "refs/heads/waiting/"
+KEPT = "refs/heads/unpushed/"
+UNPUSHED = (KEPT, "refs/heads/waiting/")  # the second: of earlier versions
 SUBJECTS = ("Run {}: ", "Record of run {}")
 PASSING = "mend the cause if it does not pass by itself"
-Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """The result of recording a run.
-
-    waiting: the gate promotes the model, and a person must approve it. kept: the remote cannot be reached or
-    refuses the push, and the commit waits on the local branch waiting/RUN. refused: the champion changed,
-    nothing was recorded, and the gate must run again.
-    """
+    """The result of recording a run."""
 
     run: str
     outcome: Outcome
@@ -47,8 +43,8 @@ class Recorded:
     failure: ClassVar[Failure] = Failure.OUTSIDE  # that kept it from the remote
 
 
-class PushRefused(Recorded):
-    """A run that the remote refuses until a person changes something: a retry would not help."""
+class NeedsPerson(Recorded):
+    """A run that is kept until a person changes something, as the remote refuses it: no retry would help."""
 
     failure = Failure.REFUSED
 
@@ -115,7 +111,7 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         message = (
             f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
         )
-        return Recorded(run=made.run, outcome="refused", message=message)
+        return Recorded(run=made.run, outcome=LOST_RACE, message=message)
     what = "not everything" if pushed.updated else "nothing"
     problem = f"{what} was pushed to {opened.remote}: {pushed}"
     return _kept(opened, made, last, problem, pushed.remedy)
@@ -126,7 +122,7 @@ def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy:
     where = keep_unpushed(opened, made.run, made.commit or last, last)
     what_next = f"{remedy or PASSING}; the next run on this machine completes it"
     message = f"{problem}; the commit is kept on {where}; {what_next}"
-    result = PushRefused if remedy else Recorded
+    result = NeedsPerson if remedy else Recorded
     return result(run=made.run, outcome="kept", message=message, commit=made.commit)
 
 
@@ -174,12 +170,12 @@ def follow(opened: OpenRegistry, commit: str) -> None:
 def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
     """Keep a run's commit, and its record if that is the tip; returns the branch that has the commit.
 
-    A commit that waits already, or is on a branch of a run on the remote, is not kept a second time.
+    A commit that is kept already, or is on a branch of a run on the remote, is not kept a second time.
     """
     git = opened.repository
-    own = f"{UNPUSHED}{run}"
+    own = f"{KEPT}{run}"
     remote = [opened.tracking("run/**")] if opened.remote else []
-    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", UNPUSHED, *remote).split()
+    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *UNPUSHED, *remote).split()
     if others := [name for name in holding if name != own]:
         return short(others[0]).removeprefix("refs/remotes/")
     git.update({own: tip})
@@ -187,34 +183,35 @@ def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
 
 
 def drop_unpushed(git: Repository, run: str) -> None:
-    """Remove the waiting branch of a run, whose commit was pushed."""
-    git.update(dict.fromkeys(git.run("for-each-ref", "--format=%(refname)", f"{UNPUSHED}{run}").split()))
+    """Remove the local branch of a run, whose commit was pushed."""
+    own = [f"{folder}{run}" for folder in UNPUSHED]
+    git.update(dict.fromkeys(git.run("for-each-ref", "--format=%(refname)", *own).split()))
 
 
 def push_unpushed(opened: OpenRegistry, run: str) -> None:
-    """Push what other runs than `run` left waiting, each for itself, so that one refusal stops no other."""
+    """Push what other runs than `run` could not push, each for itself, so that one refusal stops no other."""
     git, remote = opened.repository, opened.remote
-    found = {name: tip for name, tip in _waiting(git).items() if not name.endswith(f"/{run}")}
+    found = {name: tip for name, tip in _unpushed(git).items() if not name.endswith(f"/{run}")}
     if not found or remote is None:
         return
     if problem := dvc_remote.push(git, list(found.values()), all_branches=True):
-        log.warning("%s: still waiting: %s", ", ".join(map(short, found)), problem)
+        log.warning("%s: still not pushed: %s", ", ".join(map(short, found)), problem)
         return
     for name, tip in found.items():
         branch = f"refs/heads/run/{name.rpartition('/')[2]}"
         pushed = push_references(git, remote, {branch: tip})
         if pushed.done:
             git.update({name: None})
-            log.info("pushed %s, which had waited, to %s", short(name), short(branch))
+            log.info("pushed %s, as an earlier run could not, to %s", short(name), short(branch))
             continue
-        log.warning("%s still waits: %s", short(name), pushed)
+        log.warning("%s is still not pushed: %s", short(name), pushed)
         if pushed.failure:
             return
 
 
-def _waiting(git: Repository) -> Mapping[str, str]:
-    """The commits of waiting branches that runs made; a person's branches of such names are left alone."""
-    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", UNPUSHED)
+def _unpushed(git: Repository) -> Mapping[str, str]:
+    """The commits of these branches that runs made; a person's branches of such names are left alone."""
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", *UNPUSHED)
     rows = [row.split(" ", 2) for row in listed.splitlines()]
     return {
         name: tip

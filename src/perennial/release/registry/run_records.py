@@ -223,7 +223,7 @@ def known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
         git = Repository(Path())
         listed = git.run(
             "for-each-ref", "--sort=-committerdate", "--format=%(refname)",
-            "refs/heads/run/**", run_branches.UNPUSHED, "refs/remotes/*/run/**",
+            "refs/heads/run/**", *run_branches.UNPUSHED, "refs/remotes/*/run/**",
         )  # fmt: skip
         for reference in listed.split():
             run = reference.rpartition("/")[2]

@@ -302,7 +302,7 @@ def assignment(
     *,
     date: int | None = None,
 ) -> dict[str, str]:
-    """Create the tag that makes a commit champion; returns it by its reference."""
+    """Create the tag that makes a commit champion; nothing else does. Returns it by its reference."""
     tag = f"{registry.artifact}#{CHAMPION}#{registry.last_number + 1}"
     made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
     return {f"refs/tags/{tag}": made}
