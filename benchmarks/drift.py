@@ -97,10 +97,9 @@ def _project(folder: Path, images: Path) -> Path:
         (folder / "images" / place / file.name).symlink_to(file.resolve())
     own = {**projects.preset("fast_cifar10"), **OWN, "dataset.path": str(folder / "images")}
     project = projects.converted(folder / "project", "image_folder", folder / "images", own)
-    for command in (
-        ("validate",), ("pin", "weights"), ("initialize",), ("train",), ("evaluate",), ("export",),
-    ):  # fmt: skip
-        run((*PERENNIAL, *command), project)
+    run((*PERENNIAL, "pin", "weights"), project)
+    for stage in list(STAGES)[list(STAGES).index("convert") + 1 : list(STAGES).index("champion")]:
+        run((*PERENNIAL, stage), project)
     return project
 
 

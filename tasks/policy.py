@@ -1,4 +1,7 @@
-"""Which failures are worth another try, and how often one is made."""
+"""Which failures are worth another try, and how often one is made.
+
+Prefect applies it; without a server, `task` in orchestration/engine/local_runs.py does.
+"""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -10,6 +13,7 @@ from perennial.orchestration.engine.local_runs import Policy
 from perennial.orchestration.work.stage_failures import StageFailed
 
 MINUTE_S, HOUR_S = 60, 3600
+PAUSES_S = (10, MINUTE_S)  # before the second and the third try
 GATE_TRIES = 5  # another run may promote its model between the gate and the push
 # Not what a person must change first, and not a bug: both end the same way again.
 RETRIED = (Failure.NETWORK, Failure.DISK, Failure.INTERRUPTED, Failure.OUTSIDE)
@@ -29,4 +33,4 @@ def once(limit_s: int | None = None, name: str | None = None) -> Callable[[Calla
 
 def retried(limit_s: int | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a function as a task that is retried if a retry can help."""
-    return task(Policy(limit_s=limit_s, pauses_s=(10, MINUTE_S), is_worth_retrying=is_worth_retrying))
+    return task(Policy(limit_s=limit_s, pauses_s=PAUSES_S, is_worth_retrying=is_worth_retrying))

@@ -21,7 +21,7 @@ PARAMS, STAGES = "params.yaml", "dvc.yaml"  # both make a folder a pipeline's
 PIPELINES = "pipelines"  # folder in the project
 FLOWS = "flows"
 ENVIRONMENT_READY = "perennial-ready"  # in the environment of a run's packages, written last
-CODE = "code.yaml"  # digests of the code of each stage, in a project without source
+CODE_DIGESTS = "code.yaml"  # digests of the code of each stage, in a project without source
 # Names in a pipeline's folder, all in git.
 OWN = (PARAMS, STAGES, "dvc.lock", "digests.json", "pins", "own", "labels")
 
@@ -107,7 +107,7 @@ def require_own_checkout(folder: Path) -> None:
                     "`dvc exp run --temp` and `--queue`, set PYTHONPATH=src"
                 )
             return
-        if (checkout / CODE).is_file():  # a project without source, perhaps below a checkout
+        if (checkout / CODE_DIGESTS).is_file():  # a project without source, perhaps below a checkout
             return
 
 

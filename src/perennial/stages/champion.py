@@ -1,4 +1,7 @@
-"""Champion stage: the predictions of the model in use on the test split of this run."""
+"""Champion stage: the predictions of the model in use on the test split of this run.
+
+It chooses none: `perennial pin champion` names it, and release/registry/record.py makes a model champion.
+"""
 
 import dataclasses
 import logging

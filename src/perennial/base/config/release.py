@@ -95,7 +95,7 @@ class MonitorConfig(Section):
     max_age_days: float | None = option(None, "maximum age of the champion, in days; null: no rule", gt=0)
     min_examples: Count = option(100, "min_accuracy and the drift rules need at least this many new examples")
     max_examples: Count = option(2000, "maximum number of new examples to score")
-    traffic: str | None = option(None, "place of `serve --keep` to compare with the test images; null: none")
+    traffic: str | None = option(None, "place of `serve --keep` to compare with validation images; null: none")
     traffic_window: int = option(200, "kept images that are compared together", ge=50, le=2000)
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 
 from perennial.base.errors import PerennialError
-from perennial.base.layout import CODE as FILE
+from perennial.base.layout import CODE_DIGESTS as FILE
 
 HEADER = """\
 # The stages and their dependencies. Values come from params.yaml, and commands are stages of `perennial`. A

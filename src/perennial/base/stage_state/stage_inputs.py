@@ -1,7 +1,8 @@
 """What a stage reads: noted at its start, and compared at its end.
 
 After a command, DVC hashes its dependencies and reads its parameters again, and records those. A parameter, a
-line of code or a file that changed while the stage ran would be recorded as if the stage had used it.
+line of code or a file that changed while the stage ran would be recorded as if the stage had used it. DVC, not
+this module, decides which stages are stale.
 """
 
 import os

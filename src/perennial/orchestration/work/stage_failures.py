@@ -5,6 +5,7 @@ from enum import IntEnum
 
 from perennial.base.errors import ERRORS, Failure
 
+# Of a failure with a message. Code 1 without any is an error that nothing expects: `failures.of_code`.
 KINDS = {error.exit_code: error.kind for error in ERRORS}
 
 
