@@ -12,7 +12,7 @@ from textwrap import shorten
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 sys.path.insert(0, str(ROOT / "src"))
-STAGES = importlib.import_module("perennial.base.project.stages").STAGES
+STAGES = importlib.import_module("perennial.base.project.stage_table").STAGES
 WIDTH, MARGIN, GAP = 960, 12, 8
 STYLE = """<style>
     text { font: 13px system-ui, sans-serif; fill: #555; }

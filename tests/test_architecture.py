@@ -15,7 +15,7 @@ from perennial.base.config.data import ModelConfig
 from perennial.base.config.release import GateConfig
 from perennial.base.config.training import TrainConfig, WarmStartConfig
 from perennial.base.project import source_code
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.orchestration.remote_runs import start_run, status
 from perennial.orchestration.run_setup import flow_run
 from perennial.orchestration.server import dead_runs

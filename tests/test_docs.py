@@ -20,7 +20,7 @@ from perennial.base.config import networks
 from perennial.base.config.paths import Paths
 from perennial.base.errors import ERRORS
 from perennial.base.params import edit_params
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.cli import all_commands
 from perennial.data.datasets import DATASETS
 from perennial.data.validation.problems import CODES, FIXES, JUDGED_CODES

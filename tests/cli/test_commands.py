@@ -11,7 +11,7 @@ from support import finished, forks
 from typer.testing import CliRunner
 
 from perennial.base import documents, files
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.cli import all_commands, app
 from perennial.cli.panels import PANELS
 

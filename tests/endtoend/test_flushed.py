@@ -10,7 +10,7 @@ import pytest
 from support.checkout import Checkout
 
 from perennial.base import config
-from perennial.base.project import stages
+from perennial.base.project import stage_table
 
 STAGES = ("download", "convert", "validate", "train", "evaluate", "export", "gate")
 CALLS = "fsync,fdatasync,sync_file_range,rename,renameat,renameat2,write,pwrite64,writev,ftruncate"
@@ -80,7 +80,7 @@ def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path
     shutil.rmtree(checkout.folder / ".work")
     paths = config.load(checkout.folder / "params.yaml").paths
     outs = [
-        out for name in stages.STAGES[stage].outputs if (out := checkout.folder / getattr(paths, name)).exists()
+        out for name in stage_table.STAGES[stage].outputs if (out := checkout.folder / getattr(paths, name)).exists()
     ]
     for out in outs:
         shutil.rmtree(out) if out.is_dir() else out.unlink()

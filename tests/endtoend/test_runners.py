@@ -21,7 +21,7 @@ from support import forks
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
 from support.small_servers import SECRET, Hook, webhook
 
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 
 pytestmark = pytest.mark.timing
 

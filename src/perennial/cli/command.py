@@ -21,7 +21,7 @@ from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError, exit_code, redacted
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import environment
 from perennial.cli.options import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
 from perennial.cli.panels import LISTED

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 
 
 class Listed(NamedTuple):

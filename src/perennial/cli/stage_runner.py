@@ -19,7 +19,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import locks, process
 from perennial.base.processes.tensorflow import LOG, import_with_tensorflow
 from perennial.base.project import code_digests, own_components, source_code
-from perennial.base.project.stages import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
+from perennial.base.project.stage_table import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
 from perennial.base.stage_state import environment, kept_results, outputs, recorded, stage_inputs
 from perennial.base.stage_state.stage_inputs import Inputs
 from perennial.cli.command import error_message

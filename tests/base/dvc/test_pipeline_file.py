@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from perennial.base import documents
 from perennial.base.dvc.pipeline_file import of_project, with_prefix
 from perennial.base.errors import PerennialError
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 
 OURS = Path(__file__).parents[3] / "dvc.yaml"
 

@@ -8,7 +8,7 @@ from support import installed
 
 from perennial.base.errors import ConfigError
 from perennial.base.project import code_digests, source_code
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 
 GATE = "stages/gate.py"
 

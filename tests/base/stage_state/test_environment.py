@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from test_architecture import imported, python_files
 
 from perennial.base.errors import ConfigError
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import environment
 from perennial.cli.stage_runner import run_stage
 

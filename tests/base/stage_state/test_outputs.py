@@ -17,7 +17,7 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.config.paths import Paths
 from perennial.base.errors import ConfigError
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import outputs
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ import pytest
 from support import finished
 
 from perennial.base import config as configuration
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.model.evaluation import plots
 from perennial.reports.report import facts
 

@@ -9,7 +9,7 @@ import pytest
 from support import finished
 from support.pages import Elements, text
 
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.model.evaluation import plots, predictions, unbiased
 from perennial.model.evaluation.comparison import Champion
 from perennial.reports.report import facts, report_page

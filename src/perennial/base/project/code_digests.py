@@ -19,9 +19,9 @@ from perennial.base import documents, files, layout
 from perennial.base.errors import ConfigError, listed
 from perennial.base.project import source_code
 from perennial.base.project.source_code import DISTRIBUTION, PACKAGE, Facts
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 
-FILE = layout.CODE
+FILE = layout.CODE_DIGESTS
 CACHE = "code.json"  # in paths.work: to parse all files takes half a second
 CACHED = 2000  # files; more are of many versions
 DIGEST = re.compile("[0-9a-f]{64}")

@@ -30,7 +30,7 @@ PLUMBING = {
     "__main__", "base/choices", "base/config", "base/documents", "base/dvc", "base/errors", "base/files",
     "base/layout", "base/limits", "base/params", "base/retries", "base/devices/gpus", "base/devices/lease",
     "base/parallel", "base/processes", "base/project/code_digests", "base/project/git",
-    "base/project/own_components", "base/project/source_code", "base/project/stages", "base/stage_state",
+    "base/project/own_components", "base/project/source_code", "base/project/stage_table", "base/stage_state",
     "base/storage", "cli",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
-from perennial.base.project import stages
+from perennial.base.project import stage_table
 
 FOLDER = Path("requirements")  # in the project's top folder
 OWN = FOLDER / "perennial.txt"  # the lock of perennial itself, in a project without its source
@@ -30,7 +30,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 EXTRAS = ("onnx", "keras-hub", "heic")  # lock files of some export formats, networks and image files
 # The stages that have each file as a parameter.
 STAGES = {
-    file: tuple(name for name, stage in stages.STAGES.items() if file in stage.environment) for file in PACKAGES
+    file: tuple(name for name, stage in stage_table.STAGES.items() if file in stage.environment) for file in PACKAGES
 }
 INSTALLED_ALWAYS, INSTALLED_MAYBE = "packages", ("cuda", "optional")  # keys of a file
 Versions = Mapping[str, tuple[str, ...]]
@@ -40,7 +40,7 @@ def require(stage: str, folder: Path | None = None, outcome: str = "nothing was 
     """Check that installed packages have the versions that a stage's files name; without a file nothing."""
     wrong = {}
     folder = folder or Project.find().shared(FOLDER)
-    known = stages.STAGES.get(stage)
+    known = stage_table.STAGES.get(stage)
     for name in known.environment if known else ():
         file = folder / f"{name}.yaml"
         if file.is_file() and (differences := _differences(file)):

@@ -11,7 +11,7 @@ from perennial.base import documents, files
 from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_digests
 from perennial.base.errors import InputsChanged, listed
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import outputs, recorded, stage_inputs
 from perennial.base.stage_state.stage_inputs import Inputs
 

@@ -15,7 +15,7 @@ from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
-from perennial.base.project.stages import FOLDERS, IN_GIT, STAGES
+from perennial.base.project.stage_table import FOLDERS, IN_GIT, STAGES
 
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")

@@ -16,7 +16,7 @@ from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import InputsChanged, listed
 from perennial.base.project.git import Repository
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import stage_inputs
 from perennial.base.stage_state.stage_inputs import BY_RUN, SHOWN, Inputs
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.project.rehearsal import scratch_project
 from perennial.project.rehearsal.failing_source import FailingSource
 from perennial.project.rehearsal.promises import PROMISES, TooLate, Trial

@@ -19,7 +19,7 @@ from perennial.base.params.edit_params import set_values
 from perennial.base.processes import programs
 from perennial.base.processes.programs import Finished
 from perennial.base.project import git, pins
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, random_access
 

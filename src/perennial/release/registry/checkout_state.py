@@ -16,7 +16,7 @@ from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project import exclusions, pins
 from perennial.base.project.git import Repository
-from perennial.base.project.stages import IN_GIT
+from perennial.base.project.stage_table import IN_GIT
 from perennial.model.evaluation.results import Decision
 from perennial.release.audit import dvc_remote
 from perennial.release.registry import verdict

@@ -14,7 +14,7 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
 from perennial.base.params import advice
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail
 from perennial.data.validation.validation_report import by_split

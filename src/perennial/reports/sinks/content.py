@@ -12,7 +12,7 @@ from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.git import repository
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.model import export_layout
 from perennial.model.evaluation.results import read_results
 from perennial.model.training.training_history import (

@@ -17,7 +17,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.base.project import code_digests
 from perennial.base.project.git import GitError, Repository
-from perennial.base.project.stages import STAGES
+from perennial.base.project.stage_table import STAGES
 from perennial.reproduce.rebuild.stage_differences import PACKAGES, Difference, from_top
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
 
