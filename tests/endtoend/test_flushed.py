@@ -79,9 +79,8 @@ def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path
     shutil.copytree(reproduced.folder, checkout.folder, symlinks=True)
     shutil.rmtree(checkout.folder / ".work")
     paths = config.load(checkout.folder / "params.yaml").paths
-    outs = [
-        out for name in stage_table.STAGES[stage].outputs if (out := checkout.folder / getattr(paths, name)).exists()
-    ]
+    made = stage_table.STAGES[stage].outputs
+    outs = [out for name in made if (out := checkout.folder / getattr(paths, name)).exists()]
     for out in outs:
         shutil.rmtree(out) if out.is_dir() else out.unlink()
     trace = tmp_path / "trace"

@@ -23,10 +23,9 @@ Schedule = Literal["fixed", "exponential", "polynomial", "cosine", "piecewise"]
 Sink = Literal["mlflow"]
 Transparency = Literal["drop", "white"]
 Split = Literal["train", "validation", "test"]
-# How a run ended in the registry, as its record has it. `waiting`: for a person's approval, on the branch run/RUN.
-# `kept`: not pushed, on the local branch unpushed/RUN. LOST_RACE: the champion or the branch has changed meanwhile.
+# How a run was recorded: `waiting` for a person, on branch run/RUN; `kept`, not pushed, on local unpushed/RUN.
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
-LOST_RACE: Outcome = "refused"
+LOST_RACE: Outcome = "refused"  # another run has changed the champion or the branch
 SPLITS: tuple[Split, ...] = get_args(Split)
 UNKNOWN = "unknown"  # the answer of a model that is not sure enough, which is no class
 # The words by which folders, files and tables name a split, in any case.

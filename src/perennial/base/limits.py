@@ -26,9 +26,8 @@ DVC_S = 6 * 3600.0  # it may hash, push or fetch all data
 INSTALL_S = 3600.0  # uv or pip: gigabytes of packages
 LISTING_S = 60.0  # nvidia-smi: the driver needs seconds where it is not loaded yet
 
-# From SIGTERM to SIGKILL. A process gives what it started less time than it has itself, so that what was saved
-# and why it ended is told all the way up: a training or an orphan, its stage, the runs of a worker. Prefect and
-# Kubernetes kill everything after 30 s by default.
+# From SIGTERM to SIGKILL: of a training or an orphan, its stage, the runs of a worker. Each has more time than
+# it gives, to tell what was saved. Prefect and Kubernetes kill everything after 30 s by default.
 SAVE_GRACE_S, STAGE_GRACE_S, RUNS_GRACE_S = 18.0, 20.0, 25.0
 GRACE_S = 5.0  # of a program that has nothing to save
 

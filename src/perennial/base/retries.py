@@ -1,7 +1,6 @@
-"""How often what fails by chance is tried again, and after which pauses.
+"""How often what fails by chance is tried again, and after which pauses; `tasks/policy.py` has those of stages.
 
-`tasks/policy.py` has the numbers of the stages and of the gate. Waits for what is certain to come, such as a Job
-that Prefect has just created, stand where they are used.
+Waits for what is certain to come, such as a Job that Prefect has just created, stand where they are used.
 """
 
 # A Prefect server: the pauses before each retry; a restarting server answers within their sum.

@@ -29,17 +29,14 @@ CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cann
 # `-c`: a hook, or a program that watches files, could change or delay what is recorded.
 COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 LIMITS_S = {
-    "clone": limits.TRANSFER_S,
-    "fetch": limits.TRANSFER_S,
+    **dict.fromkeys(("clone", "fetch", "submodule"), limits.TRANSFER_S),
     "ls-remote": limits.ANSWER_S,
     "push": limits.PUSH_S,
-    "submodule": limits.TRANSFER_S,
     "worktree": limits.CHECKOUT_S,
 }
 REMOTE = {"clone", "fetch", "ls-remote", "push", "submodule"}  # commands that talk to a server
 ADVICE = ("hint:", "warning:", "Please make sure you have the correct access", "and the repository exists.")
-
-
+ROLES = ("AUTHOR", "COMMITTER")
 IGNORED_FILE = ".gitignore"
 NOT_IGNORED = 1  # exit code of `git check-ignore`
 IGNORE_ALL = b"# Copies of images, which may show people: not for git.\n*\n"
@@ -207,10 +204,7 @@ class Repository:
 
     def update(self, references: Mapping[str, str | None]) -> None:
         """Set references of this repository in one transaction; None deletes one."""
-        lines = [
-            f"delete {name}\n" if value is None else f"update {name} {value}\n"
-            for name, value in references.items()
-        ]
+        lines = [f"update {name} {to}\n" if to else f"delete {name}\n" for name, to in references.items()]
         if lines:
             self.run("update-ref", "--stdin", stdin="".join(lines))
 
@@ -311,9 +305,6 @@ def identified(found: Repository) -> Repository:
     own = {**_identity("NAME", NOBODY[0]), **_identity("EMAIL", NOBODY[1])}
     set_here = {key: os.environ[key] for key in own if os.environ.get(key)}
     return replace(found, identity={**own, **set_here, **found.identity})
-
-
-ROLES = ("AUTHOR", "COMMITTER")
 
 
 def _identity(part: str, value: str | None) -> dict[str, str]:

@@ -30,7 +30,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 EXTRAS = ("onnx", "keras-hub", "heic")  # lock files of some export formats, networks and image files
 # The stages that have each file as a parameter.
 STAGES = {
-    file: tuple(name for name, stage in stage_table.STAGES.items() if file in stage.environment) for file in PACKAGES
+    file: tuple(name for name, each in stage_table.STAGES.items() if file in each.environment)
+    for file in PACKAGES
 }
 INSTALLED_ALWAYS, INSTALLED_MAYBE = "packages", ("cuda", "optional")  # keys of a file
 Versions = Mapping[str, tuple[str, ...]]
@@ -90,10 +91,8 @@ def _read(file: Path) -> Mapping[str, Versions]:
 def pinned_versions(file: Path) -> Versions:
     """Read the versions of each package in a requirements file; several if they depend on Python's version."""
     found: dict[str, tuple[str, ...]] = {}
-    pinned = re.findall(
-        r"^([a-z0-9-]+)(?:\[[^]]*\])?==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    for name, number in pinned:
+    text = file.read_text(encoding="utf-8")
+    for name, number in re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?==([^\s;]+)", text, re.MULTILINE):
         found[name] = (*found.get(name, ()), number)
     return found
 

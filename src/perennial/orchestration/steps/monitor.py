@@ -70,7 +70,7 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
         ours = Ours(client, str(seen["pipeline"]))
         whose = owner(found.job_variables, found.parameters)
         if not ours.owner.owns(whose):
-            message = f"{clash(deployment, whose, ours.owner)}; no run was started; the flow's `deployment` names it"
+            message = f"{clash(deployment, whose, ours.owner)}; name another to the flow"
             raise StageFailed("monitor", ExitCode.USAGE, message)
         # Of another project, the same change is another one.
         key = f"{seen['key']} {normal(ours.owner.repository)} {ours.owner.folder}".rstrip()

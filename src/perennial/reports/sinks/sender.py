@@ -84,10 +84,8 @@ def _answer(program: Program, params: Path, limit_s: float) -> list[Sent]:
     """What the process says that became of each sink, when there is nothing more to send."""
     config = configuration.load(params)
     try:
-        return [
-            Sent(**each)
-            for each in json.loads(program.finish(limit_s=limit_s, grace_s=0).stdout.splitlines()[-1])
-        ]
+        said = program.finish(limit_s=limit_s, grace_s=0).stdout.splitlines()
+        return [Sent(**each) for each in json.loads(said[-1])]
     except TimedOut as error:
         why = f"it took more than {error.limit_s:g} s"
     except (ValueError, LookupError, TypeError):
