@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perennial.base import config, layout
+from perennial.base.choices import EXTRAS
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.base.layout import FLOWS, Project
@@ -220,16 +221,12 @@ def _require_ready(params: Path, checked: Config) -> None:
 
 
 @command(app, "add")
-def _add(
-    extra: str = argument(
-        "docker, gpu, heic, keras-hub, kubernetes, mlflow, onnx, ray, tune.", metavar="EXTRA"
-    ),
-) -> None:
+def _add(extra: str = argument(f"{', '.join(EXTRAS)}.", metavar="EXTRA")) -> None:
     from perennial.orchestration.run_setup import run_environment
     from perennial.project.new import template
 
-    if extra not in template.EXTRAS:
-        raise ConfigError(f"there is no extra {extra!r}; {', '.join(template.EXTRAS)} exist; nothing was done")
+    if extra not in EXTRAS:
+        raise ConfigError(f"there is no extra {extra!r}; {', '.join(EXTRAS)} exist; nothing was done")
     locks = [["--require-hashes", f"--requirement={template.lock_file(name)}"] for name in ("pip", extra)]
     run_environment.install(sys.executable, locks[1:], before_pip=locks[:1])
     worker = f'a worker has it with {run_environment.REQUIREMENTS}="base {extra}"'

@@ -3,14 +3,15 @@
 import json
 import sys
 import uuid
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from endtoend.conftest import server
 from support import raw
 from support.checkout import Server, wait_until
 
-from perennial.orchestration.steps.monitor import markdown
+from perennial.live.monitor.rules import RuleName
+from perennial.orchestration.steps.monitor import RULES, markdown
 
 __all__ = ["server"]
 pytestmark = pytest.mark.timing
@@ -148,3 +149,7 @@ def test_without_a_champion_it_says_so() -> None:
     text = markdown({**SEEN, "champion": None, "retrain": False, "problems": []}, None)
     assert text.startswith("# No retraining\n")
     assert "| champion | none yet |  |" in text
+
+
+def test_the_artifact_has_a_title_for_every_rule() -> None:
+    assert set(RULES) == set(get_args(RuleName))

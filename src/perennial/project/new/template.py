@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
+from perennial.base.choices import EXTRAS
 from perennial.base.dvc.pipeline_file import of_project
 from perennial.base.errors import PerennialError
 from perennial.base.layout import PARAMS, STAGES, Project
@@ -28,7 +29,6 @@ LOCKED = """\
 --find-links ../.perennial
 {name}=={version} --hash=sha256:{digest}
 """
-EXTRAS = ("docker", "gpu", "heic", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")
 LOCKS = ("base", "pip", "uv", *EXTRAS)
 # What a wheel has of the repository; pyproject.toml lists the folders.
 COPIED = (
