@@ -21,7 +21,7 @@ Task = Literal["multiclass", "multilabel"]  # one label an image, or several
 Severity = Literal["error", "warn", "ignore"]
 Schedule = Literal["fixed", "exponential", "polynomial", "cosine", "piecewise"]
 Sink = Literal["mlflow"]
-EXTRAS = ("docker", "gpu", "heic", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")  # of pyproject.toml
+EXTRAS = ("docker", "gpu", "heic", "keras-hub", "kubernetes", "mlflow", "onnx", "ray", "tune")
 Transparency = Literal["drop", "white"]
 Split = Literal["train", "validation", "test"]
 # How a run was recorded: `waiting` for a person, on branch run/RUN; `kept`, not pushed, on local unpushed/RUN.

@@ -256,10 +256,9 @@ class Repository:
     def _ssh(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The ssh command with an end to each wait and no question; a user's own program is left as it is."""
         command = environment.get("GIT_SSH_COMMAND") or self.ask("config", "core.sshCommand")
-        if command is None:
-            if environment.get("GIT_SSH"):
-                return {}
-            command = "ssh"
+        if command is None and environment.get("GIT_SSH"):
+            return {}
+        command = "ssh" if command is None else command
         try:
             program = shlex.split(command)[0]
         except (ValueError, IndexError):
@@ -318,12 +317,9 @@ def after(last: int | None) -> int:
 
 def _environment() -> dict[str, str]:
     """This process's environment without variables that select another repository or change git's output."""
-    dropped = (*GIT_VARIABLES, "GIT_CURL_VERBOSE")
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in dropped and not name.startswith("GIT_TRACE")
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_TRACE")}
+    for name in (*GIT_VARIABLES, "GIT_CURL_VERBOSE"):
+        kept.pop(name, None)
     stalled = {"GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": str(limits.STALLED_S)}
     return {**stalled, **kept, "LC_ALL": "C"}
 

@@ -155,8 +155,7 @@ class Trainer:
         if key not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
             self._objective.fix_frozen_penalty()
-            loop = tf.function(self._loop(phase, side), reduce_retracing=True, autograph=False)
-            self._compiled[key] = loop
+            self._compiled[key] = tf.function(self._loop(phase, side), reduce_retracing=True, autograph=False)
         run = self._compiled[key]
         rows, examples, waited_s = run(iterator, tf.constant(step, tf.int64), tf.constant(steps))
         metrics, sums = np.split(rows.numpy(), [len(METRICS)], axis=1)
