@@ -27,6 +27,7 @@ from benchmarks import drift_pools, peers, projects, results
 from benchmarks.drift_before import Before
 from benchmarks.drift_pools import CHANGES
 from benchmarks.timing import PERENNIAL, run
+from perennial.base.project.stage_table import STAGES
 
 WINDOWS, ALIBI = int(os.environ.get("WINDOWS", "1000")), int(os.environ.get("ALIBI", "10"))
 SIZES = (50, 200, 500)

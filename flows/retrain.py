@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from perennial.base.choices import LOST_RACE
 from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
-from perennial.orchestration.steps.recording import LOST_RACE, lost_races, record_end
+from perennial.orchestration.steps.recording import lost_races, record_end
 from perennial.orchestration.steps.summary_artifact import completed, retrain_run_name
 from perennial.orchestration.terminal.flow_command import run
 from perennial.orchestration.work.dvc_repo import Results

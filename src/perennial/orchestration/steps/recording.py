@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from perennial.base.choices import LOST_RACE, Outcome
+from perennial.base.choices import Outcome
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.server.artifacts import alert
 from perennial.orchestration.work.dvc_repo import Results
