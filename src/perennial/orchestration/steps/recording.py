@@ -47,7 +47,7 @@ def pin_champion(results: Results, *, fetch: bool) -> Results:
 
 
 def record(results: Results) -> Results:
-    """Commit and push this run, or ask a person for approval; after LOST_RACE the gate must run again."""
+    """Commit and push this run, or ask a person for approval; after a lost race the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(this_run.run_id()), "--json"))
     outcome: Outcome = recorded["outcome"]
     log = this_run.log()
