@@ -6,7 +6,7 @@ Waits for what is certain to come, such as a Job that Prefect has just created, 
 # A Prefect server: the pauses before each retry; a restarting server answers within their sum.
 PREFECT_PAUSES_S = (1, 2, 4, 8, 16)
 TERMINAL_PAUSES_S = (1, 2)  # the same for a person who waits at a terminal
-RESTARTS = 3  # of a run whose process crashed, and of the workers of Ray
+RESTARTS = 3  # of a run whose process crashed
 
 # Git: the pauses before each retry, and the tries of a push that others may be faster with.
 GIT_PAUSES_S = (2, 5)  # of a fetch
