@@ -9,7 +9,7 @@ import typer
 from perennial.base import config, documents
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import Project
-from perennial.base.project import code_digests, own_components
+from perennial.base.project import own_components
 from perennial.base.stage_state import outputs
 from perennial.cli.command import command, key_and_value, option_object, output, wants_json
 from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, SplitName, argument, switch, typed
@@ -35,8 +35,6 @@ def _config(
     ),
     defaults: bool = switch("--defaults", "Print the params.yaml with all defaults."),
     options: bool = switch("--options", "Print the reference of all options."),
-    publish_to: str | None = typed("Also check this place for versions.", hidden=True),
-    code: bool = switch("--code", "Also check code.yaml.", hidden=True),
 ) -> None:
     from perennial.base.params import advice, edit_params
     from perennial.base.params import options as reference
@@ -53,12 +51,6 @@ def _config(
     else:
         checked = config.load(params)
         outputs.require_outputs(checked.paths)
-        if code:
-            code_digests.require_all(Project.find().shared("."), checked.paths.work)
-        if publish_to is not None:
-            from perennial.release.publishing import publish
-
-            publish.target(checked, publish_to, "publish_to")
         values = checked.model_dump(mode="json", by_alias=True)
         own_components.require(values, Project.find().root)
         output(values, params.read_text(encoding="utf-8").removesuffix("\n"))

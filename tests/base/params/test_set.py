@@ -87,13 +87,11 @@ def test_what_would_not_be_valid_is_refused_at_once_and_changes_nothing(workspac
         ),
         (["--set", "train.epochs"], 2, "--set takes KEY=VALUE"),
         (["--set", "train.epochs=[1"], 2, "--set train.epochs: the value is not valid YAML"),
-        (["--publish-to", "s3://me:secret@bucket/x"], 2, "publish_to must be a folder, or s3://bucket/prefix"),
-        (["--publish-to", "src/x"], 2, "publish_to must not lie in src"),
     ],
 )
 def test_the_command(workspace, arguments, code, output):
     done = CliRunner().invoke(app, ["config", *arguments])
-    assert (done.exit_code, output in done.output, "secret" in done.output) == (code, True, False)
+    assert (done.exit_code, output in done.output) == (code, True)
 
 
 def test_a_key_that_the_file_lacks_is_refused_with_how_to_add_it(workspace):

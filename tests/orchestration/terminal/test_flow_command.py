@@ -48,13 +48,13 @@ def test_all_invalid_parameters_are_reported(workspace: Path) -> None:
     assert [name in failed.value.message for name in ("epochs", "stop_treshold")] == [True, True]
 
 
-def test_output_paths_with_other_files_are_refused(workspace: Path) -> None:
-    (workspace / "data" / "raw").mkdir(parents=True)
-    (workspace / "data" / "raw" / "cat.jpg").touch()
+@pytest.mark.parametrize(("file", "named"), [("data/raw/cat.jpg", "data/raw"), ("code.yaml", "code.yaml")])
+def test_other_files_in_outputs_and_other_code_are_refused(workspace: Path, file: str, named: str) -> None:
+    (workspace / file).parent.mkdir(parents=True, exist_ok=True)
+    (workspace / file).touch()
     with pytest.raises(StageFailed) as failed:
         check_parameters()
-    assert failed.value.exit_code == 2
-    assert "data/raw" in failed.value.message
+    assert (failed.value.exit_code, named in failed.value.message) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,7 @@ def test_output_paths_with_other_files_are_refused(workspace: Path) -> None:
         ({"rev": "main"}, "`git switch` chooses the revision"),
         ({"pipeline": "pets"}, "to retrain pets, but record.artifact in params.yaml is classifier"),
         ({"publish_to": "src"}, "publish_to must not lie in src"),
+        ({"publish_to": "s3://me:secret@bucket/x"}, "publish_to must be a folder, or s3://bucket/prefix"),
     ],
 )
 def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
@@ -74,7 +75,7 @@ def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
     with pytest.raises(StageFailed) as failed:
         check_parameters(**asked)
     assert failed.value.exit_code == 2
-    assert message in failed.value.message
+    assert (message in failed.value.message, "secret" in failed.value.message) == (True, False)
     assert (workspace / "params.yaml").read_bytes() == before
 
 

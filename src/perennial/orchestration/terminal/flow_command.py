@@ -45,9 +45,9 @@ def run(flow: Callable[..., Mapping[str, str]]) -> None:
     values = _values(parser)
     with _exit_codes():
         print("checking parameters, pins and stages", file=sys.stderr)  # noqa: T201 - something is shown at once
-        dvc_repo.start()
         check_parameters()
         require_commit(Path.cwd())
+        dvc_repo.start()
         if values or not this_run.has_server():
             require_idle(pipeline())  # before anything is written
         with _by_hand():

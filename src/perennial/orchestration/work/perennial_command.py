@@ -65,7 +65,7 @@ def call_perennial(
 
     command: programs.Command = [sys.executable, "-m", "perennial", *arguments]
     if arguments[0] in SHORT and not this_run.has_server():
-        for name in IMPORTED:
+        for name in IMPORTED if arguments[0] != "config" else ():  # a typo is answered before all else
             importlib.import_module(name)
         command = partial(Fork, partial(_main, arguments))
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
