@@ -31,7 +31,8 @@ _as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # whether the
 FOLDER = "try"  # in paths.work
 # They end in their own way, or become another program, which inherits what the shell ignores.
 OWN_SIGNALS = ("serve", "label", "run", "deploy", "worker", "flow-run")
-OUTSIDE = ("new", "docs", "upgrade")  # they are about the perennial that is installed, not about a project's
+# They are about the perennial that is installed, not about a project's, or stand before a command.
+OUTSIDE = ("new", "docs", "upgrade", "--pipeline")
 
 
 def key_and_value(text: str) -> tuple[str, object]:
@@ -80,8 +81,6 @@ class Command(TyperCommand):
         """Run the command; an error ends the process with its exit code."""
         debug, as_json = ctx.params.pop("debug"), ctx.params.pop("as_json", False)
         changes = ctx.params.pop("changes", None)
-        if self.name not in OUTSIDE:
-            _enter_environment(Project.find().root)
 
         def run() -> None:
             if _chosen or ctx.params.get("params") == PARAMS:
@@ -171,6 +170,8 @@ def _enter_environment(root: Path) -> None:
 
 def guarded(command: str, run: Callable[[], None], *, debug: bool = False, as_json: bool = False) -> None:
     """Run a command; an error ends the process with its exit code and a message instead of a traceback."""
+    if command not in OUTSIDE:
+        _enter_environment(Project.find().root)
     _set_up_output(command)
     before = _as_json.set(as_json)
     file = os.environ.pop(failures.VARIABLE, None)  # not of the programs that this one starts
