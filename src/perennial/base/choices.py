@@ -27,6 +27,11 @@ Split = Literal["train", "validation", "test"]
 # How a run was recorded: `waiting` for a person, on branch run/RUN; `kept`, not pushed, on local unpushed/RUN.
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 LOST_RACE: Outcome = "refused"  # another run has changed the champion or the branch
+# The scores on validation by which a training may stop, the main one first.
+STOP_METRICS: dict[Task, tuple[str, ...]] = {
+    "multiclass": ("accuracy", "loss", "recall_at_5"), "multilabel": ("map", "loss"),
+}  # fmt: skip
+SCORE_NAMES: dict[Task, str] = {"multiclass": "accuracy", "multilabel": "mAP"}  # of the main score, for people
 SPLITS: tuple[Split, ...] = get_args(Split)
 UNKNOWN = "unknown"  # the answer of a model that is not sure enough, which is no class
 # The words by which folders, files and tables name a split, in any case.

@@ -136,7 +136,7 @@ def _checks(
     if limits.min_accuracy is None:
         yield _better_than_largest_class(candidate, limits)
     else:
-        accuracy = candidate.metrics.accuracy
+        accuracy = candidate.metrics.score
         yield _compared("min_accuracy", "test accuracy", accuracy, limits.min_accuracy, least=True)
     yield from _limits(candidate, scores, limits)
     if (abstention := candidate.metrics.abstention) is not None:
@@ -168,7 +168,7 @@ def _checks(
 
 def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judged:
     """Check that the model beats always predicting the largest class; a difference by chance only shows."""
-    top, accuracy = candidate.predictions, candidate.metrics.accuracy
+    top, accuracy = candidate.predictions, candidate.metrics.score
     counts = np.bincount(top.labels)
     largest, share = int(counts.argmax()), float(counts.max() / counts.sum())
     passed = accuracy > share

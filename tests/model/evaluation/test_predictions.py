@@ -1,6 +1,7 @@
 """Files of predictions."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,32 @@ def test_the_top_predictions_are_those_of_all_probabilities(tmp_path):
     np.testing.assert_array_equal(found.p, probabilities.max(axis=1))
     np.testing.assert_array_equal(found.p_true, probabilities[:, 5])
     assert (found.split, found.data, found.model, found.split_digest) == ("test", "a", "b", "c")
+
+
+def several_labels() -> Predictions:
+    """Two images with any of three labels."""
+    return Predictions(
+        labels=np.array([[1, 0, 1], [0, 0, 0]], np.int8),
+        probabilities=np.array([[0.5, 0.2, 0.69], [0.49, 0.3, 0.7]], np.float32),
+        classes=("cat", "dog", "owl"), split="test", data="a", split_digest="c", model="b",
+        thresholds=np.array([0.5, 0.3, 0.7], np.float32),
+    )  # fmt: skip
+
+
+def test_of_several_labels_those_from_their_thresholds_on_are_predicted(tmp_path):
+    file = tmp_path / "predictions.npz"
+    several_labels().write(file)
+    found = predictions.read(file)
+    np.testing.assert_array_equal(found.predicted, [[1, 0, 0], [0, 1, 1]])
+    assert found.multilabel
+    assert (found.labels.dtype, found.predicted.dtype, found.thresholds.dtype) == ("int8", "int8", "float32")
+
+
+def test_several_labels_without_thresholds_are_no_predictions(tmp_path):
+    file = tmp_path / "predictions.npz"
+    replace(several_labels(), thresholds=None).write(file)
+    with pytest.raises(DataError, match="without as many probabilities and thresholds"):
+        predictions.read(file)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"actual\ncat\n", b"PK\x03\x04"])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.model.evaluation import slices as slicing
 from perennial.model.evaluation.slices import Slices
+
+Labels: TypeAlias = NDArray[Any]  # int64 [N], or int8 [N, classes] of 0 and 1
 
 
 def archived(**arrays: NDArray[Any]) -> bytes:
@@ -35,9 +37,12 @@ def archived(**arrays: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """Probabilities of every class for the examples of a split, in the order of the manifest: arrays [N]."""
+    """Probabilities of every class for the examples of a split, in the order of the manifest: arrays [N].
 
-    labels: NDArray[np.int64]
+    With several labels an image, `labels` and `predicted` are int8 [N, classes] of 0 and 1.
+    """
+
+    labels: Labels
     probabilities: NDArray[np.float32]  # [N, classes], as the model gave them
     classes: tuple[str, ...]
     split: str
@@ -45,13 +50,21 @@ class Predictions:
     split_digest: str  # of the images and labels of the split
     model: str  # digest of the weights
     slices: tuple[Slices, ...] = ()  # of the columns of a table of labels
+    thresholds: NDArray[np.float32] | None = None  # [classes], of several labels an image
     audit: NDArray[np.bool_] | None = None  # examples that no decision reads; None: none, or they are left out
     whole: Self | None = None  # the predictions that these are a part of
 
+    @property
+    def multilabel(self) -> bool:
+        """Whether an image may have any number of labels."""
+        return self.labels.ndim == 2
+
     @cached_property
-    def predicted(self) -> NDArray[np.int64]:
-        """The most probable class of each example."""
-        found: NDArray[np.int64] = self.probabilities.argmax(axis=1)
+    def predicted(self) -> Labels:
+        """The most probable class of each example; of several labels, those at or above their thresholds."""
+        if self.thresholds is not None:
+            return (self.probabilities >= self.thresholds).astype(np.int8)
+        found: Labels = self.probabilities.argmax(axis=1)
         return found
 
     @cached_property
@@ -67,7 +80,7 @@ class Predictions:
         return found
 
     @property
-    def split_labels(self) -> NDArray[np.int64]:
+    def split_labels(self) -> Labels:
         """The labels of all examples of the split."""
         return self.labels if self.whole is None else self.whole.labels
 
@@ -100,6 +113,7 @@ class Predictions:
             data=np.array(self.data),
             split_digest=np.array(self.split_digest),
             model=np.array(self.model),
+            **({} if self.thresholds is None else {"thresholds": self.thresholds}),
             **slicing.arrays(self.slices),
             **({} if self.audit is None else {"audit": self.audit}),
         )
@@ -113,6 +127,11 @@ def read(file: Path) -> Predictions:
         classes = tuple(found["classes"].tolist())
         if probabilities.shape != (len(labels), len(classes)) or 0 in probabilities.shape:
             raise ValueError(f"probabilities of shape {probabilities.shape} for {len(classes)} classes")
+        thresholds = found.get("thresholds")
+        if labels.ndim == 2 and (
+            labels.shape != probabilities.shape or np.shape(thresholds) != (len(classes),)
+        ):
+            raise ValueError(f"labels of shape {labels.shape} without as many probabilities and thresholds")
         return Predictions(
             labels=labels,
             probabilities=probabilities,
@@ -122,6 +141,7 @@ def read(file: Path) -> Predictions:
             split_digest=str(found["split_digest"]),
             model=str(found["model"]),
             slices=slicing.of_arrays(found),
+            thresholds=thresholds,
             audit=found.get("audit"),
         )
 

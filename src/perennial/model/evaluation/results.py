@@ -4,22 +4,56 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic_core import PydanticKnownError
 
+from perennial.base.choices import SCORE_NAMES, Task
 from perennial.base.config.paths import Paths
 from perennial.base.documents import JsonFile, read_checked
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, QualityError, listed
 
 SHOWN = 3  # differences in a message
+MAIN = "map", "map_macro"  # main scores of several labels an image
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class ValidationScores(JsonFile):
+def _or_precision(score: float | None, info: ValidationInfo) -> float | None:
+    """Require a score of one label an image, unless there is the average precision of several."""
+    if score is None and all(info.data.get(name) is None for name in MAIN):
+        raise PydanticKnownError("missing")
+    return score
+
+
+OfOneLabel = Annotated[Share | None, AfterValidator(_or_precision), Field(validate_default=True)]
+
+
+class Scored(JsonFile):
+    """Scores of one label an image, or of several."""
+
+    @property
+    def task(self) -> Task:
+        """Which scores there are."""
+        return "multiclass" if getattr(self, "accuracy", None) is not None else "multilabel"
+
+    @property
+    def score(self) -> float:
+        """The main score: the accuracy, or the macro mean average precision."""
+        found = (getattr(self, name, None) for name in ("accuracy", *MAIN))
+        return next(float(value) for value in found if value is not None)
+
+    @property
+    def score_name(self) -> str:
+        """The name of the main score for people."""
+        return SCORE_NAMES[self.task]
+
+
+class ValidationScores(Scored):
     """Scores on the validation split."""
 
     step: int
-    accuracy: Share
+    map: Share | None = None  # of several labels an image
+    accuracy: OfOneLabel = None
 
 
 class TrainingRecord(JsonFile):
@@ -34,9 +68,9 @@ class TrainingRecord(JsonFile):
     inputs: dict[str, Any] | None = None  # parameters and code, in the form of dvc.lock
 
     @property
-    def accuracy(self) -> float | None:
-        """Validation accuracy of the kept weights, 0..1; None without a validation split."""
-        return {each.step: each.accuracy for each in self.evaluations}[self.kept] if self.evaluations else None
+    def score(self) -> float | None:
+        """The main validation score of the kept weights, 0..1; None without a validation split."""
+        return {each.step: each.score for each in self.evaluations}[self.kept] if self.evaluations else None
 
 
 class Interval(JsonFile):
@@ -53,10 +87,13 @@ class ClassMetrics(JsonFile):
     precision: Share | None
     recall: Share | None
     f1: Share | None
+    # Of several labels an image:
+    average_precision: Share | None = Field(default=None, exclude_if=lambda value: value is None)
+    threshold: Share | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class SliceMetrics(JsonFile):
-    """The accuracy on a slice, with its interval."""
+    """The accuracy on a slice, of several labels an image the share of exact matches, with its interval."""
 
     examples: int
     accuracy: Share
@@ -100,10 +137,11 @@ class UnbiasedScore(JsonFile):
     high: Share | None = None
 
 
-class MainMetrics(JsonFile):
+class MainMetrics(Scored):
     """The metrics on the test split that the gate decides on."""
 
-    accuracy: Share
+    map_macro: Share | None = None  # of several labels an image
+    accuracy: OfOneLabel = None
     loss: float
     examples: int
     data: str  # digest of the manifest
@@ -114,8 +152,12 @@ class MainMetrics(JsonFile):
 class Metrics(MainMetrics):
     """All metrics on the test split."""
 
-    recall_at_5: Share
-    intervals: dict[str, Interval]  # of accuracy, loss and recall_at_5, or empty
+    recall_at_5: OfOneLabel = None
+    map_micro: Share | None = None  # of several labels, as are the next ones
+    f1_macro: Share | None = None
+    exact_match: Share | None = None  # share of the images with exactly their labels
+    thresholds: dict[str, Share] | None = None  # by class
+    intervals: dict[str, Interval]  # of accuracy, loss and recall_at_5, or of map_macro, exact_match and loss
     confidence_level: Share
     calibration: Calibration
     per_class: dict[str, ClassMetrics]

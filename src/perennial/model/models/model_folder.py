@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 from pydantic import Field
 
 from perennial.base import files
+from perennial.base.choices import Task
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.fields import is_component
 from perennial.base.documents import JsonFile
@@ -32,6 +34,9 @@ class Pretrained(JsonFile, extra="forbid"):
     licence: str | None  # of the published file, as Keras' documentation states it; None where it states none
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class Abstention(JsonFile, extra="forbid"):
     """To which images a model says unknown."""
 
@@ -46,6 +51,8 @@ class Confidence(JsonFile, extra="forbid"):
     temperature: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
     # None: it answers every image.
     abstention: Abstention | None = Field(default=None, exclude_if=lambda value: value is None)
+    # From which probability on an image has a label, for each class; None: one label an image.
+    thresholds: list[Share] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def factor(self) -> np.float32 | None:
@@ -58,6 +65,7 @@ class Description(JsonFile, extra="forbid"):
 
     name: str  # in MODELS, or a component
     options: ModelConfig  # that it was built with
+    task: Task = Field(default="multiclass", exclude_if=lambda value: value == "multiclass")
     classes: list[str]  # in the order of the logits
     pixels: ImageSpec
     data: str  # digest of the manifest of its training data

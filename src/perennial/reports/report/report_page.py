@@ -92,7 +92,7 @@ def render(
         few=plots.FEW_EXAMPLES,
         splits=by_split(found.data.splits),
         changed=beside_champion.changed(found, config.paths),
-        advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.accuracy),
+        advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.score),
         suspects=suspects.label_errors(config, found.results.metrics.data, found.results.metrics.model),
         copies=suspects.copies(config),
         champion_scores=beside_champion.champion_scores(found, config),
@@ -134,10 +134,10 @@ def duration(seconds: float) -> str:
 def _tiles(found: Facts) -> Iterator[tuple[str, str, str]]:
     """Yield the name, value and note of each number at the top of the page."""
     metrics, training = found.results.metrics, found.results.training
-    yield "Test accuracy", percent(metrics.accuracy), _between(metrics, "accuracy")
-    mistakes = round((1 - metrics.accuracy) * metrics.examples)
+    yield "Test accuracy", percent(metrics.score), _between(metrics, "accuracy")
+    mistakes = round((1 - metrics.score) * metrics.examples)
     yield "Mistakes", f"{mistakes:,}", f"of {metrics.examples:,} examples"
-    if len(found.data.classes) > 5:
+    if metrics.recall_at_5 is not None and len(found.data.classes) > 5:
         yield "Top-5 accuracy", percent(metrics.recall_at_5), _between(metrics, "recall_at_5")
     yield "Test loss", f"{metrics.loss:.4f}", "mean cross-entropy, in nats"
     ece = percent(metrics.calibration.ece)

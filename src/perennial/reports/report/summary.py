@@ -30,8 +30,8 @@ def summary(config: Config) -> dict[str, Any]:
         "examples": examples,
         "epochs": training.epoch,
         "stopped by": training.stopped_by,
-        "validation accuracy": "none held out" if training.accuracy is None else round(training.accuracy, 4),
-        "test accuracy": round(metrics.accuracy, 4),
+        "validation accuracy": "none held out" if training.score is None else round(training.score, 4),
+        "test accuracy": round(metrics.score, 4),
         "test loss": round(metrics.loss, 4),
         **_traffic(results),
         "decision": verdict.sentence(decision),
@@ -75,7 +75,7 @@ def _champion(config: Config, *, passed: bool) -> dict[str, str]:
 def advised(config: Config) -> list[Advice]:
     """Advice about the run."""
     results = read_results(config.paths)
-    return advice.of_run(config, results.metrics.model_dump(), results.training.accuracy)
+    return advice.of_run(config, results.metrics.model_dump(), results.training.score)
 
 
 def details(config: Config) -> dict[str, Any]:

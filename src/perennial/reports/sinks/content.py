@@ -93,11 +93,11 @@ def of_results(config: Config) -> Content:
         tags=_origin(config) | {"decision": decision.verdict, "reasons": "; ".join(decision.reasons)},
         curves=_curves(paths.curves),
         scores={
-            "test/accuracy": metrics.accuracy,
-            "test/loss": metrics.loss,
-            "test/recall_at_5": metrics.recall_at_5,
-            "test/calibration_error": metrics.calibration.ece,
-        },
+            f"test/{name}": value
+            for name in ("accuracy", "map_macro", "loss", "recall_at_5", "exact_match")
+            if (value := getattr(metrics, name)) is not None
+        }
+        | {"test/calibration_error": metrics.calibration.ece},
         files=tuple(file for file in found if file.is_file()),
         export=paths.export if (paths.export / export_layout.GRAPH).is_file() else None,
     )
