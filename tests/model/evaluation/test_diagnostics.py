@@ -109,3 +109,13 @@ def test_probabilities_that_rounding_lifts_above_1_count() -> None:
 def test_the_reliability_csv_has_the_bins_with_examples() -> None:
     lines = diagnostics.reliability_csv(FEW).decode().splitlines()
     assert lines == ["bin,confidence,accuracy,examples", "3,0.5,1.0,1", "4,0.75,0.5,2"]
+
+
+def test_a_missed_label_is_paired_with_the_added_ones_of_its_image() -> None:
+    #                  right        missed and added  missed       added        nothing
+    labels = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]], np.int8)
+    predicted = np.array([[1, 1, 0], [1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 0, 0]], np.int8)
+    counts = diagnostics.co_confusion(labels, predicted)
+    assert counts.tolist() == [[1, 0, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0]]
+    lines = diagnostics.co_confusion_csv(labels, predicted, ["a", "b", "c"]).decode().splitlines()
+    assert lines == ["actual,predicted", "a,a", "a,(none)", "b,a", "b,b", "b,c", "(none),c"]

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import PIL.Image
 import pytest
+from sklearn.metrics import average_precision_score
 from support.pages import Elements, text
 
 from perennial.model.evaluation import plots
@@ -44,6 +45,12 @@ PLOTS = {
         matrix(np.full((30, 30), 12_345), [f"a very long name of class {number}" for number in range(30)])
     ),
 }
+
+
+LABELS = (np.arange(400).reshape(40, 10) % 7 < 3).astype(np.int8)
+SCORED = np.linspace(0, 1, 400, dtype=np.float32).reshape(40, 10)
+NAMES = [f"label {number}" for number in range(9)] + ["猫"]
+PLOTS["precision over recall"] = plots.precision_recall(LABELS, SCORED, NAMES, title="mAP 0.5", undrawn="猫")
 
 
 @functools.cache
@@ -140,6 +147,13 @@ def test_the_axis_of_a_single_accuracy_stays_within_0_and_1(share):
 
 
 CJK = ("猫", "犬", "cat")
+
+
+def test_the_curve_of_precision_over_recall_has_the_area_of_the_average_precision():
+    own, p = LABELS[:, 0] != 0, np.round(SCORED[:, 3] * 9) / 9  # with ties
+    recall, precision = plots._precisions(own, p)
+    assert float((np.diff(recall) * precision[1:]).sum()) == pytest.approx(average_precision_score(own, p))
+    assert (recall[0], recall[-1], precision[-1]) == (0, 1, own.mean())
 
 
 def test_names_that_the_font_lacks_are_drawn_as_class_numbers():

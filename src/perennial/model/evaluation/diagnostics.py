@@ -10,6 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 MAX_ROWS = 30  # of a readable confusion matrix
+NONE = "(none)"  # no label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,32 @@ def confusion_csv(labels: NDArray[np.int64], predicted: NDArray[np.int64], rows:
     """CSV for DVC's confusion template: actual and predicted row of the matrix, one line per example."""
     pairs = zip(rows.row_of[labels].tolist(), rows.row_of[predicted].tolist(), strict=True)
     return _csv(("actual", "predicted"), ((rows.names[a], rows.names[p]) for a, p in pairs))
+
+
+def co_confusion_csv(labels: NDArray[np.int8], predicted: NDArray[np.int8], names: Sequence[str]) -> bytes:
+    """The CSV of `confusion_csv` for several labels an image, both arrays [N, classes] of 0 and 1.
+
+    A line per label that is right, and per pair of a missed label and an added one in an image; `(none)` stands
+    for the other side where labels were only missed or only added.
+    """
+    counts, shown = co_confusion(labels, predicted), (*names, NONE)
+    pairs = np.argwhere(counts)
+    lines = np.repeat(pairs, counts[tuple(pairs.T)], axis=0).tolist()
+    return _csv(("actual", "predicted"), ((shown[a], shown[p]) for a, p in lines))
+
+
+def co_confusion(labels: NDArray[np.int8], predicted: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Pairs of missed and added labels, [classes + 1, classes + 1]: right ones on the diagonal, none last."""
+    missed, added = (
+        np.column_stack([mask, mask.any(axis=1) < other.any(axis=1)]).astype(np.float64)
+        for mask, other in (
+            ((labels > predicted), (predicted > labels)),
+            ((predicted > labels), (labels > predicted)),
+        )
+    )
+    counts: NDArray[np.int64] = (missed.T @ added).astype(np.int64)  # exact below 2^53
+    counts[np.diag_indices(len(counts) - 1)] += (labels & predicted).sum(axis=0)
+    return counts
 
 
 def reliability_csv(found: Reliability) -> bytes:

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from perennial.base.errors import printable
 from perennial.model.evaluation.diagnostics import Matrix, Reliability
 
-Curve = dict[str, NDArray[np.float64]]  # values by column
+Values = NDArray[np.float64]
+Curve = dict[str, Values]  # values by column
 
 # A page that embeds an SVG maps each to a CSS variable of this name, for light and dark themes.
 COLORS = {
@@ -66,6 +67,8 @@ DPI = 160
 FEW_CLASSES = 12  # have room for larger marks
 FEW_EXAMPLES = 20  # bins with fewer have an uncertain accuracy
 LOG_RATIO = 20  # of the largest to the smallest value, above which an axis is logarithmic
+LINES = (("bad", "-"), ("second", "-"), ("accent", "-"), ("bad", ":"), ("second", ":"), ("accent", ":"))
+MOST_POINTS = 500  # of a curve
 NAME_LENGTH, NAME_END = 15, 5  # characters of a class name, and those kept of its end
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.4g} %")
 COUNT = EngFormatter(sep="")
@@ -135,11 +138,11 @@ def loss(training: Curve | None, validation: Curve | None) -> Plot:
 
 
 def accuracy(validation: Curve, threshold: float | None) -> Plot:
-    """Accuracy on validation by step, with the threshold that ends the training, 0..1."""
-    values = validation["accuracy"]
+    """The main score on validation by step, with the threshold that ends the training, 0..1."""
+    name, values = _main(validation)
     return Plot(
         name="accuracy",
-        description=f"Accuracy on validation by step: best {values.max():.2%}, last {values[-1]:.2%}",
+        description=f"{name} on validation by step: best {values.max():.2%}, last {values[-1]:.2%}",
         draw=lambda figure: _draw_accuracy(figure.add_subplot(), validation, threshold),
     )
 
@@ -237,6 +240,54 @@ def reliability(found: Reliability, *, title: str | None = None) -> Plot:
     return Plot(name="reliability", description=text, draw=draw, height=1.55 * HEIGHT)
 
 
+def precision_recall(
+    labels: NDArray[np.int8], probabilities: NDArray[np.float32], names: Sequence[str],
+    *, title: str | None = None, undrawn: str = "",
+) -> Plot:  # fmt: skip
+    """Precision over recall of each class, both arrays [N, classes]; those of the least areas have a color.
+
+    Names with a character in `undrawn` are replaced by the number of their class.
+    """
+    curves = {
+        name: _precisions(own != 0, p)
+        for name, own, p in zip(names, labels.T, probabilities.T, strict=True)
+        if own.any()
+    }
+    areas = {name: float((np.diff(found[0]) * found[1][1:]).sum()) for name, found in curves.items()}
+    worst = sorted(areas, key=areas.__getitem__)[: len(LINES)]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot(xlim=(0, 1), ylim=(0, 1.03), xlabel="recall", ylabel="precision")
+        for name in [each for each in curves if each not in worst]:
+            axes.step(*curves[name], color=COLORS["soft"], lw=0.7, alpha=0.5)
+        for name, (color, style) in zip(worst, LINES, strict=False):
+            shown = f"#{names.index(name)}" if set(undrawn) & set(printable(name)) else short_label(name)
+            label = f"{shown} {areas[name]:.2f}"
+            axes.step(*curves[name], color=COLORS[color], ls=style, lw=1.5, label=label)
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=2)
+        axes.grid(axis="y")
+        axes.xaxis.set_major_formatter(PERCENT)
+        axes.yaxis.set_major_formatter(PERCENT)
+        if title:
+            figure.suptitle(title, fontsize=9.5)
+
+    text = f"Precision over recall of {len(curves)} classes; the least areas: "
+    text += ", ".join(f"{name} {areas[name]:.2f}" for name in worst)
+    return Plot(name="precision-recall", description=text, draw=draw, height=1.55 * HEIGHT)
+
+
+def _precisions(own: NDArray[np.bool_], probabilities: NDArray[np.float32]) -> tuple[Values, Values]:
+    """Recall and precision from each probability on, the highest first, after a recall of 0."""
+    order = np.argsort(-probabilities, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(probabilities[order])), len(own) - 1)
+    hits = np.cumsum(own[order])[ends]
+    places = (
+        np.unique(np.linspace(0, len(ends) - 1, MOST_POINTS).astype(int)) if len(ends) > MOST_POINTS else ...
+    )
+    recall, precision = (hits / own.sum())[places], (hits / (ends + 1))[places]
+    return np.append(0, recall), np.append(precision[0], precision)
+
+
 def short_label(name: str) -> str:
     """A class name of at most 15 characters, control characters escaped."""
     shown = printable(name)
@@ -268,8 +319,9 @@ def _draw_loss(axes: Axes, training: Curve | None, validation: Curve | None) -> 
 
 
 def _draw_accuracy(axes: Axes, validation: Curve, threshold: float | None) -> None:
-    _curve_axes(axes, "Accuracy on validation")
-    axes.plot(validation["step"], validation["accuracy"], marker="o", ms=3.5, color=COLORS["accent"])
+    name, values = _main(validation)
+    _curve_axes(axes, f"{name} on validation")
+    axes.plot(validation["step"], values, marker="o", ms=3.5, color=COLORS["accent"])
     if threshold is not None:
         axes.axhline(threshold, color=COLORS["soft"], lw=1.2, ls=(0, (4, 3)))
         axes.annotate(
@@ -280,6 +332,11 @@ def _draw_accuracy(axes: Axes, validation: Curve, threshold: float | None) -> No
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, 0), min(high, 1.005))
     axes.yaxis.set_major_formatter(PERCENT)
+
+
+def _main(validation: Curve) -> tuple[str, Values]:
+    """The name and values of the main score."""
+    return ("mAP", validation["map"]) if "map" in validation else ("Accuracy", validation["accuracy"])
 
 
 def _curve_axes(axes: Axes, title: str) -> Axes:
