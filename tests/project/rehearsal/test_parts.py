@@ -1,10 +1,7 @@
-"""The parts of a rehearsal: damage, a source that fails, and what is reported."""
+"""The parts of a rehearsal: damage, and what is reported."""
 
 import json
-from http.client import IncompleteRead
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 
@@ -12,7 +9,6 @@ from perennial.base import config
 from perennial.base.errors import ConfigError
 from perennial.data.tfrecord import framing
 from perennial.project.rehearsal import promises, rehearse
-from perennial.project.rehearsal.failing_source import FailingSource
 from perennial.project.rehearsal.rehearse import Rehearsal, Tried
 
 
@@ -38,21 +34,6 @@ def test_damage_of_whole_records_leaves_checksums_right(tmp_path):
         assert framing.valid_data(bytes(content), spans).all()
         assert len(spans) in {4, 6}
     assert len(kinds) == 2
-
-
-def test_a_source_fails_as_asked_and_recovers(tmp_path):
-    (tmp_path / "images.zip").write_bytes(bytes(20_000))
-    source = FailingSource(tmp_path / "images.zip")
-    source.errors = 1
-    with pytest.raises(HTTPError, match="503"):
-        urlopen(source.url)
-    source.cut_after = 9_000
-    with pytest.raises(IncompleteRead), urlopen(source.url) as response:
-        response.read()
-    source.heal()
-    with urlopen(source.url) as response:
-        assert response.read() == bytes(20_000)
-    source.stop()
 
 
 def test_the_result_counts_the_tries_of_each_promise_and_says_what_broke(tmp_path):

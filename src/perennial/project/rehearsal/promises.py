@@ -11,16 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perennial.base import documents, files
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.processes.programs import Finished, TimedOut
 from perennial.data.tfrecord import framing
-from perennial.project.rehearsal.failing_source import FailingSource
 from perennial.project.rehearsal.scratch_project import LAST, LIMIT_S, ScratchProject
-from perennial.release.publishing.version_layout import CURRENT, RECORD
 
 START_S = 2.0  # of a command before it does anything
-PUBLISH_S = 1.0
 SOONER = 0.7  # after a fault that came too late
 REFUSED = {PerennialError.exit_code, DataError.exit_code}
 TRACEBACK = "Traceback (most recent call last)"
@@ -35,7 +31,6 @@ class Trial:
     """The folder of one try; its random choices come from `rng`."""
 
     project: ScratchProject
-    source: FailingSource
     folder: Path
     rng: random.Random
     tries: int = 0  # before this one, in which the fault came too late
@@ -93,44 +88,16 @@ def _killed_training(trial: Trial) -> Iterator[str]:
     yield from trial.completes("train")
 
 
-def _killed_publish(trial: Trial) -> Iterator[str]:
-    trial.begin()
-    place = trial.folder / "published"
-    old = (place / CURRENT).resolve()
-    _make_older(old)
-    trial.commit()
-    before = files.digests(old)
-    trial.kill("perennial", "publish", within_s=PUBLISH_S)
-    if (now := (place / CURRENT).resolve()) == old:
-        if files.digests(old) != before:
-            yield f"{old} was changed"
-    else:
-        yield from _verified(trial, now)
-    again = trial.run("perennial", "publish")
-    if again.code:
-        yield f"the next publish failed: {again.last_lines(3)}"
-    yield from _verified(trial, place)
-
-
 def _damaged_data(trial: Trial) -> Iterator[str]:
-    stage = trial.rng.choice(("download", "validate", "train", "evaluate"))
+    stage, split = trial.rng.choice((("validate", ""), ("train", "train"), ("evaluate", "test")))
     trial.begin(stage)
-    if stage == "download":
-        content = bytearray(trial.source.file.read_bytes())
-        trial.did.append(f"{_damage(content, trial.rng)} the archive of the source")
-        trial.source.content = bytes(content)
-        named = "pin source"  # what a person runs to accept another source
-    else:
-        split = {"validate": "", "train": "train", "evaluate": "test"}[stage]
-        records = trial.checkout / trial.project.config().paths.records
-        file = trial.rng.choice(sorted(each for each in records.glob("*.tfrecord") if split in each.name))
-        content = bytearray(file.read_bytes())
-        how = (_damage_records if trial.rng.random() < 0.5 else _damage)(content, trial.rng)
-        file.write_bytes(content)
-        trial.did.append(f"{how} {file.name} before {stage}")
-        named = file.name
-    yield from reported(trial.run("perennial", stage), REFUSED, named)
-    trial.source.heal()
+    records = trial.checkout / trial.project.config().paths.records
+    file = trial.rng.choice(sorted(each for each in records.glob("*.tfrecord") if split in each.name))
+    content = bytearray(file.read_bytes())
+    how = (_damage_records if trial.rng.random() < 0.5 else _damage)(content, trial.rng)
+    file.write_bytes(content)
+    trial.did.append(f"{how} {file.name} before {stage}")
+    yield from reported(trial.run("perennial", stage), REFUSED, file.name)
     yield from trial.completes(stage)
 
 
@@ -160,22 +127,6 @@ def _damaged_remote(trial: Trial) -> Iterator[str]:
     yield from trial.equal(trial.run("dvc", "pull"))
 
 
-def _failing_source(trial: Trial) -> Iterator[str]:
-    source = trial.source
-    trial.begin("download")
-    if trial.rng.random() < 0.5:
-        source.errors, source.status = trial.rng.randint(1, 6), trial.rng.choice((429, 500, 502, 503))
-        trial.did.append(f"the source answers {source.status} {source.errors} times")
-    else:
-        source.cut_after = trial.rng.randrange(source.file.stat().st_size)
-        trial.did.append(f"the source is gone after {source.cut_after} bytes")
-    ended = trial.run("perennial", "download")
-    source.heal()
-    if ended.code:
-        yield from reported(ended, {PerennialError.exit_code}, source.url.rpartition("/")[0])
-    yield from trial.completes("download")
-
-
 @dataclass(frozen=True)
 class Promise:
     """What a pipeline promises, and the function that tries it."""
@@ -187,29 +138,10 @@ class Promise:
 PROMISES = {
     "killed training": Promise(
         "training that is killed at any moment resumes, and ends with the same weights", _killed_training),
-    "killed publish": Promise(
-        "a publish that is killed leaves the old version, or the whole new one", _killed_publish),
-    "damaged data": Promise("damaged records or a changed source are refused by name", _damaged_data),
+    "damaged data": Promise("damaged records are refused by name", _damaged_data),
     "damaged remote": Promise(
         "a lost or damaged object of the DVC remote is named, and repaired", _damaged_remote),
-    "failing source": Promise(
-        "a source that answers errors or disappears is tried again, or named", _failing_source),
 }  # fmt: skip
-
-
-def _verified(trial: Trial, place: Path) -> Iterator[str]:
-    ended = trial.run("perennial", "verify", str(place))
-    if ended.code:
-        yield f"what is published is not whole: {ended.last_lines(3)}"
-
-
-def _make_older(version: Path) -> None:
-    """Turn the published version into another one, so that the next publish has something to do."""
-    record = documents.read_json(version / RECORD)
-    name = min(record["files"])
-    (version / name).write_bytes((version / name).read_bytes() + b" ")
-    record["files"][name] = files.digests(version)[name]
-    files.write_json(version / RECORD, record)
 
 
 def _damage(content: bytearray, rng: random.Random) -> str:

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.stage_table import STAGES
 from perennial.project.rehearsal import scratch_project
-from perennial.project.rehearsal.failing_source import FailingSource
 from perennial.project.rehearsal.promises import PROMISES, TooLate, Trial
 from perennial.project.rehearsal.scratch_project import ScratchProject
 
@@ -90,8 +88,7 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
     base = Path(tempfile.mkdtemp(prefix="perennial-rehearsal-")).resolve()
     log.info("seed %d; promises: %s", result.seed, ", ".join(result.chosen))
     try:
-        with _prepared(checked, base) as (project, source):
-            _try_all(result, project, source, time.monotonic() + 60 * minutes, least=len(only))
+        _try_all(result, _prepared(checked, base), minutes, least=len(only))
     finally:
         if result.broken:
             result.folder = base
@@ -105,31 +102,25 @@ def run_once(checked: Config) -> dict[str, float]:
     """Run all stages once on a small sample, in a folder that is removed; returns the seconds of each stage."""
     base = Path(tempfile.mkdtemp(prefix="perennial-test-")).resolve()
     try:
-        with _prepared(checked, base) as (project, _):
-            return {stage: project.seconds(stage) for stage in STAGES}
+        project = _prepared(checked, base)
+        return {stage: project.seconds(stage) for stage in STAGES}
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
 
-@contextmanager
-def _prepared(checked: Config, base: Path) -> Iterator[tuple[ScratchProject, FailingSource]]:
-    """The scratch project with its unbroken run, and the source of its images."""
-    source = FailingSource(base / "source" / scratch_project.ARCHIVE)
-    try:
-        project = scratch_project.make(checked, base, source.url)
-        log.info("the unbroken run, which every other is compared with")
-        started = time.monotonic()
-        project.run_unbroken()
-        log.info("the unbroken run took %.0f s", time.monotonic() - started)
-        yield project, source
-    finally:
-        source.stop()
+def _prepared(checked: Config, base: Path) -> ScratchProject:
+    """Make the scratch project and its unbroken run."""
+    project = scratch_project.make(checked, base)
+    log.info("the unbroken run, which every other is compared with")
+    started = time.monotonic()
+    project.run_unbroken()
+    log.info("the unbroken run took %.0f s", time.monotonic() - started)
+    return project
 
 
-def _try_all(
-    result: Rehearsal, project: ScratchProject, source: FailingSource, deadline: float, *, least: int
-) -> None:
-    """Try each promise in turn until the deadline, but at least `least` of them."""
+def _try_all(result: Rehearsal, project: ScratchProject, minutes: float, *, least: int) -> None:
+    """Try each promise in turn for some minutes, but at least `least` of them."""
+    deadline = time.monotonic() + 60 * minutes
     rng = _chance(result.seed)
     order = list[str]()
     while len(result.tried) < least or time.monotonic() < deadline:
@@ -138,7 +129,7 @@ def _try_all(
         for tries in range(AGAIN):
             number = len(result.tried) + 1
             chance = _chance(f"{result.seed} {number} {rng.random()}")
-            trial = Trial(project, source, project.base / f"trial-{number}", chance, tries)
+            trial = Trial(project, project.base / f"trial-{number}", chance, tries)
             try:
                 broken = tuple(PROMISES[name].broken(trial))
             except TooLate:

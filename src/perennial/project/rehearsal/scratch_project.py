@@ -1,4 +1,4 @@
-"""The user's pipeline on a small part of its data: a scratch checkout with its own remotes and source."""
+"""The user's pipeline on a small part of its data: a scratch checkout with its own remotes and images."""
 
 import logging
 import os
@@ -151,8 +151,6 @@ class ScratchProject:
         shutil.rmtree(checkout / ".dvc" / "cache" / "runs", ignore_errors=True)  # DVC would restore the stage
         if before is not None:
             self._cut(checkout, before)
-        elif (published := self.reference.parent / "published").is_dir():
-            shutil.copytree(published, folder / "published", symlinks=True)
         return checkout
 
     def remove_outs(self, checkout: Path, first: str | None = None) -> None:
@@ -171,8 +169,8 @@ class ScratchProject:
         lock.write_text(f"{head}\nstages:\n{text}", encoding="utf-8") if kept else lock.unlink()
 
 
-def make(checked: Config, base: Path, url: str) -> ScratchProject:
-    """Create the scratch project from the pipeline in this directory; `url` will serve its images."""
+def make(checked: Config, base: Path) -> ScratchProject:
+    """Create the scratch project from the pipeline in this directory, with an archive of some of its images."""
     project = ScratchProject(base)
     checkout = project.reference
     _copy_checkout(checkout)
@@ -186,10 +184,9 @@ def make(checked: Config, base: Path, url: str) -> ScratchProject:
     params = checkout / "params.yaml"
     original = params.read_text(encoding="utf-8")
     records, index = _records(checked, project)
-    (base / "source").mkdir()
-    per_class = _write_images(records, index, base / "source" / ARCHIVE)
+    per_class = _write_images(records, index, base / ARCHIVE)
     _remove_outputs(checked, checkout)
-    change = set_values(original, _values(checked, url))
+    change = set_values(original, _values(checked, base / ARCHIVE))
     params.write_text(change.text, encoding="utf-8")
     for file in (*pins.FILES, checked.paths.baseline):
         if (checkout / file).is_file():  # it refers to the user's own data, weights and versions
@@ -262,11 +259,11 @@ def _write_images(folder: Path, index: Path, archive: Path) -> Counter[str]:
     return counts
 
 
-def _values(checked: Config, url: str) -> dict[str, object]:
+def _values(checked: Config, archive: Path) -> dict[str, object]:
     """The parameters that make a pipeline small, repeatable and independent of outside services."""
     severities = {f"validate.severity.{key}": "warn" for key in type(checked.validation.severity).model_fields}
     return {
-        "dataset.name": "image_folder", "dataset.url": url, "dataset.base_url": None, "dataset.shards": 2,
+        "dataset.name": "image_folder", "dataset.url": str(archive), "dataset.base_url": None, "dataset.shards": 2,
         "dataset.layout": "perennial", "dataset.validation_fraction": 0.1, "dataset.test_fraction": 0.1,
         **severities, "compute.engine": "processes", "compute.processes": 2,
         "model.weights": None, "train.warm_start.path": None, "train.epochs": None, "train.max_steps": STEPS,
