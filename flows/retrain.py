@@ -28,7 +28,7 @@ from tasks.stages import (
     train,
     validate,
 )
-from tasks.steps import pin_champion, record, require_champion, search, start_record, summarize
+from tasks.steps import pin_champion, record, require_champion, start_record, summarize
 
 UNPUBLISHED = ("waiting", "kept", LOST_RACE)
 # A git revision; excludes what git would parse as an option.
@@ -46,7 +46,6 @@ def retrain(
     publish_to: str | None = None,
     reason: Reason | None = None,
     when_busy: Literal["end", "wait"] = "end",
-    tune: dict[str, Any] | None = None,
 ) -> dict[str, str]:
     """Retrain the model. Stages whose inputs are unchanged are skipped.
 
@@ -58,16 +57,14 @@ def retrain(
         publish_to: Where a model that passed the gate is published instead of publish.url: a folder or s3 URL.
         reason: Why this run was started. Kept in its record and in the message of its commit.
         when_busy: What to do while another run of the same pipeline is active: end, or (with a server) wait.
-        tune: Search settings first, such as {"trials": 30}; the best are committed with the results.
     """
     with one_at_a_time(pipeline, when_busy):
-        check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to, tune=tune)
+        check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
         results = start_record(reason)
         results = pin(results)
-        if tune is None:
-            results = find_unchanged(results)
+        results = find_unchanged(results)
         if not results:
-            results = make_model(results, tune, fetch=push)
+            results = make_model(results, fetch=push)
         results = compare_and_record(results, push=push)
         try:
             if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
@@ -77,15 +74,13 @@ def retrain(
         return completed(facts)
 
 
-def make_model(results: Results, tune: dict[str, Any] | None, *, fetch: bool) -> Results:
+def make_model(results: Results, *, fetch: bool) -> Results:
     """Run each stage up to the export whose inputs have changed."""
     results = require_champion(results, fetch=fetch)
     results = download(results)
     results = convert(results)
     results = validate(results)
     results = initialize(results)
-    if tune is not None:
-        results = search(results, tune)
     results = train(results)
     results = evaluate(results)
     return export(results)

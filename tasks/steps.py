@@ -1,13 +1,11 @@
 """The tasks of `retrain` and `rebuild` beside the stages, with retries and time limits."""
 
 from perennial.orchestration.steps import rebuild_versions, recording, summary_artifact
-from perennial.orchestration.steps import search as searching
 from tasks.policy import HOUR_S, once, retried
 
 # Of `retrain`.
 start_record = once(HOUR_S)(recording.start_record)
 require_champion = retried(HOUR_S)(recording.require_champion)
-search = retried(168 * HOUR_S)(searching.search)
 pin_champion = once(HOUR_S)(recording.pin_champion)
 record = retried(6 * HOUR_S)(recording.record)  # pushes the model to DVC's remote
 summarize = once(HOUR_S)(summary_artifact.summarize)

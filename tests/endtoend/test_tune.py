@@ -1,15 +1,12 @@
 """`perennial tune` in a checkout: what it writes and runs, and kills on the way."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 from support.checkout import Checkout, processes_under, wait_until
-
-from perennial.base import documents
 
 pytestmark = pytest.mark.timing
 
@@ -75,27 +72,6 @@ def test_a_search_that_is_killed_again_and_again_ends_as_an_unbroken_one(checkou
     whole = json.loads(tune(checkout, *arguments).stdout)
     assert broken["trials"] == whole["trials"]
     assert [each for each in processes_under(checkout.folder) if "tune" in each] == []
-
-
-RUN = """
-from perennial.orchestration.engine import this_run
-this_run.is_deployed = lambda: True
-from flows.retrain import retrain
-retrain(tune={"trials": 3, "search": ["%s"]})
-"""
-
-
-@pytest.mark.slow
-def test_a_run_searches_settings_trains_with_the_best_and_notes_them(checkout):
-    home = {"PREFECT_HOME": str(checkout.home / "prefect"), "PERENNIAL_HOME": str(checkout.home / "perennial")}
-    path = os.pathsep.join((str(checkout.folder / "src"), str(checkout.folder)))
-    checkout.must(sys.executable, "-c", RUN % RATES, **home, PYTHONPATH=path)
-    newest = max((checkout.folder / "runs").glob("*/run.json"), key=lambda file: file.stat().st_mtime)
-    record = documents.read_json(newest)
-    training = documents.read_json(checkout.folder / "metrics" / "training.json")
-    assert record["tune"]["written"]
-    assert training["evaluations"][-1]["accuracy"] == record["tune"]["score"]
-    assert "train" in {each["stage"] for each in record["stages"]}
 
 
 @pytest.mark.slow

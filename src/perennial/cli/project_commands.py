@@ -182,7 +182,6 @@ def _tune(
         "Trials in all, with those of an earlier search. [default: 30]", min=1, metavar="N"
     ),
     minutes: float | None = typed("Stop after this time instead.", min=0, metavar="N"),
-    only_check: bool = switch("--check", "Check and print the search; run nothing."),
 ) -> None:
     if trials is not None and minutes is not None:
         raise ConfigError("--trials and --minutes exclude each other; leave one out")
@@ -190,10 +189,7 @@ def _tune(
     _require_ready(params, checked)
     from perennial.project.tune import search_result, tune, winner
 
-    ranges = tune.check(params, search)
-    if only_check:
-        output({"search": ranges}, (f"{key}={text}" for key, text in ranges.items()))
-        return
+    tune.check(params, search)
     trials = tune.TRIALS if trials is None and minutes is None else trials
     budget = tune.Budget(trials=trials, minutes=minutes, started=started)
     work = checked.paths.work
@@ -206,7 +202,6 @@ def _tune(
             before = found.present_trial
             written = winner.choose(found)
         document = search_result.write(found, before, written=written)
-        winner.record(checked, document)
     output(document, search_result.lines(document))
 
 

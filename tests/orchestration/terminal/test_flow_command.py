@@ -61,7 +61,6 @@ def test_other_files_in_outputs_and_other_code_are_refused(workspace: Path, file
     ("asked", "message"),
     [
         ({"overrides": {"train.epochs": 2}}, "`perennial config --set KEY=VALUE` changes params.yaml"),
-        ({"tune": {"trials": 3}}, "`perennial tune` searches settings"),
         ({"rev": "main"}, "`git switch` chooses the revision"),
         ({"pipeline": "pets"}, "to retrain pets, but record.artifact in params.yaml is classifier"),
         ({"publish_to": "src"}, "publish_to must not lie in src"),
@@ -93,27 +92,9 @@ def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(
     assert failed.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("tune", "message"),
-    [
-        ({"trails": 3}, "tune has unknown keys: trails"),
-        ({"search": "train.epochs=1..3"}, "tune.search must be a list"),
-        ({"search": ["train.epoch=1..3"]}, "did you mean train.epochs"),
-        ({"trials": 3, "minutes": 2}, "exclude each other"),
-    ],
-)
-def test_a_deployed_run_refuses_a_search_that_cannot_work_before_it_starts(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, tune: dict[str, Any], message: str
-) -> None:
-    monkeypatch.setattr(this_run, "is_deployed", lambda: True)
-    with pytest.raises(StageFailed) as failed:
-        check_parameters(tune=tune)
-    assert (failed.value.exit_code, message in failed.value.message) == (2, True), failed.value.message
-
-
 def test_every_parameter_of_the_flow_has_a_type_and_a_description() -> None:
     schema = parameter_schema(retrain).properties
-    assert list(schema) == ["overrides", "rev", "pipeline", "push", "publish_to", "reason", "when_busy", "tune"]
+    assert list(schema) == ["overrides", "rev", "pipeline", "push", "publish_to", "reason", "when_busy"]
     for name, each in schema.items():
         assert each["description"].strip().endswith("."), name
         assert {"type", "anyOf"} & each.keys(), name

@@ -20,8 +20,6 @@ from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
-SEARCH = ("trials", "minutes", "search")  # keys of the parameter `tune`
-
 
 def check_parameters(
     overrides: Mapping[str, Any] | None = None,
@@ -29,11 +27,10 @@ def check_parameters(
     rev: str | None = None,
     pipeline: str | None = None,
     publish_to: str | None = None,
-    tune: Mapping[str, Any] | None = None,
 ) -> None:
     """Write overrides to params.yaml, and check the parameters in the file, those of the run, and code.yaml.
 
-    Overrides, `rev` and `tune` are for runs of deployments, each of which has its own checkout.
+    Overrides and `rev` are for runs of deployments, each of which has its own checkout.
     """
     if overrides:
         _require_own_checkout("overrides", "`perennial config --set KEY=VALUE` changes params.yaml")
@@ -46,20 +43,6 @@ def check_parameters(
             f"this run is to retrain {pipeline}, but record.artifact in params.yaml is {expected}; correct the "
             "parameter `pipeline` of the run, or deploy the repository of that model; nothing was started"
         )
-    if tune is not None:
-        _require_own_checkout("tune", "`perennial tune` searches settings")
-        perennial("tune", "--check", *search_arguments(tune))
-
-
-def search_arguments(tune: Mapping[str, Any]) -> list[str]:
-    """The options of `perennial tune` for a run's parameter: trials or minutes, and the texts of `search`."""
-    if unknown := tune.keys() - SEARCH:
-        _refuse(f"tune has unknown keys: {', '.join(sorted(unknown))}; known: {', '.join(SEARCH)}")
-    texts = tune.get("search") or []
-    if not isinstance(texts, list):
-        _refuse(f'tune.search must be a list such as ["train.learning_rate=1e-4..1e-1:log"], got {texts}')
-    budget = [f"--{name}={tune[name]}" for name in ("trials", "minutes") if tune.get(name) is not None]
-    return [*budget, *(f"--search={text}" for text in texts)]
 
 
 def set_parameters(texts: Sequence[str]) -> None:

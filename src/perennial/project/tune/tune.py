@@ -153,10 +153,10 @@ class Search:
         }
 
 
-def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
-    """Check a search as far as it needs no data, before anything starts; returns the range of each key."""
+def check(params: Path, texts: Iterable[str] | None) -> None:
+    """Check a search as far as it needs no data, before anything starts."""
     config, values = configuration.load_with_values(params)
-    dimensions = space.parse(texts or space.default(config), values)
+    space.parse(texts or space.default(config), values)
     if config.train.max_steps == 0:
         raise ConfigError(
             "perennial tune compares settings of trainings, and train.max_steps is 0; nothing was started: "
@@ -172,7 +172,6 @@ def check(params: Path, texts: Iterable[str] | None) -> dict[str, str]:
             "perennial tune compares settings on the validation split, and dataset.validation_fraction is 0; "
             "nothing was started: set it above 0, such as 0.1"
         )
-    return {each.key: each.text for each in dimensions}
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

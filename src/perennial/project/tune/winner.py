@@ -1,18 +1,14 @@
 """Bring the data of a search up to date, and write the best settings into params.yaml."""
 
 import logging
-import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_program, repro
 from perennial.base.errors import ERRORS, PerennialError
 from perennial.base.params import edit_params
 from perennial.project.tune.tune import Search, settings_line
-from perennial.release.registry import run_records
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +41,3 @@ def choose(found: Search) -> bool:
     edit_params.change_file(found.params, values=best.settings)
     log.info("%s has the settings of trial %d: %s", found.params, best.number, settings_line(best.settings))
     return True
-
-
-def record(config: Config, document: Mapping[str, Any]) -> None:
-    """Add what was chosen to the record of the run that this search belongs to, if any."""
-    if run := os.environ.get(run_records.RUN):
-        best = next((each for each in document["trials"] if each["number"] == document["best"]), None)
-        kept = ("search", "metric", "best", "present", "written", "folder")
-        facts = {
-            **{key: document[key] for key in kept},
-            "trials": len(document["trials"]),
-            "settings": best and best["settings"],
-            "score": best and best["score"],
-        }
-        run_records.add(config, run, tune=facts)
