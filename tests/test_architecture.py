@@ -38,19 +38,19 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 8_972,
+    "base": 8_970,
     "data": 12_950,
     "model": 11_758,
     "release": 4_951,
     "stages": 1_370,
     "live": 4_700,
-    "reports": 1_993,
+    "reports": 1_740,
     "orchestration": 5_831,
-    "project": 3_641,
+    "project": 3_640,
     "reproduce": 2_750,
-    "cli": 3_363,
+    "cli": 3_351,
 }
-ALL_LINES = 62_517  # of src, tasks and flows
+ALL_LINES = 62_251  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

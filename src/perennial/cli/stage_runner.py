@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,25 +101,13 @@ def _run(
     if stage in SAYING_INPUTS and noted.params:
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
-    with (
-        own_components.checked(stage, noted.code if noted.listed else None),
-        _followed(own, noted) if stage == "train" and not number else nullcontext(),
-    ):
+    with own_components.checked(stage, noted.code if noted.listed else None):
         result = getattr(imported, stage)(own, **options)
         took = time.monotonic() - began
     # Python imports some modules late, perhaps of other versions. An edit of requirements/ is named as an edit.
     if not noted.changes():
         environment.require(stage, outcome=f"this changed while {stage} ran, so its result is not recorded")
     return result, took
-
-
-def _followed(own: Config, noted: Inputs) -> AbstractContextManager[None]:
-    """Send the curves of a training to `logging.sinks` while it runs."""
-    if not own.logging.sinks:
-        return nullcontext()
-    from perennial.reports.sinks import sender
-
-    return sender.following(noted.file)
 
 
 @contextmanager

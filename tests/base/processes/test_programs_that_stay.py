@@ -21,10 +21,6 @@ STARTERS = {
         from perennial.base.parallel import child
         child.programs.limits.GRACE_S, sys.executable = 1, str(own)
         with child.started("any", Path("log")): time.sleep(1000)""",
-    "sinks": """
-        from perennial.reports.sinks import sender
-        sender.KILLED_S, sys.executable = 1, str(own)
-        with sender.following(Path("params.yaml")): time.sleep(1000)""",
     "ray": """
         from perennial.base.parallel import ray_driver
         ray_driver.require_usable = lambda: None
@@ -82,9 +78,9 @@ def test_a_program_that_ignores_its_signal_is_killed_after_its_grace(stubborn: P
 
 
 def test_a_program_that_never_answers_is_given_up_and_quoted(stubborn: Path) -> None:
-    program = Program(["sh", "-c", f"echo asked >&2; exec {stubborn}"], feed=True)
+    program = Program(["sh", "-c", f"echo asked >&2; exec {stubborn}"], feed=True, grace_s=0)
     with pytest.raises(TimedOut, match="its last lines: asked"):
-        program.finish(b"a question", limit_s=0.5, grace_s=0)
+        program.finish(b"a question", limit_s=0.5)
     assert not any(map(is_alive, pids()))
 
 

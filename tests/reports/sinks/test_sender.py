@@ -1,10 +1,8 @@
 """Trainings in the store of a real client of MLflow; what happens if it cannot be had."""
 
 import base64
-import logging
 import os
 import shutil
-import socket
 
 import psutil
 import pytest
@@ -14,9 +12,7 @@ from support.silent import silent_server
 from support.small_servers import Answering, served
 
 from perennial.base import config as configuration
-from perennial.base import files, limits
-from perennial.base.errors import PerennialError
-from perennial.model.training.training_history import FINGERPRINT, FOLDER
+from perennial.base import limits
 from perennial.reports.sinks import sender
 
 CLASSES = ("cat", "dog", "owl")
@@ -42,24 +38,11 @@ def store(tmp_path, monkeypatch):
     return tmp_path / "store"
 
 
-def train(params, rows: int, error: Exception | None = None) -> None:
-    """Let a training start, or start again, and end after this many evaluations."""
-    config = configuration.load(params)
-    curve = config.paths.curves / "validation.csv"
-    lines = "".join(f"{row},{row * 10},0.5,{1 / row},1.0\n" for row in range(1, rows + 1))
-    with sender.following(params):
-        files.write_json(config.paths.work / FOLDER / "ab12" / FINGERPRINT, {"rows": rows})
-        files.write_bytes(curve, f"epoch,step,accuracy,loss,recall_at_5\n{lines}".encode())
-        (config.paths.curves / "training.csv").unlink(missing_ok=True)
-        if error:
-            raise error
-
-
 def steps(run, metric: str) -> list[int]:
     return [int(line.split()[2]) for line in (run / "metrics" / metric).read_text().splitlines()]
 
 
-def test_mlflow_gets_parameters_scores_tags_and_files(params, store):
+def test_mlflow_gets_parameters_scores_curves_tags_and_files_once(params, store):
     (sent,) = sender.send(params)
     (run,) = store.glob("*/*/meta.yaml")
     values = {name: (run.parent / name).read_text() for name in ("params/train.batch_size", "tags/decision")}
@@ -70,32 +53,14 @@ def test_mlflow_gets_parameters_scores_tags_and_files(params, store):
     assert {"metrics.json", "decision.json", "params.yaml"} <= {
         file.name for file in (run.parent / "artifacts").iterdir()
     }
-
-
-def test_a_resumed_training_continues_its_run_and_sends_no_step_twice(params, store):
-    train(params, rows=2)
-    train(params, rows=4)
-    (run,) = store.glob("*/*/meta.yaml")
+    assert sender.send(params) == [sent]
     assert steps(run.parent, "validation/loss") == [10, 20, 30, 40]
 
 
-def test_a_training_ends_with_its_own_error_and_one_warning_if_the_sink_is_away(params, monkeypatch, caplog):
+def test_a_server_that_is_away_is_named(params, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
-    error = PerennialError("a loss is not finite")
-    with caplog.at_level(logging.WARNING), pytest.raises(PerennialError, match="not finite"):
-        train(params, rows=1, error=error)
-    assert caplog.messages == [
+    assert list(sender.problems(sender.send(params))) == [
         f"mlflow lacks results: {NOWHERE} cannot be reached; `perennial report --send` sends them again"
-    ]
-
-
-def test_a_sink_that_never_answers_does_not_hold_a_training(params, monkeypatch, caplog):
-    monkeypatch.setattr(sender, "LAST_LOOK_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        train(params, rows=1)
-    assert [message.partition(";")[0] for message in caplog.messages] == [
-        "mlflow lacks results: it took more than 0.1 s"
     ]
 
 

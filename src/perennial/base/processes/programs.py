@@ -203,11 +203,10 @@ class Program:
 
     def finish(
         self, content: bytes = b"", *, limit_s: float | None, most: int | None = None,
-        grace_s: float | None = None, leave_daemons: bool = False,
+        leave_daemons: bool = False,
     ) -> Finished:  # fmt: skip
         """Give it its input and run it to its end, as `run` does; raises TimedOut."""
         limit_s = math.inf if limit_s is None else limits.scaled(limit_s)
-        self._grace_s = self._grace_s if grace_s is None else grace_s
         with self:
             if self._process.stdin is not None:
                 self._pending = memoryview(content)

@@ -263,8 +263,9 @@ def _values(checked: Config, archive: Path) -> dict[str, object]:
     """The parameters that make a pipeline small, repeatable and independent of outside services."""
     severities = {f"validate.severity.{key}": "warn" for key in type(checked.validation.severity).model_fields}
     return {
-        "dataset.name": "image_folder", "dataset.url": str(archive), "dataset.base_url": None, "dataset.shards": 2,
-        "dataset.layout": "perennial", "dataset.validation_fraction": 0.1, "dataset.test_fraction": 0.1,
+        "dataset.name": "image_folder", "dataset.url": str(archive), "dataset.base_url": None,
+        "dataset.shards": 2, "dataset.layout": "perennial", "dataset.validation_fraction": 0.1,
+        "dataset.test_fraction": 0.1,
         **severities, "compute.engine": "processes", "compute.processes": 2,
         "model.weights": None, "train.warm_start.path": None, "train.epochs": None, "train.max_steps": STEPS,
         "train.epochs_between_evals": 1, "train.steps_between_evals": STEPS // 3,

@@ -50,8 +50,7 @@ class Task:
         """The parameters with folders of the trial, and without what leaves them."""
         paths = {name: self.folder / place for name, place in OWN_PATHS.items()}
         checkpoints = self.config.checkpoints.model_copy(update={"remote": None})
-        sinks = self.config.logging.model_copy(update={"sinks": []})
-        own = {"paths": replace(self.config.paths, **paths), "checkpoints": checkpoints, "logging": sinks}
+        own = {"paths": replace(self.config.paths, **paths), "checkpoints": checkpoints}
         return self.config.model_copy(update=own)
 
 
