@@ -1,5 +1,6 @@
 """Convert stage: original files to TFRecord shards with labels and a manifest."""
 
+import json
 import logging
 import shutil
 import time
@@ -18,7 +19,7 @@ from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.config import Config
 from perennial.base.config.fields import short_name
-from perennial.base.errors import DataError, listed
+from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.parallel import parallel_map, threads
 from perennial.base.project.exclusions import Exclusions
 from perennial.base.stage_state import outputs
@@ -30,6 +31,7 @@ from perennial.data.images import BadImage
 from perennial.data.records import columns, manifest, selection, sharding
 from perennial.data.records.manifest import Manifest, SplitManifest
 from perennial.data.records.sharding import Encoded, PlannedShard
+from perennial.data.tfrecord import label_arrays
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # records that one process encodes at a time
@@ -75,7 +77,9 @@ def convert(config: Config) -> None:
                 )
             _write_columns(folder, source, shards, rejected)
             classes, origin = list(source.classes), digests()
-            made = Manifest(dataset=config.dataset.name, classes=classes, source=origin, splits=splits)
+            made = Manifest(
+                dataset=config.dataset.name, task=source.task, classes=classes, source=origin, splits=splits
+            )
             _describe(folder, made, rejected)
     counts = ", ".join(f"{split} {part.examples}" for split, part in splits.items())
     skipped = f"; skipped {len(rejected)} files, listed in {REJECTED_FILE}" if rejected else ""
@@ -96,6 +100,11 @@ def _source(config: Config, scratch: Path) -> Source:
     except DataError as error:
         # Name the raw file, not its temporary unpacked copy.
         raise DataError(str(error).replace(str(scratch), str(raw))) from error
+    if source.task != config.dataset.task:
+        raise ConfigError(
+            f"dataset.task must be {source.task} for dataset.name {config.dataset.name}, got "
+            f"{config.dataset.task}: that is the task of its Source"
+        )
     return replace(
         source, splits={split: _adapted(examples, config) for split, examples in source.splits.items()}
     )
@@ -159,12 +168,12 @@ def _write(
         chain.from_iterable(parts),
         small=small,
     )
-    written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
+    written: dict[Split, list[SplitManifest]] = {}
     lost = Lost()
     for shard, own in zip(shards, parts, strict=True):
         records = _noting(islice(encoded, len(own)), lost, shard.source, source.splits[shard.source])
-        entry, per_class = sharding.write_shard(folder / shard.name, records, len(source.classes))
-        written.setdefault(shard.split, []).append((entry, per_class))
+        entry = sharding.write_shard(folder / shard.name, records, len(source.classes))
+        written.setdefault(shard.split, []).append(entry)
     found = {split: _split(entries) for split, entries in written.items()}
     if config.dataset.layout == "perennial" and "validation" not in found:
         found["validation"] = SplitManifest(examples=0, per_class=[0] * len(source.classes), shards=[])
@@ -179,12 +188,12 @@ def _noting(parts: Iterable[Encoded], lost: Lost, split: Split, examples: Exampl
         yield sharding.completed(part, examples)
 
 
-def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManifest:
-    entries, per_class = zip(*shards, strict=True)
+def _split(shards: Sequence[SplitManifest]) -> SplitManifest:
     return SplitManifest(
-        examples=sum(entry.examples for entry in entries),
-        per_class=np.sum(per_class, axis=0).tolist(),
-        shards=list(entries),
+        examples=sum(each.examples for each in shards),
+        per_class=np.sum([each.per_class for each in shards], axis=0).tolist(),
+        unlabelled=sum(each.unlabelled for each in shards),
+        shards=[entry for each in shards for entry in each.shards],
     )
 
 
@@ -205,7 +214,7 @@ def _require_left(source: Source, kept: Indices, left: Indices, rejected: Sequen
 
 
 def _per_class(source: Source, split: Split, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.bincount(source.splits[split].labels[indices], minlength=len(source.classes))
+    return label_arrays.per_class(source.splits[split].labels[indices], len(source.classes))
 
 
 def _lines(rejected: Sequence[BadImage]) -> str:
@@ -234,11 +243,20 @@ def _write_columns(
     rows = []
     for shard in shards:
         examples = source.splits[shard.source]
-        for index in shard.indices.tolist():
-            if (name := examples.names[index]) not in out:
-                label = source.classes[examples.labels[index]]
-                rows.append((shard.split, name, label, *examples.further[index]))
+        rows += [
+            (shard.split, name, _shown(source, examples, index), *examples.further[index])
+            for index in shard.indices.tolist()
+            if (name := examples.names[index]) not in out
+        ]
     columns.write(folder, source.columns, rows)
+
+
+def _shown(source: Source, examples: Examples, index: int) -> str:
+    """The class of an example; of several labels, a JSON list."""
+    (label,) = label_arrays.each(examples.labels[index : index + 1])
+    if isinstance(label, int):
+        return source.classes[label]
+    return json.dumps([source.classes[each] for each in label], ensure_ascii=False)
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:

@@ -75,5 +75,6 @@ def _statistics(data: Manifest, digest: str, findings: Findings) -> DataStatisti
     return DataStatistics(
         manifest=digest,
         per_class=dict(zip(data.classes, per_class, strict=True)),
+        examples=data.splits["train"].examples if data.label_columns and "train" in data.splits else None,
         brightness=findings.statistics["train"].brightness.tolist(),
     )

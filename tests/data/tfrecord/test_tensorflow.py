@@ -30,7 +30,7 @@ def test_we_parse_tensorflows_examples():
     for key, value in EXPECTED.items():
         feature = theirs.features.feature[key]
         (feature.bytes_list if isinstance(value, bytes) else feature.int64_list).value.append(value)
-    fields = example.Fields(label=7, format="png", height=3, width=4)
+    fields = example.Fields(labels=(7,), format="png", height=3, width=4)
     assert example.parse(theirs.SerializeToString()) == (fields, IMAGE.encoded)
 
 

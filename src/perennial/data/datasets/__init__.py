@@ -10,7 +10,7 @@ from perennial.data.datasets.flowers import FLOWERS
 from perennial.data.datasets.image_folder import IMAGE_FOLDER
 from perennial.data.datasets.imagenet import IMAGENET
 from perennial.data.datasets.mnist import MNIST
-from perennial.data.datasets.tfrecord import TFRECORD
+from perennial.data.datasets.tfrecord import SEVERAL_LABELS, TFRECORD
 from perennial.data.datasets.visualwakewords import VISUALWAKEWORDS
 
 DATASETS: dict[str, Dataset] = {
@@ -21,7 +21,10 @@ DATASETS: dict[str, Dataset] = {
 
 def of(options: DatasetConfig) -> Dataset:
     """The data set that the parameters describe."""
-    return named(options.name) if options.table is None else image_folder.with_table(options.table)
+    if options.table is not None:
+        return image_folder.with_table(options.table, options.task)
+    several = options.task == "multilabel" and options.name == "tfrecord"
+    return SEVERAL_LABELS if several else named(options.name)
 
 
 def named(name: str) -> Dataset:

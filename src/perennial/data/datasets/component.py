@@ -41,21 +41,25 @@ def _wrong(source: object) -> str | None:
     if not isinstance(source.splits, Mapping) or not {"train"} <= set(source.splits) <= set(SPLITS):
         found = ", ".join(map(str, source.splits))
         return f"returned the splits {found}, expected train, and perhaps validation and test"
-    of_splits = ((split, _wrong_split(each, len(source.classes))) for split, each in source.splits.items())
+    shape = (len(source.classes),) if source.task == "multilabel" else ()
+    of_splits = (
+        (split, _wrong_split(each, len(source.classes), shape)) for split, each in source.splits.items()
+    )
     return next((f"returned a split {split} {wrong}" for split, wrong in of_splits if wrong), None)
 
 
-def _wrong_split(examples: object, classes: int) -> str | None:
+def _wrong_split(examples: object, classes: int, shape: tuple[int, ...]) -> str | None:
     if not isinstance(examples, Examples):
         return f"that is {own_components.described(examples)}, expected Examples"
-    for field in ("labels", "image_bytes"):
+    for field, expected in (("labels", shape), ("image_bytes", ())):
         values = getattr(examples, field)
-        if not isinstance(values, np.ndarray) or values.ndim != 1:
-            return f"whose {field} are {own_components.described(values)}, expected a NumPy array [N]"
-    labels, count = examples.labels, len(examples.labels)
-    if count and not (labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < classes):
+        if not isinstance(values, np.ndarray) or values.ndim < 1 or values.shape[1:] != expected:
+            sizes = ", ".join(map(str, ("N", *expected)))
+            return f"whose {field} are {own_components.described(values)}, expected a NumPy array [{sizes}]"
+    labels, count, most = examples.labels, len(examples.labels), 1 if shape else classes - 1
+    if count and not (labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() <= most):
         found = f"{labels.dtype} from {labels.min()} to {labels.max()}"
-        return f"with labels {found}, expected whole numbers from 0 to {classes - 1}"
+        return f"with labels {found}, expected whole numbers from 0 to {most}"
     if len(examples.image_bytes) != count or (len(examples.names) not in {0, count}):
         return f"with {count} labels, {len(examples.image_bytes)} image_bytes and {len(examples.names)} names"
     try:

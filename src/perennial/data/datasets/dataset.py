@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base.choices import Split, Transparency
+from perennial.base.choices import Split, Task, Transparency
 from perennial.data.images import BadImage, Image, accept
+from perennial.data.tfrecord.label_arrays import LabelArray
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
 DRAWN, CHOSEN = 1, 2  # added examples: drawn at random, which only measure, and chosen, which only train
@@ -34,7 +35,7 @@ class Examples:
     `originals(indices)` yields the content of their files, because a record may hold a re-encoded image.
     """
 
-    labels: NDArray[np.int64]  # [N], 0 .. classes - 1
+    labels: LabelArray  # int64 [N], 0 .. classes - 1; of several labels: uint8 [N, classes], 0 or 1
     images: Images
     image_bytes: NDArray[np.int64]  # [N], approximate size of each image
     names: Sequence[str] = ()  # N file names, if each example is a file
@@ -70,6 +71,7 @@ class Source:
 
     classes: tuple[str, ...]
     splits: Mapping[Split, Examples]
+    task: Task = "multiclass"
     columns: tuple[str, ...] = ()  # further columns of a table of labels
 
 

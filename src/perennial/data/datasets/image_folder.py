@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from perennial.base.choices import Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
@@ -15,21 +16,21 @@ from perennial.data.datasets.readers import class_folders, labelled
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
 
 
-def with_table(table: TableConfig) -> Dataset:
+def with_table(table: TableConfig, task: Task = "multiclass") -> Dataset:
     """Return the data set of a folder whose labels or splits a table gives."""
     return Dataset(
-        read=partial(read, table=table),
-        collect=partial(collect, table=table),
-        assemble=partial(assemble, table=table),
+        read=partial(read, table=table, task=task),
+        collect=partial(collect, table=table, task=task),
+        assemble=partial(assemble, table=table, task=task),
         decoded=True,
     )
 
 
-def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
+def collect(content: Path, raw: Path, table: TableConfig | None = None, task: Task = "multiclass") -> None:
     """Pack a folder into `images.tar`, or copy an archive, which must stay writable for the user."""
     if content.is_dir():
         members, opened = archives.folder_contents(content), lambda each: (content / each.name).read_bytes()
-        image_assignment.find(members, opened, content, table=table).log(content)
+        image_assignment.find(members, opened, content, table=table, task=task).log(content)
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")
@@ -37,20 +38,22 @@ def collect(content: Path, raw: Path, table: TableConfig | None = None) -> None:
         raise DataError(f"{content} does not exist; dataset.path names a folder of images or an archive of one")
 
 
-def assemble(found: Iterable[tuple[str, Path]], raw: Path, table: TableConfig | None = None) -> None:
+def assemble(
+    found: Iterable[tuple[str, Path]], raw: Path, table: TableConfig | None = None, task: Task = "multiclass"
+) -> None:
     """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
     archives.pack_files(found, tar := raw / "images.tar")
-    contents = image_assignment.find(archives.contents(tar), partial(archives.content, tar), raw, table=table)
-    contents.log(raw)
+    members, content = archives.contents(tar), partial(archives.content, tar)
+    image_assignment.find(members, content, raw, table=table, task=task).log(raw)
 
 
-def read(raw: Path, table: TableConfig | None = None) -> Source:
+def read(raw: Path, table: TableConfig | None = None, task: Task = "multiclass") -> Source:
     """Read the images from the single plain tar file in the folder, and labelled ones from that beside it."""
     labels = raw / labelled.TAR
     tars = sorted(set(raw.glob("*.tar")) - {labels})
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
-    source = class_folders.read(tars[0], table=table)
+    source = class_folders.read(tars[0], table=table, task=task)
     return labelled.join(source, labels) if labels.exists() else source
 
 

@@ -5,8 +5,11 @@
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from perennial.base.choices import Task
 from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
@@ -17,17 +20,19 @@ PLAIN = "decompressed"  # folder beside the files
 UNPACKED = ".unpacked.tar"
 
 
-def read(folder: Path) -> Source:
+def read(folder: Path, task: Task = "multiclass") -> Source:
     """Read the records of each split, in the order of file names."""
     found = sorted(file for file in folder.iterdir() if file.is_file())
     texts: class_lists.Texts = {}
     splits = {
-        split: tfrecords.examples([tfrecords.plain(file, folder / PLAIN) for file in part], texts)
+        split: tfrecords.examples([tfrecords.plain(file, folder / PLAIN) for file in part], texts, task)
         for split, part in shards.of_splits(found, folder).items()
     }
     lists = [file for file in found if class_lists.is_class_list(file.name)]
     classes = class_lists.classes(lists, texts, tfrecords.used_labels(splits.values()))
-    return Source(classes=classes, splits=splits)
+    if task == "multilabel":
+        splits = tfrecords.of_several(splits, len(classes))
+    return Source(classes=classes, task=task, splits=splits)
 
 
 def collect(path: Path, raw: Path) -> None:
@@ -60,3 +65,4 @@ def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
 
 
 TFRECORD = Dataset(read=read, collect=collect, assemble=assemble, belongs=belongs)
+SEVERAL_LABELS = replace(TFRECORD, read=partial(read, task="multilabel"))

@@ -24,7 +24,7 @@ class LabelMap:
 
     def __call__(self, labels: Any) -> Any:
         """Convert the records' labels to the model's; array or tensor in, same type out."""
-        return labels - self.offset
+        return labels[:, self.offset :] if len(labels.shape) == 2 else labels - self.offset
 
     def classes(self, data: Manifest) -> list[str]:
         """The classes of the model."""
@@ -42,8 +42,8 @@ class LabelMap:
             )
 
     def require_none_below(self, folder: Path, data: Manifest, split: Split) -> None:
-        """Check that no example of a split has a class that the model leaves out."""
-        count = sum(data.splits[split].per_class[: self.offset])
+        """Check that no example of a split has a class that the model leaves out as its only label."""
+        count = sum(data.splits[split].per_class[: self.offset]) if data.task == "multiclass" else 0
         for shard in data.splits[split].shards if count else ():
             with (folder / shard.file).open("rb") as stream:
                 spans, _ = framing.scan(stream, shard.bytes)

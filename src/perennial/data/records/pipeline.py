@@ -17,9 +17,12 @@ from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.data.preprocessing.photographs import UNCONVERTED
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest, Shard
+from perennial.data.tfrecord import example
+from perennial.data.tfrecord.label_arrays import LabelArray
 
-ENCODED, LABEL = "image/encoded", "image/class/label"
+ENCODED, LABEL = example.ENCODED, example.LABEL
 KEYS = {name: tf.io.FixedLenFeature((), kind) for name, kind in ((ENCODED, tf.string), (LABEL, tf.int64))}
+SEVERAL = KEYS | {LABEL: tf.io.RaggedFeature(tf.int64)}
 THREADS = len(os.sched_getaffinity(0))
 AHEAD = 4  # batches that are prefetched
 PARSED = 256  # records parsed at once
@@ -36,15 +39,16 @@ def batches(
     label_map: LabelMap,
     cache_mb: int = 0,
 ) -> tf.data.Dataset:
-    """Images [N, height, width, channels] and the model's labels int64 [N], each example once, in order.
+    """Images [N, height, width, channels] and the model's labels, each example once, in order.
 
-    Images are the stored uint8 if all have one size, otherwise float32 for the model. They stay in memory for
-    further passes if they take at most `cache_mb` megabytes.
+    Labels are int64 [N], or uint8 [N, classes] of 0 and 1 where images have several. Images are the stored
+    uint8 if all have one size, otherwise float32 for the model. They stay in memory for further passes if they
+    take at most `cache_mb` megabytes.
     """
     label_map.require_none_below(folder, data, split)
     part = data.splits[split]
 
-    ready = decoded_examples(folder, part.shards, pixels, batch_size)
+    ready = decoded_examples(folder, part.shards, pixels, batch_size, data.label_columns)
     ready = ready.map(UNCONVERTED(lambda images, labels: (images, label_map(labels))))
     spec = pixels.undistorted_as
     if part.examples * math.prod(spec.shape) * spec.dtype.size <= cache_mb * 10**6:
@@ -53,40 +57,55 @@ def batches(
 
 
 def decoded_examples(
-    folder: Path, shards: Sequence[Shard], pixels: ImageSpec, batch_size: int
+    folder: Path, shards: Sequence[Shard], pixels: ImageSpec, batch_size: int, label_columns: int = 0
 ) -> tf.data.Dataset:
-    """Batches of undistorted images [N, height, width, channels] and labels int64 [N], in the shards' order."""
+    """Batches of undistorted images [N, height, width, channels] and labels, in the shards' order.
+
+    Labels are int64 [N]; with `label_columns`, which is that of the manifest: uint8 [N, columns] of 0 and 1.
+    """
     records = _records(folder, *shards)
     if not pixels.same_size:
         # Photographs as float32 are large: copying them into other batches would take a fifth of the time.
         def one(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            features = tf.io.parse_single_example(record, KEYS)
-            return pixels.evaluation_one(photographs.decoded(features[ENCODED], pixels)), features[LABEL]
+            images, labels = _parsed(record[tf.newaxis], label_columns)
+            return pixels.evaluation_one(photographs.decoded(images[0], pixels)), labels[0]
 
         return records.map(UNCONVERTED(one), num_parallel_calls=THREADS, deterministic=True).batch(batch_size)
 
     def several(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        features = tf.io.parse_example(records, KEYS)
-        return photographs.stored(features[ENCODED], pixels), features[LABEL]
+        images, labels = _parsed(records, label_columns)
+        return photographs.stored(images, pixels), labels
 
     decoded = records.batch(DECODED).map(UNCONVERTED(several), num_parallel_calls=THREADS, deterministic=True)
     return decoded if batch_size == DECODED else decoded.rebatch(batch_size)
 
 
-def encoded(folder: Path, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-    """The labels of a shard's records and their encoded images, as bytes."""
-    labels, images = [np.zeros(0, np.int64)], [np.zeros(0, object)]
-    for records in _records(folder, shard).batch(PARSED):
+def _parsed(records: tf.Tensor, label_columns: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The encoded images of records [N] and their labels: int64 [N], or uint8 [N, columns] of 0 and 1."""
+    if not label_columns:
         features = tf.io.parse_example(records, KEYS)
-        labels.append(features[LABEL].numpy())
-        images.append(features[ENCODED].numpy())
+        return features[ENCODED], features[LABEL]
+    features = tf.io.parse_example(records, SEVERAL)
+    labels = features[LABEL].to_tensor(-1)  # -1 has no column
+    return features[ENCODED], tf.reduce_sum(tf.one_hot(labels, label_columns, dtype=tf.uint8), axis=1)
+
+
+def encoded(folder: Path, shard: Shard, label_columns: int = 0) -> tuple[LabelArray, NDArray[np.object_]]:
+    """The labels of a shard's records, as in `decoded_examples`, and their encoded images, as bytes."""
+    labels = [np.zeros((0, label_columns), np.uint8) if label_columns else np.zeros(0, np.int64)]
+    images = [np.zeros(0, object)]
+    for records in _records(folder, shard).batch(PARSED):
+        parsed = _parsed(records, label_columns)
+        images.append(parsed[0].numpy())
+        labels.append(parsed[1].numpy())
     return np.concatenate(labels), np.concatenate(images)
 
 
 def encoded_images(folder: Path, shards: Sequence[Shard]) -> tf.data.Dataset:
     """The encoded image of each record, a string, in the manifest's order."""
     records = _records(folder, *shards).batch(PARSED // 4)
-    return records.map(UNCONVERTED(lambda batch: tf.io.parse_example(batch, KEYS)[ENCODED])).unbatch()
+    only = {ENCODED: KEYS[ENCODED]}
+    return records.map(UNCONVERTED(lambda batch: tf.io.parse_example(batch, only)[ENCODED])).unbatch()
 
 
 def spread(dataset: tf.data.Dataset, size: int, count: int) -> tf.data.Dataset:
@@ -132,7 +151,7 @@ def _undecodable(folder: Path, data: Manifest) -> str | None:
     """Name the first image that TensorFlow does not decode; None if it decodes all of them."""
     for part in data.splits.values():
         for shard in part.shards:
-            for number, image in enumerate(encoded(folder, shard)[1]):
+            for number, image in enumerate(encoded(folder, shard, data.label_columns)[1]):
                 try:
                     tf.io.decode_image(image, expand_animations=False)
                 except tf.errors.InvalidArgumentError as error:

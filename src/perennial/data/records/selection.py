@@ -21,6 +21,7 @@ from perennial.base.parallel import parallel_map
 from perennial.base.project.exclusions import FILE, Exclusions
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.images import Image, Refused, accept
+from perennial.data.tfrecord import label_arrays
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 8 << 20  # image bytes that a process digests at once
@@ -115,8 +116,8 @@ def _blocks(split: Split, examples: Examples) -> Iterator[Block]:
 def _require_examples(source: Source, chosen: Mapping[Split, NDArray[np.bool_]]) -> None:
     classes = len(source.classes)
     for split, found in source.splits.items():
-        before = np.bincount(found.labels, minlength=classes)
-        after = np.bincount(found.labels[chosen[split]], minlength=classes)
+        before = label_arrays.per_class(found.labels, classes)
+        after = label_arrays.per_class(found.labels[chosen[split]], classes)
         for label in np.flatnonzero((before > 0) & (after == 0)):
             raise DataError(
                 f"{FILE} leaves out all {before[label]} images of class {source.classes[label]} in {split}; "

@@ -24,7 +24,9 @@ from perennial.data.datasets.dataset import DRAWN, Examples, Images, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, splits
-from perennial.data.tfrecord import bulk, example, framing
+from perennial.data.records.manifest import SplitManifest
+from perennial.data.tfrecord import bulk, example, framing, label_arrays
+from perennial.data.tfrecord.label_arrays import LabelArray
 
 SHARD_BYTES = 100_000_000  # minimum size with `auto`, if there are several shards
 RECORD_BYTES = 150  # approximate size of a record without its image
@@ -57,7 +59,7 @@ class ShardPart:
 
     source: Split
     indices: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    labels: LabelArray
 
 
 def plan(
@@ -121,17 +123,19 @@ def _held_out(
     """Choose the training examples, mask bool [M], that another split gets; chosen images never leave train."""
     train = source.splits["train"]
     labels, own = train.labels[indices], np.flatnonzero(_kinds(source)[indices] == 0)
-    counts = np.bincount(labels, minlength=len(source.classes))
-    of_own = np.bincount(labels[own], minlength=len(source.classes))
+    counts = label_arrays.per_class(labels, len(source.classes))
+    of_own = label_arrays.per_class(labels[own], len(source.classes))
     for label in np.flatnonzero((counts == 1) & (of_own == 1)):
         raise DataError(
             f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
             "too few to hold one out"
         )
-    candidates = own[of_own[labels[own]] > 1]  # the only one of a class stays
+    several = labels.ndim == 2
+    candidates = own if several else own[of_own[labels[own]] > 1]  # the only one of a class stays
     names = [train.names[index] for index in indices[candidates]] if train.names else ()
     held_out = np.zeros(len(indices), np.bool_)
-    held_out[candidates] = splits.held_out(labels[candidates], fraction=share, salt=salt, names=names)
+    cut = splits.held_out_several if several else splits.held_out
+    held_out[candidates] = cut(labels[candidates], fraction=share, salt=salt, names=names)
     return held_out
 
 
@@ -223,7 +227,7 @@ class Encoded:
 
     records: bytes
     left_out: list[tuple[int, int]] = field(default_factory=list)  # position in `records`, index of the example
-    labels: list[int]  # of those records
+    labels: LabelArray  # of those records
     rejected: list[BadImage]  # files that gave no record
     rejected_indices: list[int] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
@@ -237,11 +241,11 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
         for pixels in read.batches(part.indices.tolist()):
             batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
             done += len(pixels)
-        return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
-    records, labels, hidden = bytearray(), list[int](), list[str]()
+        return Encoded(records=b"".join(batches), labels=part.labels, rejected=[])
+    records, hidden = bytearray(), list[str]()
     rejected, lost, indices = list[BadImage](), list[int](), part.indices.tolist()
     left_out = list[tuple[int, int]]()
-    for index, label, image in zip(indices, part.labels.tolist(), read(indices), strict=True):
+    for index, label, image in zip(indices, label_arrays.each(part.labels), read(indices), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
             lost.append(index)
@@ -254,8 +258,8 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
             else:
                 records += image.encoded
             records += after
-            labels.append(label)
             hidden += [image.filename or "an image without a name"] if image.hidden else []
+    labels = part.labels[~np.isin(indices, lost)]
     return Encoded(
         records=bytes(records), left_out=left_out, labels=labels, rejected=rejected, rejected_indices=lost,
         hidden=hidden,
@@ -274,19 +278,22 @@ def completed(part: Encoded, examples: Examples) -> Encoded:
     return replace(part, records=b"".join((*pieces, whole[done:])), left_out=[])
 
 
-def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[manifest.Shard, Sequence[int]]:
-    """Write a TFRecord file; returns its manifest entry and its examples per class."""
+def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> SplitManifest:
+    """Write a TFRecord file; returns the manifest of a split that has only this file."""
     digest = hashlib.sha256()
-    per_class = np.zeros(classes, np.int64)
+    per_class, examples, unlabelled = np.zeros(classes, np.int64), 0, 0
 
     def records() -> Iterator[bytes]:
-        nonlocal per_class
+        nonlocal per_class, examples, unlabelled
         for part in parts:
-            per_class = per_class + np.bincount(part.labels, minlength=classes)
+            per_class = per_class + label_arrays.per_class(part.labels, classes)
+            examples += len(part.labels)
+            unlabelled += label_arrays.unlabelled(part.labels)
             yield part.records
 
     with files.naming(file), file.open("wb") as stream:
         threads.feed(records(), stream.write, digest.update)
         size = stream.tell()
-    entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
-    return entry, per_class.tolist()
+    entry = manifest.Shard(file=file.name, examples=examples, bytes=size, sha256=digest.hexdigest())
+    per_label: list[int] = per_class.tolist()
+    return SplitManifest(examples=examples, per_class=per_label, unlabelled=unlabelled, shards=[entry])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RANKED_AT_ONCE = 4096
+NO_LABEL = -1
 
 
 def held_out(
@@ -27,6 +28,48 @@ def held_out(
             raise ValueError(f"class {label} has {len(members)} example, too few to hold one out")
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
         chosen[members[np.argsort(ranks[members], kind="stable")[:count]]] = True
+    return chosen
+
+
+def held_out_several(
+    labels: NDArray[np.uint8], *, fraction: float, salt: str, names: Sequence[str] = ()
+) -> NDArray[np.bool_]:
+    """Choose a held-out part that is stratified by several labels [N, classes], mask bool [N].
+
+    Iterative stratification into two parts (Sechidis et al. 2011): the rarest label is divided first, then the
+    rarest one of what is left; at last, the examples without any. Of each label with 2 examples or more, 1 is
+    held out and 1 is not, as far as the labels that examples share allow it. As in `held_out`, those with the
+    lowest SHA-256 are held out, so that most named examples keep their split when others are added.
+    """
+    ranks = _ranks(salt, names or range(len(labels)))
+    order = np.argsort(ranks, kind="stable")
+    total = labels.sum(axis=0, dtype=np.int64)
+    chosen, left = np.zeros(len(labels), np.bool_), np.ones(len(labels), np.bool_)
+    held = np.zeros_like(total)  # examples of each label that are held out
+    open_ = total.copy()  # ... that are not assigned yet
+
+    def hold(candidates: NDArray[np.int64], count: int) -> None:
+        """Hold out the first ones that are not the last of a label for the other part."""
+        for index in candidates.tolist():
+            if count <= 0:
+                return
+            if ((held + 1 < total) | (labels[index] == 0)).all():
+                chosen[index] = True
+                held[:] += labels[index]
+                count -= 1
+
+    while open_.any():
+        label = int(np.argmin(np.where(open_ > 0, open_, len(labels) + 1)))
+        members = order[(labels[order, label] > 0) & left[order]]
+        wanted = min(max(round(fraction * total[label]), 1), total[label] - 1)
+        hold(members, int(wanted - held[label]))
+        left[members] = False
+        open_ -= labels[members].sum(axis=0, dtype=np.int64)
+    rest = order[left[order]]
+    hold(rest, round(fraction * len(rest)))
+    for label in np.flatnonzero((held == 0) & (total > 1)).tolist():
+        if not held[label]:
+            hold(order[labels[order, label] > 0], 1)
     return chosen
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from perennial.data.images import Image, png
 from perennial.data.images.header import Header, header
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import example, framing, label_arrays
 from perennial.data.tfrecord.example import Fields
+from perennial.data.tfrecord.label_arrays import Label, LabelArray
 
 MINIMUM = 256  # records of one length that make the comparison worthwhile
 MAXIMUM = 65_536  # cached layouts
@@ -85,15 +86,16 @@ def _layout(data: bytes) -> Layout | None:
     return None if span is None else Layout(fields, found, *span)
 
 
-def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
-    """Frame records of images uint8 [N, height, width (, 1 or 3)], stored as PNG, with labels [N]."""
+def frame_images(images: NDArray[np.uint8], labels: LabelArray) -> bytes:
+    """Frame records of images uint8 [N, height, width (, 1 or 3)], stored as PNG, with their labels."""
     height, width = images.shape[1:3]
     size = png.file_bytes(images.shape)
-    kinds, which = np.unique(labels, return_inverse=True)
-    around = [_framed_around(label, height, width, size or 0) for label in kinds.tolist()]
+    axis = 0 if labels.ndim == 2 else None  # slower
+    kinds, which = np.unique(labels, return_inverse=True, axis=axis)
+    around = [_framed_around(label, height, width, size or 0) for label in label_arrays.each(kinds)]
     lengths = {(len(before), len(after)) for before, after in around}
     if size is None or len(lengths) != 1:
-        pairs = zip(png.encode_all(images), labels.tolist(), strict=True)
+        pairs = zip(png.encode_all(images), label_arrays.each(labels), strict=True)
         records = (example.serialize(Image(data, "png", height, width), label) for data, label in pairs)
         return b"".join(map(framing.frame, records))
     ((before, after),) = lengths
@@ -107,7 +109,7 @@ def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _framed_around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes]:
+def _framed_around(label: Label, height: int, width: int, size: int) -> tuple[bytes, bytes]:
     """Return the bytes of a framed record before and after its image; the data checksum is not valid yet."""
     image = Image(bytes(size), "png", height, width)
     before, after = example.around(image, label)

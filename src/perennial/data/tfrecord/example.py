@@ -13,9 +13,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from perennial.data.images import Annotations, Box, Image
+from perennial.data.tfrecord.label_arrays import Label
 
 FORMATS = ("png", "jpg", "jpeg")
-ENCODED = "image/encoded"
+ENCODED, LABEL = "image/encoded", "image/class/label"
 # The tags of length-delimited fields: field number << 3 | 2.
 FEATURES, FEATURE, MAP_KEY, MAP_VALUE, BYTES_LIST, VALUE = b"\x0a", b"\x0a", b"\x0a", b"\x12", b"\x0a", b"\x0a"
 FLIPPED = bytes(byte ^ 0xFF for byte in range(256))
@@ -43,23 +44,30 @@ message_type { name: "Example"
 class Fields:
     """The fields of a record besides its encoded image."""
 
-    label: int
+    labels: tuple[int, ...]
     format: str
     height: int  # pixels
     width: int  # pixels
     filename: str | None = None
 
+    @property
+    def label(self) -> int:
+        """The only label."""
+        if len(self.labels) != 1:
+            raise ValueError(f"{LABEL} has {len(self.labels)} values, expected 1")
+        return self.labels[0]
 
-def serialize(image: Image, label: int) -> bytes:
+
+def serialize(image: Image, label: Label) -> bytes:
     """Return the data of a record: keys in alphabetical order, so that equal examples give equal bytes."""
     before, after = around(image, label)
     return b"".join((before, image.encoded, after))
 
 
-def around(image: Image, label: int) -> tuple[bytes, bytes]:
+def around(image: Image, label: Label) -> tuple[bytes, bytes]:
     """The data of a record before and after the encoded image, of which only the length matters."""
     entries = {
-        "image/class/label": _entry("image/class/label", "int64_list", label),
+        LABEL: _entry(LABEL, "int64_list", label),
         "image/format": _entry("image/format", "bytes_list", image.format.encode()),
         "image/height": _entry("image/height", "int64_list", image.height),
         "image/width": _entry("image/width", "int64_list", image.width),
@@ -83,10 +91,12 @@ def around(image: Image, label: int) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=65_536)
-def _entry(key: str, kind: str, value: int | bytes) -> bytes:
-    """Serialize a feature with a single value, as an entry of the map of features."""
+def _entry(key: str, kind: str, value: Label | bytes) -> bytes:
+    """Serialize a feature with a value, or with labels, as an entry of the map of features."""
     feature = Feature()
-    getattr(feature, kind).value.append(value)
+    values = getattr(feature, kind)
+    values.SetInParent()  # also without values
+    values.value.extend(value if isinstance(value, tuple) else (value,))
     return _serialized({key: feature})
 
 
@@ -104,14 +114,15 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
-def _annotate(features: Any, annotations: Annotations, label: int) -> None:
+def _annotate(features: Any, annotations: Annotations, label: Label) -> None:
     """Add the keys of annotations; box keys are added even without boxes, as in slim."""
     for name in Box._fields:
         key = features[f"image/object/bbox/{name}"].float_list
         key.value.extend(getattr(box, name) for box in annotations.boxes)
         key.SetInParent()
     objects = features["image/object/class/label"].int64_list
-    objects.value.extend([label] * len(annotations.boxes))
+    # Of several labels, nothing says which are those of the boxes.
+    objects.value.extend([label] * len(annotations.boxes) if isinstance(label, int) else ())
     objects.SetInParent()
     if annotations.areas is not None:
         features["image/object/area"].float_list.value.extend(annotations.areas)
@@ -124,7 +135,7 @@ def parse(data: bytes) -> tuple[Fields, bytes]:
     """Parse the fields of a record and its encoded image."""
     features = features_of(data)
     fields = Fields(
-        label=only(features, "image/class/label", "int64_list"),
+        labels=tuple(values_of(features, LABEL, "int64_list")),
         format=only(features, "image/format", "bytes_list").decode("ascii", "replace"),
         height=only(features, "image/height", "int64_list"),
         width=only(features, "image/width", "int64_list"),
@@ -162,15 +173,20 @@ def features_of(data: bytes) -> Any:
 
 def only(features: Any, key: str, kind: str) -> Any:
     """Return the single value of a feature."""
+    values = values_of(features, key, kind)
+    if len(values) != 1:
+        raise ValueError(f"{key} has {len(values)} values, expected 1")
+    return values[0]
+
+
+def values_of(features: Any, key: str, kind: str) -> Any:
+    """Return the values of a feature."""
     if key not in features:
         raise ValueError(f"{key} is missing")
     found = features[key].WhichOneof("kind")
     if found != kind:
         raise ValueError(f"{key} is {found or 'empty'}, expected {kind}")
-    values = getattr(features[key], kind).value
-    if len(values) != 1:
-        raise ValueError(f"{key} has {len(values)} values, expected 1")
-    return values[0]
+    return getattr(features[key], kind).value
 
 
 def _message_classes() -> tuple[Any, ...]:

@@ -23,6 +23,8 @@ class DataStatistics(JsonFile, extra="forbid"):
 
     manifest: str  # its digest
     per_class: dict[str, Count]
+    # Where images have several labels; the classes then add up to another number.
+    examples: Annotated[Count | None, Field(exclude_if=lambda count: count is None)] = None
     # Images by mean brightness.
     brightness: Annotated[list[Count], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)]
 
@@ -64,7 +66,12 @@ def baseline_of(report: Mapping[str, Any]) -> Baseline:
     found = report["statistics"]
     train = found["splits"]["train"]
     per_class = dict(zip(found["classes"], train["per_class"], strict=True))
-    statistics = DataStatistics(manifest=found["manifest"], per_class=per_class, brightness=train["brightness"])
+    statistics = DataStatistics(
+        manifest=found["manifest"],
+        per_class=per_class,
+        examples=train["examples"] if found.get("task") == "multilabel" else None,
+        brightness=train["brightness"],
+    )
     return Baseline(dataset=found["dataset"], statistics=statistics)
 
 
@@ -75,11 +82,16 @@ class Drift(NamedTuple):
     where: str | int  # the class, or the bin
 
 
-def labels(counts: Mapping[str, int], before: Mapping[str, int]) -> Drift:
-    """Label drift: the largest change of one class's share, matched by name (L-infinity distance)."""
+def labels(
+    counts: Mapping[str, int], before: Mapping[str, int], totals: tuple[int | None, int | None] = (None, None)
+) -> Drift:
+    """Label drift: the largest change of one class's share, matched by name (L-infinity distance).
+
+    A share is that of all labels; of several labels an image, that of the examples, whose numbers are `totals`.
+    """
     names = sorted({*counts, *before})
     now, then = ([each.get(name, 0) for name in names] for each in (counts, before))
-    distance, place = largest_difference(now, then)
+    distance, place = largest_difference(now, then, totals=totals)
     return Drift(distance, names[place])
 
 
@@ -89,10 +101,14 @@ def brightness(counts: Sequence[int], before: Sequence[int]) -> Drift:
 
 
 def largest_difference(
-    counts: Sequence[int], before: Sequence[int], *, cumulative: bool = False
+    counts: Sequence[int],
+    before: Sequence[int],
+    *,
+    cumulative: bool = False,
+    totals: tuple[int | None, int | None] = (None, None),
 ) -> tuple[float, int]:
     """The largest difference of two histograms' shares, 0..1, and the first bin that has it."""
-    total, total_before = sum(counts) or 1, sum(before) or 1
+    total, total_before = totals[0] or sum(counts) or 1, totals[1] or sum(before) or 1
     # Integers until the last division: as floats, 0.6 - 0.5 is not 0.1.
     differences = [now * total_before - then * total for now, then in zip(counts, before, strict=True)]
     sizes = [abs(difference) for difference in (accumulate(differences) if cumulative else differences)]

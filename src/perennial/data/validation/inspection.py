@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +18,11 @@ from perennial.data.images import decode, png, statistics
 from perennial.data.images.decode import Pixels
 from perennial.data.images.header import Header, header
 from perennial.data.images.statistics import Fingerprints, Statistics
-from perennial.data.tfrecord import bulk, example, framing
+from perennial.data.tfrecord import bulk, example, framing, label_arrays
 from perennial.data.tfrecord.bulk import Layout
 from perennial.data.tfrecord.example import Fields
 from perennial.data.tfrecord.framing import Spans
+from perennial.data.tfrecord.label_arrays import LabelArray
 from perennial.data.validation.problems import Problem, image_name
 
 Decode = Literal["all", "sample", "none"]
@@ -36,7 +38,7 @@ class Hashed:
     split: Split
     file: str
     numbers: NDArray[np.uint32]  # within the shard
-    labels: NDArray[np.int64]
+    labels: LabelArray
     tiny: NDArray[np.bool_]  # too small for a perceptual hash to distinguish them
     fingerprints: Fingerprints
     sha256: NDArray[np.uint8]  # [N, 32], of the image files
@@ -57,6 +59,7 @@ class Checks:
     """The checks to make on every record."""
 
     classes: int
+    several: bool = False  # labels an image
     decode: Decode = "all"
     fingerprints: bool = False
     work: Work = Work()
@@ -80,6 +83,10 @@ class Inspection:
     problems: list[Problem] = field(default_factory=list)
     codes: Counter[str] = field(default_factory=Counter)  # of all problems, listed or not
     labels: NDArray[np.int64]  # valid records by label
+    examples: int = 0  # valid records
+    unlabelled: int = 0  # ... without any label
+    pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # ... by two of their labels
+    most_labels: int = 0  # ... of a record
     statistics: Statistics = field(default_factory=Statistics)
     hashed: Hashed | None = None
     sha256: str | None = None  # of the file as a whole
@@ -99,7 +106,10 @@ class _Inspector:
     def __init__(self, request: Checks, part: Part, spans: Spans) -> None:
         self.request, self.part, self.spans = request, part, spans
         self.found = Inspection(records=len(spans), labels=np.zeros(request.classes, np.int64))
-        self.labels = np.full(len(spans), -1, np.int64)  # -1: a record with a problem
+        self.valid = np.zeros(len(spans), np.bool_)  # records without a problem
+        self.labels: LabelArray = np.zeros(len(spans), np.int64)
+        if request.several:
+            self.labels = np.zeros((len(spans), request.classes), np.uint8)
         self.image_spans = np.zeros((len(spans), 2), np.int64)  # in the block
         self.encoded: dict[int, bytes] = {}  # images that were not parsed in bulk
         self.block = b""
@@ -118,7 +128,13 @@ class _Inspector:
             return self.found
         self._parse(self.spans - np.array([start, 0], np.uint64))
         self._analyse()
-        self.found.labels = np.bincount(self.labels[self.labels >= 0], minlength=self.request.classes)
+        labels = self.labels[self.valid]
+        self.found.labels = label_arrays.per_class(labels, self.request.classes)
+        self.found.examples, self.found.unlabelled = len(labels), label_arrays.unlabelled(labels)
+        for each in label_arrays.each(labels) if self.request.several else ():
+            assert isinstance(each, tuple)
+            self.found.pairs.update(combinations(each, 2))
+            self.found.most_labels = max(self.found.most_labels, len(each))
         self.found.problems.sort(key=lambda problem: problem.record or 0)
         return self.found
 
@@ -132,7 +148,7 @@ class _Inspector:
             if self._mismatch(layout.fields, layout.header) is None:
                 indices = np.flatnonzero(valid)[members]
                 others[indices] = False
-                self.labels[indices] = layout.fields.label
+                self._set_labels(indices, layout.fields)
                 begins = starts[indices].astype(np.int64)[:, None]
                 self.image_spans[indices] = begins + np.array([layout.start, layout.stop])
                 self.found.statistics.sizes[layout.header.size] += len(indices)
@@ -151,13 +167,26 @@ class _Inspector:
         if (mismatch := self._mismatch(fields, found)) is not None:
             self._add(*mismatch, index)
         elif found is not None:
-            self.labels[index], self.encoded[index] = fields.label, encoded
+            self._set_labels(index, fields)
+            self.encoded[index] = encoded
             self.found.statistics.sizes[found.size] += 1
+
+    def _set_labels(self, indices: int | NDArray[np.int64], fields: Fields) -> None:
+        self.valid[indices] = True
+        if self.request.several:
+            self.labels[indices] = label_arrays.of_lists([fields.labels], self.request.classes)[0]
+        else:
+            self.labels[indices] = fields.label
 
     def _mismatch(self, fields: Fields, image: Header | None) -> tuple[str, str] | None:
         """Return the code and message of a label or image mismatch."""
-        if not 0 <= fields.label < self.request.classes:
-            return "label_range", f"label {fields.label}, expected 0 to {self.request.classes - 1}"
+        labels, ordered = fields.labels, sorted(set(fields.labels))
+        if not self.request.several and len(labels) != 1:
+            return "schema", f"{example.LABEL} has {len(labels)} values, expected 1"
+        if list(labels) != ordered:
+            return "schema", f"{example.LABEL} is {list(labels)}, expected ascending labels, each once"
+        if wrong := [label for label in labels if not 0 <= label < self.request.classes]:
+            return "label_range", f"label {wrong[0]}, expected 0 to {self.request.classes - 1}"
         if image is None or image.format != fields.format.replace("jpeg", "jpg"):
             found = "neither PNG nor JPEG" if image is None else image.format
             return "image_format", f"image/format is {fields.format}, the image is {found}"
@@ -171,13 +200,13 @@ class _Inspector:
         every = {"all": 1, "sample": 10, "none": 0}[self.request.decode]
         if not every:
             return
-        chosen = (self.labels >= 0) & ((np.arange(len(self.labels)) + self.part.first) % every == 0)
+        chosen = self.valid & ((np.arange(len(self.labels)) + self.part.first) % every == 0)
         for layout, indices in self.layouts:
             if layout.header.format == "png":
                 self._decode_stored(indices[chosen[indices]], chosen)
         self._decode(np.flatnonzero(chosen))
         if self.request.fingerprints:
-            valid = np.flatnonzero(self.labels >= 0)
+            valid = np.flatnonzero(self.valid)
             digests, hashes, tiny = self.digests[valid], self.hashes[valid], self.tiny[valid]
             if every > 1:
                 digests, hashes = statistics.encoded_digests(self._images(valid)), hashes[:0]
@@ -208,7 +237,7 @@ class _Inspector:
             try:
                 image = decode.decoded(encoded)
             except ValueError as error:
-                self.labels[index] = -1
+                self.valid[index] = False
                 self._add("image_decode", f"the image does not decode: {error}", index)
                 continue
             if isinstance(image, PIL.Image.Image) and image.width * image.height >= SMALL_PIXELS:

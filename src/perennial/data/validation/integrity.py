@@ -33,6 +33,10 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     codes: Counter[str] = field(default_factory=Counter)  # of all problems, listed or not
     per_class: dict[Split, NDArray[np.int64]] = field(default_factory=dict)
+    examples: Counter[Split] = field(default_factory=Counter)
+    unlabelled: Counter[Split] = field(default_factory=Counter)  # examples without any label
+    pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # examples by two of their labels
+    most_labels: int = 0  # of an example
     statistics: dict[Split, Statistics] = field(default_factory=lambda: defaultdict(Statistics))
     spans: dict[str, Spans] = field(default_factory=dict)  # by shard
     faults: dict[str, FramingFault | None] = field(default_factory=dict)  # of its framing, by shard
@@ -63,7 +67,10 @@ def check(
         findings.add("split_examples", manifest.FILE, "the manifest has no splits")
     present = [split for split in splits if split in expected.splits]
     chosen = [(split, shard) for split in present for shard in expected.splits[split].shards]
-    request = Checks(classes=len(expected.classes), decode=decode, fingerprints=fingerprints, work=work)
+    request = Checks(
+        classes=len(expected.classes), several=expected.task == "multilabel", decode=decode,
+        fingerprints=fingerprints, work=work,
+    )  # fmt: skip
     parts = (part for split, shard in chosen for part in _parts(split, folder / shard.file, work, findings))
     parallel_bytes = PARALLEL_BYTES[decode] if work.parallel_bytes is None else work.parallel_bytes
     small = sum(shard.bytes for _, shard in chosen) < parallel_bytes
@@ -129,6 +136,10 @@ def _check_shard(
         findings.codes += part.codes
         findings.statistics[split].add(part.statistics)
         per_class += part.labels
+        findings.examples[split] += part.examples
+        findings.unlabelled[split] += part.unlabelled
+        findings.pairs += part.pairs
+        findings.most_labels = max(findings.most_labels, part.most_labels)
         inspected += part.records
         findings.hashed += [part.hashed] if part.hashed is not None else []
     if (fault := findings.faults[file.name]) is not None:
@@ -161,4 +172,7 @@ def _check_split(expected: Manifest, split: Split, findings: Findings) -> None:
             first, classes = labels[0], f"{len(labels)} of {len(found)} classes differ"
             message = f"split {split} has {found[first]} examples of class {expected.classes[first]}, "
             message += f"expected {part.per_class[first]}; {classes}"
+        findings.add("per_class", manifest.FILE, message)
+    elif (count := findings.unlabelled[split]) != part.unlabelled and not findings.problems:
+        message = f"split {split} has {count} examples without a label, expected {part.unlabelled}"
         findings.add("per_class", manifest.FILE, message)

@@ -12,6 +12,7 @@ from perennial.base.config.data import ValidateConfig
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
+from perennial.data.tfrecord.label_arrays import LabelArray
 from perennial.data.validation import drift, duplicates
 from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.integrity import Findings
@@ -54,6 +55,10 @@ class Policy:
             for name, examples in list(zip(self.data.classes, part.per_class, strict=True))[first:]:
                 if not examples and self._counted("class_missing"):
                     self._list("class_missing", f"class {name} has no example in {split}")
+                if self.data.label_columns and examples == part.examples and self._counted("class_missing"):
+                    self._list(
+                        "class_missing", f"every example in {split} has the label {name}, none is without"
+                    )
         if "train" not in self.data.splits:
             return
         per_class = zip(self.data.classes, self.data.splits["train"].per_class, strict=True)
@@ -98,7 +103,7 @@ class Policy:
 
     def _same(self, code: str, hashed: "_HashedRecords", first: int, other: int) -> None:
         """Report two equal images: by their labels if these differ, and by their splits."""
-        one, another = (self.data.classes[hashed.labels[number]] for number in (first, other))
+        one, another = (self._named(hashed.labels[number]) for number in (first, other))
         if one != another:
             how = f"labelled {another!r}, but the same image is labelled {one!r} in"
             self._duplicate("label_conflict", how, hashed, first, other)
@@ -106,6 +111,12 @@ class Policy:
                 return
         if code == "duplicate_in_split" or hashed.splits[first] != hashed.splits[other]:
             self._duplicate(code, "the same image as", hashed, first, other)
+
+    def _named(self, label: Any) -> str:
+        """The class of a record, or the names of its labels."""
+        if not self.data.label_columns:
+            return str(self.data.classes[label])
+        return ", ".join(self.data.classes[each] for each in np.flatnonzero(label)) or "no label"
 
     def _small_version(self, hashed: "_HashedRecords", number: int) -> NDArray[np.float32]:
         file, record = hashed.place(number)
@@ -133,7 +144,7 @@ class Policy:
         if before is None:
             return
         since = f"since the version with manifest {before.manifest[:12]}; expected at most"
-        labels = drift.labels(now.per_class, before.per_class)
+        labels = drift.labels(now.per_class, before.per_class, (now.examples, before.examples))
         self.drift = {"since": before.manifest, "labels": labels._asdict()}
         most = self.config.max_label_drift
         if labels.distance > most and self._counted("drift_labels"):
@@ -157,7 +168,7 @@ class _HashedRecords:
         self.starts = np.cumsum([0, *(len(part.numbers) for part in self.parts)])
         self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
         self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
-        self.labels: NDArray[np.int64] = np.concatenate([part.labels for part in self.parts])
+        self.labels: LabelArray = np.concatenate([part.labels for part in self.parts])
         self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
         codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
         self.splits = np.repeat(codes, np.diff(self.starts))

@@ -19,6 +19,7 @@ from perennial.data.validation.integrity import Findings
 from perennial.data.validation.policy import Policy
 from perennial.data.validation.problems import Place, Problem
 
+PAIRS = 20  # of labels that are together in an image
 SAMPLES = 8  # images a class
 SAMPLED_CLASSES = 60
 SAMPLE_RECORDS = 20_000  # records that are searched for samples
@@ -32,8 +33,9 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
         total.add(part)
     splits = {
         split: {
-            "examples": int(findings.per_class[split].sum()),
+            "examples": findings.examples[split],
             "per_class": findings.per_class[split].tolist(),
+            **({"unlabelled": findings.unlabelled[split]} if data.label_columns else {}),
             "brightness": findings.statistics[split].brightness.tolist(),
         }
         for split in data.splits
@@ -48,6 +50,7 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
             "dataset": data.dataset,
             "manifest": digest,
             "classes": data.classes,
+            **(_several(data, findings) if data.label_columns else {}),
             "bytes": sum(shard.bytes for part in data.splits.values() for shard in part.shards),
             "splits": splits,
             "duplicates": policy.duplicates,
@@ -55,6 +58,17 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
             **_sizes(total),
             **_pixels(total),
         },
+    }
+
+
+def _several(data: Manifest, findings: Findings) -> dict[str, Any]:
+    """What is known of several labels: their number for an image, and those that are most often together."""
+    labels = sum(int(found.sum()) for found in findings.per_class.values())
+    pairs = sorted(findings.pairs.items(), key=lambda pair: (-pair[1], pair[0]))[:PAIRS]
+    return {
+        "task": data.task,
+        "labels": {"mean": labels / (findings.examples.total() or 1), "most": findings.most_labels},
+        "pairs": [[*(data.classes[label] for label in pair), count] for pair, count in pairs],
     }
 
 
@@ -91,10 +105,11 @@ def samples(
     missing = len(found)
     for file, offset, length in islice(places, records):
         record = random_access.data(file, offset, length)
-        images = found.get(example.parse(record)[0].label)
-        if images is not None and len(images) < SAMPLES:
-            images.append(_image(record))
-            missing -= len(images) == SAMPLES
+        for label in example.parse(record)[0].labels:
+            images = found.get(label)
+            if images is not None and len(images) < SAMPLES:
+                images.append(_image(record))
+                missing -= len(images) == SAMPLES
         if not missing:
             break
     return {data.classes[label]: images for label, images in found.items()}
@@ -141,6 +156,10 @@ def facts(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         low, high = statistics[name]
         if high:
             yield name, f"{low:,}{unit}" if low == high else f"{low:,} to {high:,}{unit}"
+    if "labels" in statistics:
+        yield "labels an image", "mean {mean:.2f}, at most {most}".format(**statistics["labels"])
+        for split, part in by_split(statistics["splits"]).items():
+            yield f"without labels in {split}", f"{part['unlabelled']:,}"
     if statistics["channel_mean"]:
         yield "mean value", f"{statistics['mean']:.2f}"
         for title, name in (("mean by channel", "channel_mean"), ("deviation", "channel_std")):
@@ -167,6 +186,9 @@ def titled(statistics: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str
     """Facts, duplicates and drift, each with a title; parts without lines are left out."""
     parts = {
         "Images": list(facts(statistics)),
+        "Labels that are together": [
+            (f"{one}, {other}", f"{count:,}") for one, other, count in statistics.get("pairs", ())
+        ],
         "Duplicates": list(flat(statistics["duplicates"])),
         "Drift since the previous version": list(flat(statistics["drift"])),
     }

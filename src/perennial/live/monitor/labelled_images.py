@@ -79,7 +79,7 @@ def labels_of(
         if table is not None:
             raise
         return {}
-    return {item.member.name: found.classes[item.label] for item in chain.from_iterable(found.splits.values())}
+    return {item.member.name: found.shown(item) for item in chain.from_iterable(found.splits.values())}
 
 
 def _of_tar(tar: Path, table: TableConfig | None) -> Iterator[LabelledImage]:

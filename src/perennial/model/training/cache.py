@@ -19,11 +19,12 @@ from perennial.base.errors import DataError
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import pipeline
 from perennial.data.records.manifest import Manifest
+from perennial.data.tfrecord.label_arrays import LabelArray
 
 log = logging.getLogger(__name__)
 ALIGNMENT = 64  # bytes; TensorFlow reads only arrays with this alignment
 # Batches of images and labels.
-Examples = Iterator[tuple[NDArray[np.uint8 | np.float32], NDArray[np.int64]]]
+Examples = Iterator[tuple[NDArray[np.uint8 | np.float32], LabelArray]]
 
 
 class Table(NamedTuple):
@@ -31,7 +32,7 @@ class Table(NamedTuple):
 
     # Decoded images, uint8 [N, height, width, channels]; or features [N, ...].
     images: tf.Tensor | tuple[tf.Tensor, ...]
-    labels: NDArray[np.int64]  # [N]
+    labels: LabelArray  # int64 [N], or uint8 [N, classes]
 
 
 def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig) -> Table | None:
@@ -39,14 +40,14 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
     shape = (data.splits["train"].examples, *pixels.undistorted_as.shape)
     fits = math.prod(shape) <= config.memory_mb * 10**6
     if config.cache == "memory" or (config.cache == "auto" and fits):
-        return _in_memory(in_order(folder, data, pixels), shape)
+        return _in_memory(in_order(folder, data, pixels), shape, data.label_columns)
     return None
 
 
 def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = pipeline.DECODED) -> Examples:
     """The training split in record order: as stored if all have one size, else resized without distortion."""
     part, found = data.splits["train"], 0
-    examples = pipeline.decoded_examples(folder, part.shards, pixels, batch_size)
+    examples = pipeline.decoded_examples(folder, part.shards, pixels, batch_size, data.label_columns)
     examples = examples.prefetch(pipeline.AHEAD).with_options(pipeline.options())
     with pipeline.naming_shards(folder, data):
         for images, labels in examples.as_numpy_iterator():
@@ -60,9 +61,10 @@ def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = 
         )
 
 
-def _in_memory(examples: Examples, shape: tuple[int, ...]) -> Table:
+def _in_memory(examples: Examples, shape: tuple[int, ...], label_columns: int) -> Table:
     started, size, at = time.monotonic(), math.prod(shape), 0
-    room, labels = np.empty(size + ALIGNMENT, np.uint8), np.empty(shape[0], np.int64)
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    labels = np.empty((shape[0], label_columns), np.uint8) if label_columns else np.empty(shape[0], np.int64)
     skipped = -room.ctypes.data % ALIGNMENT
     images = room[skipped : skipped + size].reshape(shape)
     for some, theirs in examples:

@@ -142,7 +142,7 @@ def _meant(reading: Reading) -> dict[str, tuple[str, Split]]:
     found = reading.found
     assert found is not None
     items = ((item, split) for split, part in found.splits.items() for item in part)
-    return {item.member.name: (found.classes[item.label], split) for item, split in items}
+    return {item.member.name: (found.shown(item), split) for item, split in items}
 
 
 def _has_rival(chosen: Reading, readings: Sequence[Reading]) -> bool:

@@ -104,7 +104,8 @@ def _require_enough(path: Path, found: Layout, read: Read) -> None:
     for split, items in found.splits.items():
         by_class = defaultdict[int, list[Member]](list)
         for item in items:
-            by_class[item.label].append(item.member)
+            for label in item.labels:
+                by_class[label].append(item.member)
         few = []
         for label, members in sorted(by_class.items()):
             wanted, name = least if split == "train" else 1, found.classes[label]
@@ -135,7 +136,7 @@ def _opened(path: Path, scratch: Path) -> Iterator[tuple[Sequence[Member], Read]
 
 def _survey(path: Path, classes: Layout, read: Read) -> Survey:
     items = [item for part in classes.splits.values() for item in part]
-    counts = Counter(item.label for item in items)
+    counts = Counter(label for item in items for label in item.labels)
     found = [item.member for item in items]
     formats, sides, pixels, colours = Counter[str](), [], [], set()
     unreadable: dict[str, str] = {}

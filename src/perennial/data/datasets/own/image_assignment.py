@@ -7,10 +7,11 @@ The tables that dataset.table names decide; else class folders; else one table w
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from perennial.base.choices import SPLITS, Split
+from perennial.base.choices import SPLITS, Split, Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data.archives import Member, hidden, without_leftovers
@@ -31,6 +32,7 @@ def find(
     where: Path,
     classes: tuple[str, ...] = (),
     table: TableConfig | None = None,
+    task: Task = "multiclass",
 ) -> Layout:
     """Find the classes and splits of images; if classes are given, the folders must be exactly those."""
     there = contents(members, where)
@@ -41,7 +43,7 @@ def find(
             raise DataError(f"{where}: the classes are {list(found.classes)}, expected {list(expected)}")
         return found._replace(left_out=[*found.left_out, *there.documents])
     if table is not None:
-        return _of_table(table, there, read, where)
+        return _of_table(table, there, read, where, task)
     beside = there.side_tables(read)
     try:
         found = class_folders(there, beside, where)
@@ -112,10 +114,12 @@ def _refused(error: DataError, beside: SideTables, tree: Tree, read: Read, where
     return DataError("; ".join((*beside.problems[:SHOWN], str(error))))
 
 
-def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> Layout:
+def _of_table(
+    table: TableConfig, there: Contents, read: Read, where: Path, task: Task = "multiclass"
+) -> Layout:
     """Return the layout that tables say; where they give splits alone, the class folders give the classes."""
     tree, images = there.whole, there.images
-    labels = label_table.read(table, tree, images, read, where)
+    labels = label_table.read(table, tree, images, read, where, task)
     used = {*table.paths.values(), table.classes}
     others = tree.keys() - images.keys()
     left = sorted(name for name in others if not tree[name].folder and tree[name].name not in used)
@@ -126,21 +130,28 @@ def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> L
     by_folder = None
     with suppress(DataError):
         by_folder = split_folders.of_folders(there.tree, where)
-    if by_folder is not None:
+    if by_folder is not None and task == "multiclass":
         side_tables.require_agreement(by_folder, labels, names, where)
     rows: dict[Split, dict[str, Labelled]] = {}
     for name, each in labels.images.items():
         rows.setdefault(each.split or "train", {})[name] = each
     _require_splits(labels, where)
-    classes = sorted_labels({each.label or "" for each in rows["train"].values()})
+    counts = {split: Counter(chain.from_iterable(row.labels or () for row in part.values()))
+              for split, part in rows.items()}  # fmt: skip
+    classes = sorted_labels(counts["train"])
     number = {name: label for label, name in enumerate(classes)}
-    for split, part in rows.items():
-        if extra := {each.label or "" for each in part.values()} - number.keys():
+    for split, of_split in counts.items():
+        if extra := of_split.keys() - number.keys():
             raise DataError(f"{where}, {split}: no images of {some(extra)} in the training split")
-    require_classes(classes, where, Counter(each.label or "" for each in labels.images.values()))
+    require_classes(classes, where, sum(counts.values(), Counter()))
     items = {
         split: [
-            Item(class_name(name), number[each.label or ""], tree[name], each.further)
+            Item(
+                class_name(name),
+                tuple(sorted(map(number.__getitem__, each.labels or ()))),
+                tree[name],
+                each.further,
+            )
             for name, each in sorted(rows[split].items())
         ]
         for split in SPLITS
@@ -148,9 +159,9 @@ def _of_table(table: TableConfig, there: Contents, read: Read, where: Path) -> L
     }
     if table.classes is not None:
         classes = _named(classes, table.classes, tree, read, where)
-    counts = {cell: len(left_out) for cell, left_out in labels.unlabelled.items()}
+    cells = {cell: len(left_out) for cell, left_out in labels.unlabelled.items()}
     folders = dict.fromkeys(items, "")
-    return Layout(classes, items, folders, left, labels.described, labels.columns, unlabelled=counts)
+    return Layout(classes, items, folders, left, labels.described, labels.columns, unlabelled=cells, task=task)
 
 
 def _require_splits(labels: Labels, where: Path) -> None:
@@ -174,7 +185,7 @@ def _with_splits(found: Layout, labels: Labels, names: dict[Member, str], where:
     for item in items:
         row = labels.images[names[item.member]]
         parts[row.split or "train"].append(item._replace(further=row.further))
-    if absent := set(range(len(found.classes))) - {item.label for item in parts["train"]}:
+    if absent := set(range(len(found.classes))) - {item.labels[0] for item in parts["train"]}:
         missing = some(found.classes[label] for label in absent)
         raise DataError(f"{where}: no images of {missing} in the training split of {labels.described}")
     splits = {split: part for split, part in parts.items() if part}

@@ -1,7 +1,7 @@
 """The rows of the tables that dataset.table names: the image, the label and the split of each.
 
 A cell that says that there is no label leaves its image out, with a count. What is not one label of one image
-is refused with its rows.
+is refused with its rows. With dataset.task multilabel, a cell may hold several labels, or none if it is empty.
 """
 
 import json
@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from perennial.base.choices import Split
+from perennial.base.choices import Split, Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
-from perennial.data.datasets.own import table_columns, table_rows
+from perennial.data.datasets.own import several_labels, table_columns, table_rows
 from perennial.data.datasets.own.class_lists import class_name
 from perennial.data.datasets.own.image_names import Images, folder_split
 from perennial.data.datasets.own.names import SPLIT_NAMES
@@ -24,18 +24,20 @@ from perennial.data.datasets.own.table_rows import Read
 
 log = logging.getLogger(__name__)
 SHOWN = 3
+SEVERAL = re.compile("several (labels|columns)")  # in what is wrong with rows
 UNLABELLED = ("nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-")
-STRONG, WEAK = r"[|;,]", r"[|;,/+&]|\s+and\s+|\s"  # what separates several labels, surely and perhaps
 Wrong = dict[str, list[str]]  # rows by what is wrong with them
 
 
 class Labelled(NamedTuple):
     """An image of a table."""
 
-    label: str | None  # none: the folders give it
+    labels: tuple[str, ...] | None  # none: the folders give them
     split: Split | None
     further: tuple[str, ...]  # values of the further columns
     place: str  # of the row
+    cell: str | None = None  # that holds the labels, if one does
+    left_out: bool = False  # because the cell says that it has no label
 
 
 class Labels(NamedTuple):
@@ -47,34 +49,35 @@ class Labels(NamedTuple):
     described: str  # the tables, for a message
 
 
-def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: object) -> Labels:
+def read(
+    table: TableConfig, tree: Tree, images: Tree, content: Read, where: object, task: Task = "multiclass"
+) -> Labels:
     """Read the tables of dataset.table."""
-    found, unlabelled = dict[str, Labelled](), defaultdict[str, list[str]](list)
+    several = task == "multilabel"
     wrong, index = defaultdict[str, list[str]](list), Images(images)
     tables = [_table(table, path, split, tree, content, where) for split, path in table.paths.items()]
     columns = tuple(dict.fromkeys(each.columns[number] for each in tables for number in each.further))
-    empty = {word.casefold() for word in (UNLABELLED if table.unlabelled is None else table.unlabelled)} | {""}
-    repeated = 0
-    for each in tables:
-        for name, new in _rows(each, index, columns, wrong):
-            cell = new.label
-            if cell is not None and cell.casefold() in empty:
-                new = new._replace(label="")  # noqa: PLW2901 - what is left of the row
-            before = found.setdefault(name, new)
-            if before is new and new.label == "":
-                unlabelled[cell or ""].append(name)
-            elif before.label != new.label:
-                kind = "images with several labels, each in a row of its own"
-                wrong[kind].append(f"{new.place}: {name!r} is {new.label!r} and {before.label!r}")
-            elif before.split != new.split:
-                wrong["images in two splits"].append(f"{new.place}: {name!r}")
-            repeated += before is not new
+    rows = [row for each in tables for row in _rows(each, index, columns, wrong, several=several)]
+    rows = [(name, _judged(row, table, wrong, several=several)) for name, row in rows]
+    found = _of_images(rows, wrong, several=several)
+    unlabelled = defaultdict[str, list[str]](list)
+    for name, row in found.items():
+        if row.left_out:
+            unlabelled[row.cell or ""].append(name)
     _require_words(table, unlabelled, len(found), where)
+    held = _note_several(table, found, wrong, several=several)
     _note_wrong(found, wrong)
     if any(wrong.values()):
         kinds = "".join(f"\n  {len(row)} {kind}: {listed(row, SHOWN)}" for kind, row in wrong.items() if row)
+        if held or (not several and any(SEVERAL.search(kind) for kind, row in wrong.items() if row)):
+            kinds += f"\nFor several labels an image, {several_labels.option(held)}."
         raise DataError(f"{where}: the labels cannot be used:{kinds}\nCorrect the table, or move it away.")
-    if repeated:
+    if table.separator and not any(table.separator in (each.cell or "") for each in found.values()):
+        raise DataError(
+            f"{where}: dataset.table.separator is {table.separator!r}, but no cell holds it; set it to the one "
+            "of the table, or to null where each cell is a JSON list or one label"
+        )
+    if repeated := len(rows) - len(found):
         log.warning("%s: %d rows of the tables repeat others", where, repeated)
     described = " and ".join(each.described() for each in tables)
     if missing := sorted(images.keys() - found.keys()):
@@ -83,8 +86,36 @@ def read(table: TableConfig, tree: Tree, images: Tree, content: Read, where: obj
             f"{where}: {len(missing)} of {len(images)} images have no row in {described}: {shown}; add rows, "
             "or move these images away"
         )
-    left = {name: each for name, each in found.items() if each.label != ""}
+    left = {name: each for name, each in found.items() if not each.left_out}
     return Labels(left, dict(unlabelled), columns, described)
+
+
+def _judged(row: Labelled, table: TableConfig, wrong: Wrong, *, several: bool) -> Labelled:
+    """Leave a row out if its cell says that there is no label; an empty one of several labels has none."""
+    stated, cell = table.unlabelled, (row.cell or "").casefold()
+    words = {word.casefold() for word in (UNLABELLED if stated is None else stated)}
+    if several and stated is None:
+        if cell in words:
+            option = f'in dataset.table, set "unlabelled": {json.dumps([row.cell])} to leave them out'
+            wrong[f"cells that are a class or a word for none; {option}, [] for a class"].append(row.place)
+        return row
+    out = row.cell is not None and (cell in words or not (cell or several))
+    return row._replace(labels=(), left_out=True) if out else row
+
+
+def _of_images(rows: Sequence[tuple[str, Labelled]], wrong: Wrong, *, several: bool) -> dict[str, Labelled]:
+    """The rows by image; other rows of an image must say the same."""
+    found: dict[str, Labelled] = {}
+    for name, new in rows:
+        before = found.setdefault(name, new)
+        if (before.labels, before.left_out) != (new.labels, new.left_out):
+            kind = "images with several labels, each in a row of its own"
+            kind += "; write all labels of an image into one row" if several else ""
+            one, other = (", ".join(row.labels or ()) for row in (new, before))
+            wrong[kind].append(f"{new.place}: {name!r} is {one!r} and {other!r}")
+        elif before.split != new.split:
+            wrong["images in two splits"].append(f"{new.place}: {name!r}")
+    return found
 
 
 def _table(of: TableConfig, path: str, split: Split | None, tree: Tree, content: Read, where: object) -> Table:
@@ -107,7 +138,9 @@ def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], imag
             )
 
 
-def _rows(table: Table, index: Images, columns: Sequence[str], wrong: Wrong) -> Iterator[tuple[str, Labelled]]:
+def _rows(
+    table: Table, index: Images, columns: Sequence[str], wrong: Wrong, *, several: bool
+) -> Iterator[tuple[str, Labelled]]:
     """Yield the image and the content of each row that names exactly one; collect the others."""
     width = len(table.columns)
     whole = [(line, row) for line, row in table.rows if len(row) == width]
@@ -130,9 +163,15 @@ def _rows(table: Table, index: Images, columns: Sequence[str], wrong: Wrong) -> 
         if _is_wrong(table, row, files, split, place, wrong):
             continue
         values = {table.columns[number]: row[number].strip() for number in table.further}
-        label = _label(table, row, place, wrong) if table.label else None
+        cell = row[table.label[0]].strip() if len(table.label) == 1 else None
+        labels: Sequence[str] | None = None
+        if cell is not None:
+            labels = _of_cell(table, cell, place, wrong) if several else [class_name(cell)]
+        elif table.label:
+            labels = _of_columns(table, row, place, wrong, several=several)
         further = tuple(values.get(column, "") for column in columns)
-        yield files[0], Labelled(label, split or folder_split(files[0]), further, place)
+        named_labels = None if labels is None else tuple(sorted(labels))
+        yield files[0], Labelled(named_labels, split or folder_split(files[0]), further, place, cell)
 
 
 def _is_wrong(
@@ -157,54 +196,59 @@ def _is_wrong(
     return True
 
 
-def _label(table: Table, row: Sequence[str], place: str, wrong: Wrong) -> str:
-    """The label of a row; of columns of 0 and 1, the name of the column with the 1."""
-    if len(table.label) == 1:
-        return class_name(row[table.label[0]].strip())
+def _of_cell(table: Table, cell: str, place: str, wrong: Wrong) -> list[str]:
+    """The labels of a cell."""
+    try:
+        labels = [class_name(each) for each in several_labels.of_cell(cell, table.separator)]
+    except ValueError as error:
+        wrong[f"cells that are {error}"].append(f"{place}: {cell!r:.80}")
+        return []
+    if len(set(labels)) < len(labels):
+        wrong["cells that repeat a label"].append(f"{place}: {cell!r:.80}")
+    return labels
+
+
+def _of_columns(table: Table, row: Sequence[str], place: str, wrong: Wrong, *, several: bool) -> list[str]:
+    """The names of the columns with a 1, of columns of 0 and 1."""
     values = [row[number].strip() for number in table.label]
     if not all(map(table_rows.is_bit, values)):
         wrong["rows with other values than 0 and 1 in the columns of classes"].append(place)
-        return "-"
+        return []
     chosen = [table.columns[number] for number, value in zip(table.label, values, strict=True) if float(value)]
-    if len(chosen) != 1:
-        several = "rows with several labels: a 1 in several columns"
-        wrong[several if chosen else "rows without a 1 in any column"].append(place)
-    return class_name(chosen[0]) if chosen else "-"
+    if len(chosen) != 1 and not several:
+        ones = "rows with several labels: a 1 in several columns"
+        wrong[ones if chosen else "rows without a 1 in any column"].append(place)
+    return list(map(class_name, chosen))
+
+
+def _note_several(
+    table: TableConfig, found: Mapping[str, Labelled], wrong: Wrong, *, several: bool
+) -> list[str]:
+    """Note cells that hold several labels where one is expected; returns them."""
+    counts = Counter(label for each in found.values() for label in each.labels or ())
+    held = several_labels.among(counts, several_labels.STRONG if table.separator else several_labels.WEAK)
+    if several and table.separator is None:  # the elements of lists are labels, whatever they look like
+        whole = {class_name(each.cell) for each in found.values() if each.cell is not None}
+        held = [label for label in held if label in whole]
+    for label in held:
+        first = next(each for each in found.values() if label in (each.labels or ()))
+        kind = "values with several labels an image, but an image has one"
+        if several:
+            kind = "labels that hold several ones"
+        wrong[kind].append(f"{first.place}: {label!r} ({counts[label]} rows)")
+    return held
 
 
 def _note_wrong(found: Mapping[str, Labelled], wrong: Wrong) -> None:
-    """Note images whose row and folder say different splits, and labels that hold several ones."""
+    """Note images whose row and folder say different splits, and labels that are objects."""
     if len({folder_split(name) for name in found}) > 1:
         wrong["images in the folder of another split"] += [
             f"{each.place}: {name!r} is for {each.split}"
             for name, each in found.items()
             if folder_split(name) not in {None, each.split}
         ]
-    counts = Counter(each.label for each in found.values() if each.label)
-    for several in several_labels(counts):
-        first = next(each for each in found.values() if each.label == several)
-        rows = f"{first.place}: {several!r} ({counts[several]} rows)"
-        wrong["values with several labels an image, but an image has one"].append(rows)
     for name, each in found.items():
-        if re.fullmatch(r"\{[^\[]*\}", each.label or ""):
-            row = f"{each.place}: {name!r} is {each.label!r}"
-            wrong["values that are objects, not names of classes"].append(row)
-
-
-def several_labels(labels: Mapping[str, int]) -> list[str]:
-    """Those values that hold several labels: lists, objects, and texts whose parts are labels, too."""
-    parts = {label: _parts(label, STRONG) for label in labels}
-    known = Counter(part for each in parts.values() for part in each)
-    found = []
-    for label in labels:
-        weak = _parts(label, WEAK)
-        structured = re.fullmatch(r"\[.*\]|\{.*\[.*\}", label, re.DOTALL) is not None
-        strong = len(parts[label]) > 1 and all(known[part] > 1 for part in parts[label])
-        strong |= re.search(r"[|;]", label) is not None and any(part in labels for part in parts[label])
-        if structured or strong or (len(weak) > 1 and all(part in labels for part in weak)):
-            found.append(label)
-    return found
-
-
-def _parts(label: str, separator: str) -> set[str]:
-    return {part.strip() for part in re.split(separator, label) if part.strip()}
+        for label in each.labels or ():
+            if re.fullmatch(r"\{[^\[]*\}", label):
+                row = f"{each.place}: {name!r} is {label!r}"
+                wrong["values that are objects, not names of classes"].append(row)

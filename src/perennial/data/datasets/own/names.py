@@ -33,7 +33,8 @@ TABLE = "write a table such as labels.csv with the columns file and label"
 def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, int] | None = None) -> None:
     """Check that there are two or more classes whose names differ visibly; `counts`: of their images."""
     if len(classes) < 2:
-        raise DataError(f"{where}: images of one class, {some(classes)}; expected two or more")
+        found = f"images of one class, {some(classes)}" if classes else "no image has a label"
+        raise DataError(f"{where}: {found}; expected two or more classes")
     seen: dict[object, str] = {}
     for name in classes:
         first = COPY.sub("", name)

@@ -160,13 +160,23 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
 def require_agreement(found: Layout, labels: Labels, names: Mapping[Member, str], where: Path) -> None:
     """Check that the tables of dataset.table do not contradict class folders of the same classes."""
     classes = _of_layout(found, names)
-    pairs = [(classes[of], row.label or "", row.place) for of, row in labels.images.items() if of in classes]
+    pairs = [
+        (classes[of], label, row.place)
+        for of, row in labels.images.items()
+        for label in row.labels or ()
+        if of in classes
+    ]
     if differing := _differing(pairs):
         raise _contradiction(labels.described, differing, len(pairs), where)
 
 
 def _of_layout(found: Layout, names: Mapping[Member, str]) -> dict[str, str]:
-    return {names[item.member]: found.classes[item.label] for part in found.splits.values() for item in part}
+    return {
+        names[item.member]: found.classes[label]
+        for part in found.splits.values()
+        for item in part
+        for label in item.labels
+    }
 
 
 def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -> None:

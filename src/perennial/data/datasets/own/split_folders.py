@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perennial.base.choices import SPLITS, Split, split_named
+from perennial.base.choices import SPLITS, Split, Task, split_named
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own import names as known
@@ -33,10 +33,10 @@ Tree = dict[str, Member]  # by the name within some folder
 
 
 class Item(NamedTuple):
-    """A file that should be an image, with its class."""
+    """A file that should be an image, with its labels."""
 
     name: str  # in records and for splits: `<class>/<image>`, or the path of an image in a table
-    label: int
+    labels: tuple[int, ...]  # one, unless a table gives several
     member: Member
     further: tuple[str, ...] = ()  # values of the further columns of a table
 
@@ -52,16 +52,19 @@ class Layout(NamedTuple):
     columns: tuple[str, ...] = ()  # further columns of the tables
     unused: tuple[str, ...] = ()  # tables beside class folders, which give nothing
     unlabelled: Mapping[str, int] = {}  # images left out by the cell that says that they have no label
+    task: Task = "multiclass"
 
     def lines(self) -> list[str]:
         """What was understood: classes and splits with their counts, examples, and what was left out."""
         items = [item for part in self.splits.values() for item in part]
-        counts = Counter(item.label for item in items)
+        counts = Counter(label for item in items for label in item.labels)
         classes = [f"{name} {counts[label]:,}" for label, name in enumerate(self.classes)]
+        several = [len(item.labels) for item in items] if self.task == "multilabel" else []
         splits = ", ".join(f"{split} {len(part):,}" for split, part in self.splits.items())
         said = [
             f"{len(items):,} images, labels from {self.table or 'the class folders'}",
             f"classes: {listed(classes, CLASSES)}",
+            *([said_of_several(several)] if several else []),
             f"splits: {splits}" if len(self.splits) > 1 else "splits: none, perennial makes them",
             *(f"  {each['file']} -> {each['class']}, {each['split']}" for each in self.examples()),
         ]
@@ -91,14 +94,21 @@ class Layout(NamedTuple):
         items = [(item, split) for split, part in self.splits.items() for item in part]
         step = max(len(items) / EXAMPLES, 1)
         chosen = [items[int(number * step)] for number in range(min(len(items), EXAMPLES))]
-        return [
-            {"file": item.member.name, "class": self.classes[item.label], "split": split}
-            for item, split in chosen
-        ]
+        return [{"file": item.member.name, "class": self.shown(item), "split": split} for item, split in chosen]
+
+    def shown(self, item: Item) -> str:
+        """The names of the labels of an item."""
+        return ", ".join(self.classes[label] for label in item.labels) or "no label"
 
     def log(self, where: Path) -> None:
         """Log what was understood."""
         log.info("%s: %s", where, "\n".join(self.lines()))
+
+
+def said_of_several(counts: Sequence[int]) -> str:
+    """Say how many labels images have."""
+    mean, without = sum(counts) / len(counts), sum(not count for count in counts)
+    return f"labels an image: {mean:.2f} on average, at most {max(counts)}; {without:,} images have none"
 
 
 def of_folders(tree: Tree, where: Path) -> Layout:
@@ -127,7 +137,9 @@ def of_folders(tree: Tree, where: Path) -> Layout:
         tuple(map(class_name, classes)),
         {
             split: [
-                Item(name if name.isprintable() else class_name(name), number[name.partition("/")[0]], member)
+                Item(
+                    name if name.isprintable() else class_name(name), (number[name.partition("/")[0]],), member
+                )
                 for name, member in part.items()
                 if "/" in name and not member.folder and not is_document_name(name)
             ]

@@ -32,6 +32,7 @@ class Table:
     label: Sequence[int]  # none: the folders give the labels; several: columns of 0 and 1
     split: int | None
     words: Mapping[str, Split]  # the splits that values of the column mean
+    separator: str | None = None  # of labels in a cell
     of_split: Split | None = None  # the split of the whole table
 
     @property
@@ -96,6 +97,7 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
         label=[number(column) for column in labels],
         split=None if split is None else number(split),
         words=words,
+        separator=table.separator,
         of_split=of_split,
     )
 

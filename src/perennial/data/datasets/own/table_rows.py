@@ -3,7 +3,7 @@
     .csv, .tsv    commas, semicolons, tabs or bars; Excel's first line `sep=;`
     .txt, .lst    the same, or in .txt lines such as `images/1.jpg 3`, of which the last word is the label
     .jsonl        an object in each line, as in metadata.jsonl of Hugging Face
-    .json         {"1.jpg": "cat"}, or a list of objects
+    .json         {"1.jpg": "cat"}, {"1.jpg": ["cat", "dog"]}, or a list of objects
 
 The first row holds the names of the columns, if the file has them; those of a mapping are `file` and `label`.
 """
@@ -113,8 +113,8 @@ def _json(text: str, place: str) -> Any:
 
 def _of_json(value: Any, name: str) -> Rows:
     """Read labels by their files, or a list of objects; the number of a row is its place in the document."""
-    if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
-        pairs = ((number, [key, str(each)]) for number, (key, each) in enumerate(value.items(), 1))
+    if isinstance(value, dict) and value and all(isinstance(each, str | int | list) for each in value.values()):
+        pairs = ((number, [key, _shown(each)]) for number, (key, each) in enumerate(value.items(), 1))
         return [(0, ["file", "label"]), *pairs]
     if isinstance(value, list):
         return _of_objects(list(enumerate(value, 1)), name)

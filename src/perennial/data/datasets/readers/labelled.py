@@ -18,21 +18,22 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from perennial.base.choices import Task
 from perennial.base.errors import DataError, listed
 from perennial.base.project import pins
 from perennial.data import archives
 from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Source
-from perennial.data.datasets.own import label_table
+from perennial.data.datasets.own import label_table, several_labels
 from perennial.data.datasets.own.class_lists import class_name, decoded_text
 from perennial.data.datasets.own.names import require_classes
 from perennial.data.datasets.own.split_folders import Item
-from perennial.data.datasets.readers import class_folders
+from perennial.data.datasets.readers import class_folders, tfrecords
 
 TABLE = pins.LABELS
 FOLDER, IMAGES = TABLE.parent, TABLE.parent / "images"
@@ -54,7 +55,7 @@ class Label:
     """A row of the table: what a person said of an image."""
 
     sha256: str  # of the image file
-    class_: str  # empty: none of the classes, so the image is left out
+    class_: str  # empty: none of the classes, so the image is left out; of several labels, a JSON list
     reason: Reason  # why it was to be labelled
     who: str = ""
     time: str = ""  # ISO 8601, UTC
@@ -174,21 +175,30 @@ def join(source: Source, tar: Path) -> Source:
     if table is None:
         raise DataError(f"{tar} holds no {TABLE.name}; `dvc repro download` writes it")
     labels = parse(decoded_text(archives.content(tar, table), TABLE), TABLE)
-    used = {name: replace(each, class_=class_name(each.class_)) for name, each in labels.items() if each.class_}
+    used = {name: each for name, each in labels.items() if each.class_}
+    given = {name: _labels(each, source.task) for name, each in used.items()}
     there = {Path(each.name).stem: each for each in members if each is not table and not each.folder}
     if lost := used.keys() - there.keys():
         raise DataError(f"{tar} lacks {len(lost)} images of {TABLE}; `dvc repro download` writes it")
     if not used:
         return source
-    new = sorted({each.class_ for each in used.values()}.difference(source.classes))
+    new = sorted(set(chain.from_iterable(given.values())).difference(source.classes))
     classes = (*source.classes, *new)
-    _require_names(classes, new)
+    _require_names(classes, new, source.task)
     number = {name: label for label, name in enumerate(classes)}
     items = [
-        Item(f"{FOLDER}/{Path(there[name].name).name}", number[each.class_], there[name], (each.reason,))
+        Item(
+            f"{FOLDER}/{Path(there[name].name).name}",
+            tuple(sorted(number[label] for label in given[name])),
+            there[name],
+            (each.reason,),
+        )
         for name, each in used.items()
     ]
-    added = class_folders.examples(tar, items, "")
+    several = source.task == "multilabel"
+    if several:
+        source = replace(source, splits=tfrecords.with_columns(source.splits, len(classes)))
+    added = class_folders.examples(tar, items, "", len(classes) if several else 0)
     measure = {Path(there[name].name).name for name, each in used.items() if each.measures}
     drawn = [Path(name).name in measure for name in added.names]
     kinds = np.where(drawn, DRAWN, CHOSEN).astype(np.uint8)
@@ -201,13 +211,22 @@ def join(source: Source, tar: Path) -> Source:
     }
     added = replace(added, further=tuple((*("",) * len(source.columns), *each) for each in added.further))
     splits["train"] = _together(splits["train"], replace(added, kinds=kinds))
-    return Source(classes=classes, splits=splits, columns=(*source.columns, COLUMN))
+    return replace(source, classes=classes, splits=splits, columns=(*source.columns, COLUMN))
 
 
-def _require_names(classes: Sequence[str], new: Sequence[str]) -> None:
+def _labels(row: Label, task: Task) -> list[str]:
+    """The labels that a row gives."""
+    try:
+        found = [row.class_] if task == "multiclass" else several_labels.of_cell(row.class_, None)
+    except ValueError as error:
+        raise DataError(f"{TABLE}: the class {row.class_!r} of {row.sha256} is {error}") from error
+    return [class_name(each) for each in found]
+
+
+def _require_names(classes: Sequence[str], new: Sequence[str], task: Task) -> None:
     """Check that new classes are no other spelling of one, no word for none, and not several classes."""
     require_classes(classes, TABLE)
-    several = label_table.several_labels(dict.fromkeys(classes, 1))
+    several = several_labels.among(dict.fromkeys(classes, 1)) if task == "multiclass" else []
     for name in new:
         if name.casefold() in label_table.UNLABELLED:
             raise DataError(f"{TABLE}: {name!r} is a word for no class; leave the class of its rows empty")

@@ -15,6 +15,7 @@ from perennial.data.archives import Member
 from perennial.data.datasets.dataset import Examples
 from perennial.data.images import Annotations, BadImage, Box, Image, Refused
 from perennial.data.images.accept import accepted
+from perennial.data.tfrecord.label_arrays import LabelArray
 
 Annotate = Callable[[int], Annotations]  # of an example, by its index; Refused: they cannot be read
 Read = Callable[[Sequence[int]], Iterator[bytes]]  # the content of files, by index
@@ -29,7 +30,7 @@ def examples(
     tar: Path,
     members: Sequence[Member],
     names: Sequence[str],
-    labels: NDArray[np.int64],
+    labels: LabelArray,
     *,
     above: str = "",
     annotate: Annotate | None = None,

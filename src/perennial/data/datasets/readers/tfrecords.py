@@ -1,6 +1,8 @@
 """Read TFRecord files of other programs, with the keys of slim, TensorFlow Datasets or Kaggle."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -10,26 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.choices import Transparency
+from perennial.base.choices import Split, Task, Transparency
 from perennial.base.errors import DataError, listed
 from perennial.data import archives
 from perennial.data.archives.safety import IS_LFS, LFS
 from perennial.data.datasets.dataset import Examples
 from perennial.data.datasets.own.class_lists import MOST_TEXTS, Texts
+from perennial.data.datasets.own.split_folders import said_of_several
 from perennial.data.images import BadImage, Image, accept
 from perennial.data.images.header import header
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import example, framing, label_arrays
+from perennial.data.tfrecord.label_arrays import LabelArray
 
-MOST_CLASSES = 100_000
+log = logging.getLogger(__name__)
+MOST_CLASSES, MOST_SEVERAL = 100_000, 10_000  # the second where images have several labels
 IMAGE_KEYS = ("image/encoded", "image")
 LABEL_KEYS = ("image/class/label", "label", "class")
 TEXT_KEY, OBJECTS = "image/class/text", "image/object/"
 KEYS_SHOWN = 20
 
 
-def examples(shards: Sequence[Path], texts: Texts | None = None) -> Examples:
-    """Read examples from the records in files, in file order; add what they say of their labels to `texts`."""
-    spans, labels = [], []
+def examples(shards: Sequence[Path], texts: Texts | None = None, task: Task = "multiclass") -> Examples:
+    """Read examples from the records in files, in file order; add what they say of their labels to `texts`.
+
+    Several labels have as many columns as the largest needs; see `with_columns`.
+    """
+    spans, labels = [], list[tuple[int, ...]]()
     for number, file in enumerate(shards):
         with file.open("rb") as stream:
             size = file.stat().st_size
@@ -37,11 +45,14 @@ def examples(shards: Sequence[Path], texts: Texts | None = None) -> Examples:
         if fault is not None:
             where = f"{file} record {len(found)} at byte {fault.offset}"
             raise DataError(f"{where}: {fault.message} [{fault.code}]")
-        labels.append(_labels(file, found, {} if texts is None else texts))
+        labels += _labels(file, found, {} if texts is None else texts, task)
         spans.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
     places = np.concatenate(spans)
+    array: LabelArray = np.array([each[0] for each in labels] if task == "multiclass" else 0, np.int64)
+    if task == "multilabel":
+        array = label_arrays.of_lists(labels, max((each[-1] + 1 for each in labels if each), default=0))
     return Examples(
-        labels=np.concatenate(labels),
+        labels=array,
         images=partial(_images, tuple(shards), places),
         alpha=True,
         image_bytes=places[:, 2].astype(np.int64) + framing.OVERHEAD,
@@ -50,13 +61,33 @@ def examples(shards: Sequence[Path], texts: Texts | None = None) -> Examples:
 
 def used_labels(found: Iterable[Examples]) -> list[int]:
     """Return the labels that examples have, in ascending order."""
-    labels: list[int] = np.unique(np.concatenate([examples.labels for examples in found])).tolist()
+    parts = (each.labels if each.labels.ndim == 1 else np.nonzero(each.labels)[1] for each in found)
+    labels: list[int] = np.unique(np.concatenate(list(parts))).tolist()
+    if not labels:
+        raise DataError(f"no record has a label; write the labels into {' or '.join(LABEL_KEYS)}")
     return labels
 
 
-def _labels(file: Path, spans: framing.Spans, texts: Texts) -> NDArray[np.int64]:
-    """Read the label of each record and the text beside it, and verify the record's checksum."""
-    labels = np.zeros(len(spans), np.int64)
+def with_columns(splits: Mapping[Split, Examples], columns: int) -> dict[Split, Examples]:
+    """The splits with arrays of several labels that have so many columns."""
+    return {
+        split: replace(each, labels=np.pad(each.labels, ((0, 0), (0, columns - each.labels.shape[1]))))
+        for split, each in splits.items()
+    }
+
+
+def of_several(splits: Mapping[Split, Examples], columns: int) -> dict[Split, Examples]:
+    """The splits with so many columns of labels, and a line about these."""
+    found = with_columns(splits, columns)
+    counts = np.concatenate([each.labels.sum(axis=1, dtype=np.int64) for each in found.values()])
+    log.info("%d records; %s", len(counts), said_of_several(counts.tolist()))
+    return found
+
+
+def _labels(file: Path, spans: framing.Spans, texts: Texts, task: Task) -> list[tuple[int, ...]]:
+    """Read the labels of each record and the texts beside them, and verify the record's checksum."""
+    labels = list[tuple[int, ...]]()
+    most = MOST_CLASSES if task == "multiclass" else MOST_SEVERAL
     with file.open("rb") as stream:
         for number, (offset, length) in enumerate(spans.tolist()):
             stream.seek(offset)
@@ -68,15 +99,28 @@ def _labels(file: Path, spans: framing.Spans, texts: Texts) -> NDArray[np.int64]
                 features = example.features_of(record[framing.HEADER.size : -framing.CHECKSUM.size])
                 _value(features, "bytes_list", IMAGE_KEYS)
                 _filename(features)
-                label = _value(features, "int64_list", LABEL_KEYS)
+                found = _label_values(features, task)
+                named = _texts(features, len(found))
             except ValueError as error:
                 raise DataError(f"{here}: {error} [schema]") from error
-            if not 0 <= label < MOST_CLASSES:
-                raise DataError(f"{here}: label {label}, expected 0 to {MOST_CLASSES - 1} [label_range]")
-            labels[number] = label
-            if (text := _text(features)) and len(texts) < MOST_TEXTS:
-                texts.setdefault((label, text), here)
+            if wrong := [label for label in found if not 0 <= label < most]:
+                raise DataError(f"{here}: label {wrong[0]}, expected 0 to {most - 1} [label_range]")
+            labels.append(tuple(sorted(found)))
+            for label, text in zip(found, named, strict=bool(named)):
+                if text and len(texts) < MOST_TEXTS:
+                    texts.setdefault((label, text), here)
     return labels
+
+
+def _label_values(features: Any, task: Task) -> list[int]:
+    """Return the labels of a record."""
+    key, values = _values(features, "int64_list", LABEL_KEYS)
+    if task == "multiclass" and len(values) != 1:
+        several = "; for several labels an image, set dataset.task to multilabel"
+        raise ValueError(f"{key} has {len(values)} values, expected 1{several}")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{key} repeats a label: {list(values)}")
+    return list(values)
 
 
 def _images(
@@ -105,11 +149,13 @@ def _image(record: bytes, where: str, transparency: Transparency) -> Image | Bad
     return accept.for_record(image, where, transparency)
 
 
-def _text(features: Any) -> str:
-    """The text beside a label; empty if there is none or several."""
-    if TEXT_KEY not in features or len(values := features[TEXT_KEY].bytes_list.value) != 1:
-        return ""
-    return bytes(values[0]).decode("utf-8", "backslashreplace").strip()
+def _texts(features: Any, labels: int) -> list[str]:
+    """The text beside each label; none if there are none, or as many as no labels could have."""
+    values = features[TEXT_KEY].bytes_list.value if TEXT_KEY in features else ()
+    if len(values) > 1 and labels > 1 and len(values) != labels:
+        raise ValueError(f"{TEXT_KEY} has {len(values)} values beside {labels} labels; write one for each")
+    found = [bytes(each).decode("utf-8", "backslashreplace").strip() for each in values]
+    return found if len(found) == labels else []
 
 
 def _filename(features: Any) -> str | None:
@@ -121,9 +167,19 @@ def _filename(features: Any) -> str | None:
 
 def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Sequence[str]) -> Any:
     """Return the single value of the first of these features that exists."""
+    key, values = _values(features, kind, keys)
+    if len(values) != 1:
+        raise ValueError(f"{key} has {len(values)} values, expected 1")
+    return values[0]
+
+
+def _values(
+    features: Any, kind: Literal["bytes_list", "int64_list"], keys: Sequence[str]
+) -> tuple[str, Sequence[Any]]:
+    """Return the first of these features that exists, and its values."""
     for key in keys:
         if key in features:
-            return example.only(features, key, kind)
+            return key, example.values_of(features, key, kind)
     kinds = {key: (features[key].WhichOneof("kind") or "empty") for key in features}
     if any(key.startswith(OBJECTS) for key in features):
         raise ValueError(

@@ -1,0 +1,39 @@
+"""Arrays of labels, whose shape is the task: int64 [N], one each; or uint8 [N, classes] of 0 and 1, several."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Label = int | tuple[int, ...]  # of an example: its only label, or all in ascending order
+LabelArray = NDArray[Any]
+
+
+def of_lists(lists: Sequence[Sequence[int]], classes: int) -> NDArray[np.uint8]:
+    """The array of several labels; each below `classes`."""
+    found = np.zeros((len(lists), classes), np.uint8)
+    rows = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
+    found[rows, np.array([label for each in lists for label in each], np.int64)] = 1
+    return found
+
+
+def each(labels: LabelArray) -> list[Label]:
+    """The label or labels of each example."""
+    if labels.ndim == 1:
+        found: list[Label] = labels.tolist()
+        return found
+    return [tuple(np.flatnonzero(row).tolist()) for row in labels]
+
+
+def per_class(labels: LabelArray, classes: int) -> NDArray[np.int64]:
+    """The number of examples that have each label."""
+    found: NDArray[np.int64] = (
+        np.bincount(labels, minlength=classes) if labels.ndim == 1 else labels.sum(axis=0, dtype=np.int64)
+    )
+    return found
+
+
+def unlabelled(labels: LabelArray) -> int:
+    """The number of examples without any label."""
+    return 0 if labels.ndim == 1 else int((~labels.any(axis=1)).sum())
