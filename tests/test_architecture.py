@@ -44,7 +44,7 @@ LINES = {
     "release": 4_951,
     "stages": 1_370,
     "live": 4_700,
-    "reports": 1_740,
+    "reports": 1_742,
     "orchestration": 5_831,
     "project": 3_640,
     "reproduce": 2_750,

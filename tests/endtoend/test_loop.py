@@ -97,7 +97,7 @@ class Story:
 
     def version(self) -> str:
         """The version that is served."""
-        found = httpx.get(f"http://127.0.0.1:{self.port}/v1/models/classifier").json()
+        found = httpx.get(f"http://127.0.0.1:{self.port}/v1/models/digits").json()
         return str(found["model_version_status"][0]["version"])
 
     def labelled(self, command: str, profile: Path) -> Counter[str]:
@@ -173,7 +173,7 @@ def begin(story: Story) -> None:
     assert commands[-1].startswith("uv run ")
     story.here.run([*commands[:-1], "python world.py"])
     printed = story.next("uv tool install", without=("uv tool install",))
-    assert "classifier v0.0.1 is champion" in printed
+    assert "digits v0.0.1 is champion" in printed
     assert "version 1: s3://digits/models/1" in printed
 
 
@@ -228,10 +228,10 @@ def promote(story: Story) -> None:
     if not story.perennial("report", "--no-page")["decision"].startswith("passed"):
         first = first.replace("--approve Ada", "--force Ada --because 'the labels of the disagreements'")
     printed = story.here.run([first, *more])
-    assert "classifier v0.0.2 is champion" in printed
+    assert "digits v0.0.2 is champion" in printed
     assert "version 2: s3://digits/models/2" in printed
     state = story.here.run(
-        ["git fetch -q; git status -sb; git rev-parse origin/main origin/labels-1 'classifier@v0.0.2^{}'"]
+        ["git fetch -q; git status -sb; git rev-parse origin/main origin/labels-1 'digits@v0.0.2^{}'"]
     )
     first, *commits = state.split("\n")[:4]
     assert first == "## main...origin/main"
@@ -257,7 +257,7 @@ def deployed(story: Story, server: Server) -> None:
         assert (story.here.folder / "candidate" / "saved_model.pb").is_file()
         with story.beside(serve, "--port", str(story.port)) as running:
             wait_until(lambda: "loaded the candidate" in running.log.read_text())
-        assert "classifier v0.0.3 is champion, approved by Ada" in story.here.run([approve])
+        assert "digits v0.0.3 is champion, approved by Ada" in story.here.run([approve])
         wait_until(lambda: not server.runs("PENDING", "RUNNING", "PAUSED", "SCHEDULED"))
     story.here.run([merge])
     assert "v0.0.3" in story.here.run(["git describe --tags --match '*v*'"])

@@ -55,7 +55,7 @@ def test_every_command_of_the_tutorial_runs_as_printed(
     port = str(free_port())
     with Beside([str(programs / "perennial"), "serve", "--port", port], here.folder, here.environment):
         wait_until(lambda: responds(f"http://127.0.0.1:{port}/ready"))
-    assert "classifier v0.0.1 is champion" in here.run(keep)
+    assert "shop v0.0.1 is champion" in here.run(keep)
     watched = next(each for each in nightly if "--watch" in each)
     deployed = terminal.without(
         nightly, "prefect server start", "perennial worker", "perennial run", "prefect deployment"

@@ -89,6 +89,11 @@ class Project:
         return [Project(self.root, folder) for folder in folders if _is_pipeline(folder)]
 
 
+def data_set(kind: str, model: str) -> str:
+    """What people call a data set: a person's own images as the pipeline here, else as its model."""
+    return f"{Project.find().name or model} ({kind})" if kind in {"image_folder", "tfrecord"} else kind
+
+
 def source(root: Path) -> Path | None:
     """The source of perennial in a project; None in one that has only its package installed."""
     found = root / "src" / "perennial"

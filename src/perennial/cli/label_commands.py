@@ -127,8 +127,8 @@ def _exported(file: Path, queue: Any, answers: Any, classes: Sequence[str]) -> t
 
 
 def _next_steps(made: Mapping[str, Any], remote: str) -> Iterator[str]:
-    where = "pushed" if made["pushed"] else "in this repository only"
-    yield f"{made['branch']}: {made['added']} labels at {made['commit'][:10]}, {where}"
+    where, count = "pushed" if made["pushed"] else "in this repository only", made["added"]
+    yield f"{made['branch']}: {count} label{'s' * (count != 1)} at {made['commit'][:10]}, {where}"
     chosen = made["images"] - made["random"]
     yield f"{made['random']} images drawn at random only measure, {chosen} chosen ones only train"
     place = f"{remote}/" if made["pushed"] else ""  # where a deployed run adds its commit

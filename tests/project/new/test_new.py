@@ -114,6 +114,8 @@ def test_a_known_data_set_comes_with_its_preset() -> None:
     new(Path("shop"), data="cifar10")
     parameters = config.load(Path("shop/params.yaml"))
     assert (parameters.dataset.name, parameters.model.name) == ("cifar10", "fast_cnn")
+    assert parameters.record.artifact == "shop"
+    assert "\nartifacts:\n  shop:\n" in Path("shop/dvc.yaml").read_text()
 
 
 def test_photographs_stay_where_they_are_and_the_choices_are_shown(photos: Path) -> None:

@@ -85,6 +85,22 @@ def test_what_git_has_or_an_earlier_start_wrote_is_replaced(run) -> None:
     assert not list(Path().glob("*.old"))
 
 
+def test_reasons_stand_beside_what_start_chose_and_a_comment_of_a_person_stays(run) -> None:
+    PARAMS.write_text(PARAMS.read_text().replace("patience: null # eval", "patience: null # Ada's: eval"))
+    assert run("--force").exit_code == 0
+    first = PARAMS.read_text()
+    assert "  epochs: 60 # start: 720 images seen in total; the best epoch is kept\n" in first
+    assert "  patience: 20 # Ada's: evaluations without" in first
+    assert len(first.splitlines()) <= 150
+    assert CliRunner().invoke(app, ["config", "--upgrade"]).exit_code == 0
+    assert PARAMS.read_text() == first
+    assert run("--set", "train.epochs=2").exit_code == 0
+    assert "  epochs: 2 # passes over the training split; null: max_steps decides\n" in PARAMS.read_text()
+    assert CliRunner().invoke(app, ["config", "--set", "train.keep=last"]).exit_code == 0
+    assert "  keep: last # last | best; which evaluated weights become the model\n" in PARAMS.read_text()
+    assert "  stop_metric: loss # start: accuracy is too coarse on" in PARAMS.read_text()
+
+
 def test_a_wrong_layout_or_value_writes_nothing(run) -> None:
     before = PARAMS.read_bytes()
     assert run("--set", "train.epoch=2").exit_code == 2

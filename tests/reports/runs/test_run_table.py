@@ -40,6 +40,12 @@ def listed(config: Config, width: int = 80) -> list[str]:
     return list(run_table.lines(run_table.rows(config, found), width))
 
 
+def test_a_persons_own_images_are_called_what_the_project_is_called(config: Config, record: Record) -> None:
+    params = {"dataset": {"name": "image_folder"}, "record": {"artifact": "pets"}}
+    (row,) = run_table.rows(config, [record("night-2", params=params)])
+    assert row.data_set == "pets (image_folder)"
+
+
 def test_a_run_that_ended_has_its_score_with_the_wilson_interval_and_its_time(config: Config) -> None:
     metrics = documents.read_json(config.paths.metrics)
     (row,) = run_table.rows(config, run_records.listing(config, 20))

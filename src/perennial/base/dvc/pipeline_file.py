@@ -48,6 +48,14 @@ def of_project(text: str) -> str:
     return made
 
 
+def with_model(text: str, name: str) -> str:
+    """The dvc.yaml with another name of its one model, which `record.artifact` has, too."""
+    content = _yaml().load(text)
+    ((_, model),) = content["artifacts"].items()
+    content["artifacts"] = {name: model}
+    return _text(content)
+
+
 def with_prefix(text: str, prefix: str) -> str:
     """The dvc.yaml of a pipeline in a folder of its own, which calls the project's top folder `prefix`."""
     content = _yaml().load(text.replace(f"of which {FILE} has", f"of which {prefix}{FILE} has"))

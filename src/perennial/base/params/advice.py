@@ -125,7 +125,7 @@ def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str,
                 "small_split",
                 f"{split} has {count:,} examples, too few to know the accuracy to +/- 5 points: {where} the "
                 f"95 % interval is {low:.1%} to {high:.1%}",
-                f"add images, or raise dataset.{split}_fraction",
+                f"add images, or raise dataset.{split}_fraction if perennial makes the splits",
             )
 
 
@@ -170,8 +170,8 @@ def _images(config: Config, found: Mapping[str, Any]) -> Iterator[Advice]:
             f"{train:,} training images are few for {name}, which starts from random weights",
             "set model.weights to imagenet"
             if name in PRETRAINED
-            else f"take a network with published weights: `perennial start` does, or set model.name to "
-            f"{LAPTOP[0]} and model.weights to imagenet",
+            else f"take a network with published weights: `perennial start` does if it can fetch them, or set "
+            f"model.name to {LAPTOP[0]} and model.weights to imagenet",
         )
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from perennial.base.config.error_messages import REMOVED, by_key, inner_section,
 from perennial.base.config.paths import fixed_keys
 from perennial.base.config.training import OPTIMIZERS, Sgd
 from perennial.base.dvc import dvc_lock
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, printable
 from perennial.base.params import options
 
 PRESETS = Path(__file__).with_name("presets")
 Key = tuple[str, ...]
 OPTIONS = "train.optimizer_options"  # a mapping that is one value
 # The comment of an earlier version's section, of which one key is left.
+REASON, LEAST = "# start: ", 30  # begins a comment of `perennial start`, and the room that one needs
 PATHS_HEAD = "paths: # Files and folders, relative to the project. DVC versions all but the last five\n"
 
 
@@ -208,6 +210,33 @@ def set_values(text: str, values: Mapping[str, object]) -> Change:
     )
 
 
+def write_reasons(text: str, reasons: Mapping[str, str | None]) -> str:
+    """Write reasons as comments at keys, in place of the default ones, which None restores.
+
+    What a person wrote there stays, and so does a key that shares its line with others.
+    """
+    root, edits = _compose(text), []
+    for key, reason in reasons.items():
+        path = tuple(key.split("."))
+        if (found := _find(root, path)) is None or "\n" in text[found[0].start_mark.index : _end(found[1])]:
+            continue
+        start, default = _end(found[1]), options.line_comment(path)
+        end = start + len(text[start:].partition("\n")[0])
+        present = text[start:end].strip()
+        if present != default and not present.startswith(REASON):
+            continue
+        room = options.WIDTH - (start - text.rfind("\n", 0, start))
+        said = printable(reason or "").encode("ascii", "backslashreplace").decode()
+        wanted = (
+            textwrap.shorten(f"{REASON}{said}", room, placeholder=" ...")
+            if reason and room > LEAST
+            else default
+        )
+        if wanted != present:
+            edits.append((start, end, f" {wanted}" if wanted else ""))
+    return _edited(text, edits, read(text))
+
+
 def _is_section(path: Key) -> bool:
     """Whether a key holds a section, and not a mapping as its value."""
     section: type[BaseModel] | None = Config
@@ -230,7 +259,7 @@ def _with_values(text: str, wanted: Mapping[Key, tuple[object, str]]) -> Change:
             edits.append((start, end, written if end > start else f" {written}"))
             changed.append(key)
             section[path[-1]] = value
-    return Change(_edited(text, edits, values), set=tuple(changed))
+    return Change(write_reasons(_edited(text, edits, values), dict.fromkeys(changed)), set=tuple(changed))
 
 
 def _written(value: object) -> str:

@@ -90,6 +90,12 @@ def comment(field: FieldInfo) -> str:
     return described
 
 
+def line_comment(path: tuple[str, ...]) -> str:
+    """The default comment behind a key's value; empty where it stands above or the key has none."""
+    line = block(path, 2).splitlines()[-1]
+    return line[line.index(" # ") + 1 :] if " # " in line else ""
+
+
 def field_at(path: tuple[str, ...]) -> FieldInfo:
     """The field of a key, by its path."""
     section: type[BaseModel] = Config

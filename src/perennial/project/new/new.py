@@ -5,6 +5,7 @@ It is built beside its place, and moved there when it is complete.
 
 import logging
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -12,9 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from perennial.base import config, files
 from perennial.base.config.paths import Paths
+from perennial.base.config.release import RecordConfig
+from perennial.base.dvc.pipeline_file import with_model
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.params.edit_params import apply_preset, set_values
@@ -56,21 +60,30 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
     source = None if photos is None else photos.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with beside(target) as made:
-        content = template()
-        write_all(made, {**content, "README.md": readme(target.name)})
+        content, model = template(), _model(target.name)
+        stages = with_model(content[STAGES].decode(), model).encode()
+        write_all(made, {**content, STAGES: stages, "README.md": readme(target.name)})
         write_base(made, content)
-        started = set_up_pipeline(made, target, source, data)
+        started = set_up_pipeline(made, target, source, data, model)
         inside = _inside_repository(target)
         move_into_place(made, target)
     return Made(folder=folder, committed=not inside and _commit(target), started=started, origin=origin())
 
 
-def set_up_pipeline(made: Path, target: Path, photos: Path | None, data: str | None) -> Started | None:
+def _model(project: str) -> str:
+    """The name of a project's model: the project's, as far as DVC and git take it."""
+    name = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")
+    return name if len(name) > 1 else RecordConfig().artifact
+
+
+def set_up_pipeline(
+    made: Path, target: Path, photos: Path | None, data: str | None, model: str | None = None
+) -> Started | None:
     """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
     with _working_in(made):
         for file, nothing in _pins().items():
             files.write_json(file, nothing)
-        started = _choose(photos, data)
+        started = _choose(photos, data, {"record.artifact": model} if model else {})
         weights.pin(config.load(Path(PARAMS)))
     if started is None or started.weights_missing is None:
         return started
@@ -131,21 +144,21 @@ def _working_in(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _choose(photos: Path | None, data: str | None) -> Started | None:
+def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any]) -> Started | None:
     """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
     file = Path(PARAMS)
     if photos is not None:
         try:
-            return start.start(photos, file, {}, force=True)
+            return start.start(photos, file, values, force=True)
         except DataError as error:
             if "--table" not in str(error):
                 raise
             remedy = "make the project without --photos, and run `perennial start` with these options in it"
             raise DataError(f"{error}; {remedy}") from error
-    if data is not None:
-        text, preset = file.read_text(encoding="utf-8"), DATA[data]
-        text = apply_preset(text, preset).text if preset else text
-        files.write_bytes(file, set_values(text, {"dataset.name": data}).text.encode())
+    text, preset = file.read_text(encoding="utf-8"), DATA[data or "digits"]
+    text = apply_preset(text, preset).text if preset else text
+    values = {**values, **({"dataset.name": data} if data else {})}
+    files.write_bytes(file, set_values(text, values).text.encode())
     return None
 
 

@@ -16,7 +16,7 @@ from perennial.base.config.networks import BY_NAME
 from perennial.base.config.paths import Paths
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.params import options
-from perennial.base.params.edit_params import preset_keys, set_values, upgrade
+from perennial.base.params.edit_params import preset_keys, set_values, upgrade, write_reasons
 from perennial.base.project.git import Repository
 from perennial.base.stage_state import outputs
 from perennial.data.downloads.spec import TransferLimits
@@ -117,7 +117,7 @@ WRITTEN = Path("start.json")  # in paths.work: the digest of the params.yaml tha
 
 
 def new_text(file: Path, choices: Sequence[Choice], values: Mapping[str, Any]) -> str:
-    """Return the text of params.yaml with the choices and the user's own values.
+    """Return the text of params.yaml with the choices, each with its reason, and the user's own values.
 
     Preset keys without a choice get their defaults; all other keys stay unchanged.
     """
@@ -128,7 +128,9 @@ def new_text(file: Path, choices: Sequence[Choice], values: Mapping[str, Any]) -
         text = upgrade(text).text
     reset = {".".join(path) for path in preset_keys()} | set(OPTIONAL)
     defaults = {key: options.values(tuple(key.split("."))) for key in sorted(reset)}
-    return set_values(text, {**defaults, **{each.key: each.value for each in choices}, **values}).text
+    text = set_values(text, {**defaults, **{each.key: each.value for each in choices}, **values}).text
+    chosen = {each.key: each.reason for each in choices if each.key not in values}
+    return write_reasons(text, {**dict.fromkeys(defaults), **chosen})
 
 
 def parsed(text: str) -> Config:

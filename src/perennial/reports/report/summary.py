@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from perennial.base import layout
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
@@ -26,7 +27,7 @@ def summary(config: Config) -> dict[str, Any]:
     training, metrics, decision = results.training, results.metrics, results.decision
     examples = ", ".join(f"{split} {data.splits[split].examples:,}" for split in SPLITS if split in data.splits)
     return {
-        "data set": data.dataset,
+        "data set": layout.data_set(data.dataset, config.record.artifact),
         "examples": examples,
         "epochs": training.epoch,
         "stopped by": training.stopped_by,

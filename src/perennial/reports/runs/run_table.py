@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from rich.cells import cell_len, set_cell_size
 
+from perennial.base import layout
 from perennial.base.config import Config
 from perennial.base.documents import JsonFile
 from perennial.base.errors import PerennialError, printable
@@ -112,7 +113,7 @@ def _row(record: Mapping[str, Any], short: str, version: str | None) -> Row:
         run=record["run"],
         short=short,
         started=started[0].isoformat(timespec="seconds") if started else None,
-        data_set=_name(params, "dataset"),
+        data_set=layout.data_set(_name(params, "dataset"), _name(params, "record", "artifact")),
         model=_name(params, "model"),
         accuracy=scores.accuracy if scores else (record.get("decision") or {}).get("accuracy"),
         low=scores.low if scores else None,
@@ -123,10 +124,10 @@ def _row(record: Mapping[str, Any], short: str, version: str | None) -> Row:
     )
 
 
-def _name(params: object, section: str) -> str:
+def _name(params: object, section: str, key: str = "name") -> str:
     """The name that a section of parameters chose, in a record that anyone with push access can write."""
     chosen = params.get(section) if isinstance(params, Mapping) else None
-    return printable(str(chosen["name"])) if isinstance(chosen, Mapping) and "name" in chosen else "-"
+    return printable(str(chosen[key])) if isinstance(chosen, Mapping) and key in chosen else "-"
 
 
 def _shortest(names: set[str]) -> dict[str, str]:
