@@ -41,16 +41,16 @@ LINES = {
     "base": 8_970,
     "data": 13_150,
     "model": 11_758,
-    "release": 4_951,
+    "release": 4_887,
     "stages": 1_370,
     "live": 4_700,
     "reports": 1_742,
-    "orchestration": 5_831,
+    "orchestration": 5_686,
     "project": 3_640,
     "reproduce": 2_750,
     "cli": 3_351,
 }
-ALL_LINES = 62_650  # of src, tasks and flows
+ALL_LINES = 62_444  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -71,10 +71,8 @@ def owner(variables: Mapping[str, Any] | None, parameters: Mapping[str, Any] | N
 def owner_of_checkout(
     folder: Path, pipeline: str | None, environment: Mapping[str, str] = os.environ, more: Iterable[str] = ()
 ) -> LocalOwner:
-    """The owner of what a checkout deploys; PERENNIAL_REPOSITORY names the repository.
-
-    Without it, both the checkout and the remotes that it was cloned from or pushes to count.
-    """
+    """The owner of what a checkout deploys; PERENNIAL_REPOSITORY names the repository."""
+    # Without it, both the checkout and the remotes that it was cloned from or pushes to count.
     top = top_folder(folder)
     named = environment.get(REPOSITORY)
     require_no_password(named or "")
@@ -175,10 +173,5 @@ def _remotes(top: Path) -> list[str]:
             return []
         rows = (re.split(r"\s+", line, maxsplit=1) for line in output.splitlines())
         found += [row[1].removesuffix(" (fetch)").removesuffix(" (push)") for row in rows if len(row) == 2]
-    return [_absolute(top, each) for each in dict.fromkeys(found)]
-
-
-def _absolute(top: Path, address: str) -> str:
-    """Git takes a relative path from the top of the checkout."""
-    is_path = "://" not in address and not SSH.fullmatch(address)
-    return str(top / address) if is_path else address
+    # Git takes a relative path from the top of the checkout.
+    return [each if "://" in each or SSH.fullmatch(each) else str(top / each) for each in dict.fromkeys(found)]

@@ -81,11 +81,6 @@ def _without_api(url: str) -> str:
     return f"{URL} must end in /api: {redacted(f'{parts.scheme}://{parts.netloc}/api')}"
 
 
-def wants_csrf(answer: httpx.Response) -> bool:
-    """Whether the server refuses a request because it has no valid CSRF token."""
-    return answer.status_code == FORBIDDEN and "CSRF" in answer.text
-
-
 def parsed(answer: httpx.Response, url: str) -> Any:
     """The JSON of an answer; None if it is empty."""
     if not answer.content:

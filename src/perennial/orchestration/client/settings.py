@@ -144,12 +144,8 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, 
     yield "in prefect.toml", _flat(own)
     project = _parsed(Path("pyproject.toml")).get("tool", {}).get("prefect", {})
     yield "in pyproject.toml", _flat(project)
-    named = [
-        environment.get("PREFECT_PROFILES_PATH"),
-        dotenv.get("PREFECT_PROFILES_PATH"),
-        own.get("profiles_path"),
-        project.get("profiles_path"),
-    ]
+    named = [each.get("PREFECT_PROFILES_PATH") for each in (environment, dotenv)]
+    named += [each.get("profiles_path") for each in (own, project)]
     file, name, values = _profile(environment, next(filter(None, named), None))
     yield f"in the profile {name} of {file}", values
 

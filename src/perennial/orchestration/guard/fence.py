@@ -74,7 +74,10 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
             except OSError as error:
                 log.warning("no lock keeps other runs on this machine away: %s", error)
                 continue
-            _lock(file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Held(_holder(file)) from None
             file.truncate(0)
             file.write(json.dumps(asdict(holder)))
             file.flush()
@@ -82,11 +85,9 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
 
 
 def repositories(*, deployed: bool, server: bool) -> list[str]:
-    """The repositories to lock: the deployed one, else the checkout and, with a server, its remotes.
-
-    Without a server a run pushes nothing by itself, so runs in two clones of one remote do not conflict. A
-    project in a subfolder has locks of its own.
-    """
+    """The repositories to lock: the deployed one, else the checkout and, with a server, its remotes."""
+    # Without a server a run pushes nothing by itself, so runs in two clones of one remote do not conflict. A
+    # project in a subfolder has locks of its own.
     named = os.environ if deployed else {}
     local = owner_of_checkout(Path.cwd(), None, named)
     places = local.places
@@ -95,13 +96,6 @@ def repositories(*, deployed: bool, server: bool) -> list[str]:
     elif not server:
         places = frozenset({normal(str(top_folder(Path.cwd())))})
     return [f"{place}\n{local.folder}" if local.folder else place for place in sorted(places)]
-
-
-def _lock(file: IO[str]) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Held(_holder(file)) from None
 
 
 def _holder(file: IO[str]) -> Holder | None:

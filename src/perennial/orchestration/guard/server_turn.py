@@ -32,16 +32,12 @@ class StoppedOnServer(Stopped, Abort):
 
 @contextmanager
 def turn(pipeline: str, *, wait: bool) -> Iterator[None]:
-    """Let only one run of a pipeline enter the block; others wait, or end as Cancelled with the reason.
-
-    First in line is the run that has been Running for the longest time. The server takes the time of a state a
-    moment before others can see it, so a run pauses before it checks who is first. It need not pause if no
-    other run is Running or Pending: any other becomes Pending before it runs, so it comes later and sees this
-    one.
-
-    While the block runs, a thread cancels runs that become due, corrects the state of this one and stops it
-    once it is cancelled.
-    """
+    """Let only one run of a pipeline enter the block; others wait, or end as Cancelled with the reason."""
+    # First in line is the run that has been Running for the longest time. The server takes the time of a state
+    # a moment before others can see it, so a run pauses before it checks who is first. It need not pause if no
+    # other run is Running or Pending: any other becomes Pending before it runs, so it comes later and sees this
+    # one. While the block runs, a thread cancels runs that become due, corrects the state of this one and stops
+    # it once it is cancelled.
     runs = Runs(pipeline)
     with ExitStack() as stack:
         if this_run.is_deployed():

@@ -23,14 +23,11 @@ WEBHOOK_ID, UI = "{{ webhook }}", "{{ ui }}"  # in the file of automations
 
 
 def install(client: SyncPrefectClient, others: str = "") -> None:
-    """Create the automations of infra/automations.yaml, or update those of the same name.
-
-    `PERENNIAL_NOTIFY_URL` in the environment is the address that alerts go to; by default it is that of an
-    earlier installation. Without any, no automation that sends alerts is installed.
-
-    `others`: the projects that share the server. Automations are for all runs there, so what exists stays, and
-    nobody else's alerts go to this project's webhook.
-    """
+    """Create the automations of infra/automations.yaml, or update those of the same name."""
+    # `PERENNIAL_NOTIFY_URL` in the environment is the address that alerts go to; by default it is that of an
+    # earlier installation. Without any, no automation that sends alerts is installed. `others`: the projects
+    # that share the server. Automations are for all runs there, so what exists stays, and nobody else's alerts
+    # go to this project's webhook.
     address = os.environ.get(NOTIFY_URL)
     webhook = _save_webhook(client, None if others else address)
     for automation in _declared(webhook):
@@ -72,10 +69,8 @@ def _declared(webhook: str | None) -> Iterator[AutomationCore]:
 
 
 def _save_webhook(client: SyncPrefectClient, address: str | None) -> str | None:
-    """Save the block that calls an address, which the server encrypts; returns its id.
-
-    Without an address, an existing block is kept; with another one, all else of it is, such as further headers.
-    """
+    """Save the block that calls an address, which the server encrypts; returns its id."""
+    # Without an address, an existing block is kept; with another one, so is all else of it, such as headers.
     try:
         found = client.read_block_document_by_name(WEBHOOK, "webhook", include_secrets=bool(address))
     except ObjectNotFound:

@@ -94,7 +94,9 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     automations.install(client, elsewhere)
     _bring(client, plan, there)
     _remove(client, ours, there.values(), {planned.name for planned in plan})
-    _remember(repository)
+    # For when this checkout, or the address, moves; one that cannot be written names the repository.
+    for name, value in zip(DEPLOYED, (repository, str(Path.cwd())), strict=True):
+        _git("config", "--local", name, value)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
     folders = [each.folder for each in ours if each.folder]
     inside = f", folder{'s' if len(folders) > 1 else ''} {', '.join(folders)}" if folders else ""
@@ -188,10 +190,8 @@ def _require_pools(
 
 
 def _bring(client: SyncPrefectClient, plan: Sequence[Planned], there: Mapping[str, There]) -> None:
-    """Create or update all deployments.
-
-    `prefect deploy` replaces schedules, so those of deployments that are there already are brought one by one.
-    """
+    """Create or update all deployments."""
+    # `prefect deploy` replaces schedules, so those of deployments that are there are brought one by one.
     known = [(planned, there[planned.name].found) for planned in plan if planned.name in there]
     for planned, before in known:
         planned.declared.pop("schedules", None)
@@ -262,12 +262,6 @@ def _deployed_from_here() -> list[str]:
     repository, folder = (_git("config", "--local", "--get", name) for name in DEPLOYED)
     here = str(Path.cwd())
     return [repository] if repository and (folder == here or not Path(folder).exists()) else []
-
-
-def _remember(repository: str) -> None:
-    """Note in git's settings what this checkout deployed: it is known again when it, or the address, moves."""
-    for name, value in zip(DEPLOYED, (repository, str(Path.cwd())), strict=True):
-        _git("config", "--local", name, value)  # a checkout that cannot be written names the repository
 
 
 def _git(*arguments: str) -> str:

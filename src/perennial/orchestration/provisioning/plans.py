@@ -44,10 +44,8 @@ class Planned:
 
 
 def read(owners: Mapping[Project, LocalOwner]) -> list[Planned]:
-    """Read and check prefect.yaml, for each pipeline of the project.
-
-    In a `prefect.yaml` in its folder, a pipeline may have other values of a deployment, by the same name.
-    """
+    """Read and check prefect.yaml, for each pipeline of the project."""
+    # In a `prefect.yaml` in its folder, a pipeline may have other values of a deployment, by the same name.
     try:
         text = YAML(typ="safe").load(FILE)
         planned = [

@@ -56,10 +56,8 @@ def _read(name: str, file: Path) -> Pool:
 
 
 def set_up(client: SyncPrefectClient, pool: Pool, limit: int, *, shared: bool) -> None:
-    """Create a work pool if there is none; else set its limit and its template.
-
-    What is there stays if others' deployments use it, too, or if it is of another type.
-    """
+    """Create a work pool if there is none; else set its limit and its template."""
+    # What is there stays if others' deployments use it, too, or if it is of another type.
     try:
         there = client.read_work_pool(pool.name)
     except ObjectNotFound:

@@ -45,10 +45,8 @@ def declared(deployment: dict[str, Any]) -> list[DeploymentScheduleCreate]:
 def bring(
     client: SyncPrefectClient, name: str, deployment: UUID, wanted: list[DeploymentScheduleCreate]
 ) -> None:
-    """Create or change the declared schedules of a deployment that exists; remove what is no longer declared.
-
-    Only schedules without a slug in prefect.yaml are removed: another one may be a person's.
-    """
+    """Create or change the declared schedules of a deployment, and remove what is no longer declared."""
+    # Only schedules without a slug in prefect.yaml are removed: another one may be a person's.
     left = list(client.read_deployment_schedules(deployment))
     for each in wanted:
         found = _found(left, each, {other.slug for other in wanted})
@@ -70,10 +68,8 @@ def bring(
 def _found(
     existing: list[DeploymentSchedule], wanted: DeploymentScheduleCreate, declared: set[str | None]
 ) -> DeploymentSchedule | None:
-    """Find a declared schedule on the server: by its slug, by its old one, or by its content.
-
-    A person may have changed its slug: a second one at the same times would start each run twice.
-    """
+    """Find a declared schedule on the server: by its slug, by its old one, or by its content."""
+    # A person may have changed its slug: a second one at the same times would start each run twice.
     for slug in (wanted.slug, wanted.replaces):
         if slug and (found := next((each for each in existing if each.slug == slug), None)):
             return found
@@ -84,7 +80,6 @@ def _found(
 
 def _changes(found: DeploymentSchedule, wanted: DeploymentScheduleCreate) -> Mapping[str, Any]:
     """What to change on the server; an interval that names no start keeps the one that it has."""
-    changes: dict[str, Any] = {}
     schedule = wanted.schedule
     if (
         isinstance(schedule, IntervalSchedule)
@@ -92,10 +87,7 @@ def _changes(found: DeploymentSchedule, wanted: DeploymentScheduleCreate) -> Map
         and "anchor_date" not in schedule.model_fields_set
     ):
         schedule = schedule.model_copy(update={"anchor_date": found.schedule.anchor_date})
-    if schedule.model_dump(mode="json") != found.schedule.model_dump(mode="json"):
-        changes["schedule"] = schedule
-    if wanted.slug != found.slug:
-        changes["slug"] = wanted.slug
-    if wanted.parameters != found.parameters:
-        changes["parameters"] = wanted.parameters
-    return changes
+    own: dict[str, Any] = {"slug": wanted.slug, "parameters": wanted.parameters}
+    changes = {name: value for name, value in own.items() if value != getattr(found, name)}
+    same = schedule.model_dump(mode="json") == found.schedule.model_dump(mode="json")
+    return changes if same else {"schedule": schedule, **changes}

@@ -47,10 +47,8 @@ class SupervisedProcess:
         self.started = self.next_start = 0.0
 
     def keep_alive(self) -> bool:
-        """Start the process if it is not running; wait longer after each short-lived start.
-
-        Returns whether it has ended since the last call.
-        """
+        """Start the process if it is not running; wait longer after each short-lived start."""
+        # Returns whether it has ended since the last call.
         now, ended = time.monotonic(), False
         if self.process and (code := self.process.poll()) is not None:
             ended = True
@@ -148,10 +146,8 @@ def require_usable(server: PrefectServer, pools: Sequence[str]) -> None:
 
 
 def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
-    """Stop the runs with SIGTERM, then the workers; kill what is left. A repeated signal kills at once.
-
-    The order matters: a worker that gets a signal kills its runs before they have saved.
-    """
+    """Stop the runs with SIGTERM, then the workers; kill what is left. A repeated signal kills at once."""
+    # The order matters: a worker that gets a signal kills its runs before they have saved.
     log.info("stopping; runs save their work first")
     started = [worker.process for worker in workers if worker.process]
     signalled: set[int] = set()

@@ -24,6 +24,8 @@ POLL_S = 2.0
 RESTART_S = 120.0  # workers start a crashed run again within 90 s, if the server does not
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 SIGNALLED = "Execution was aborted by a termination signal."  # of a task in a run that was cancelled
+PENDING: Mapping[str, Any] = {"type": "PENDING", "name": "Pending", "message": None}  # of a run without a state
+NOT_BEGUN = {"SCHEDULED", "PENDING"}  # types of states
 LATE = "Late"  # name of the state of a run that no worker took in time
 INVALID = (400, 409, 422)  # status codes of parameters that the server refuses
 CHANGING = re.compile(r"(, [\d:]+ left)?(, [\d,]+ examples/s)?$")  # of the training's progress, at each look
@@ -102,10 +104,8 @@ def start(
 
 
 def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None]) -> StartedRun:
-    """Wait until a run has ended for good, including restarts after a crash.
-
-    Log the states before its last, and what its stages do: start, progress of the training, retries, failure.
-    """
+    """Wait until a run has ended for good, including restarts after a crash."""
+    # Log the states before its last, and what its stages do: start, progress of the training, retries, failure.
     now, crashed = started, 0.0
     shown: set[str] = set()
     server.pauses = retries.PREFECT_PAUSES_S  # the run continues while the server restarts
@@ -116,7 +116,10 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
         try:
             found = server.request("GET", f"flow_runs/{started.id}")
             later = _seen(found, started.deployment)
-            lines = list(_news(server, found))
+            if later.state == LATE:
+                lines = list(hindrances(server, found.get("work_pool_name"), found.get("work_queue_name")))
+            else:
+                lines = [] if later.type in NOT_BEGUN else list(_progress(server, started.id))
         except PerennialError as error:
             if isinstance(error, ServerRefused) and error.status == 404:
                 raise PerennialError(
@@ -133,21 +136,12 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
     return now
 
 
-def _news(server: PrefectServer, run: Mapping[str, Any]) -> Iterator[str]:
-    """What the stages of a run have done so far, or why it does not start."""
-    state = run["state"] or {"type": "PENDING", "name": "Pending"}
-    if state["name"] == LATE:
-        yield from hindrances(server, run.get("work_pool_name"), run.get("work_queue_name"))
-    elif state["type"] not in {"SCHEDULED", "PENDING"}:
-        yield from _progress(server, run["id"])
-
-
 def _progress(server: PrefectServer, run: str) -> Iterator[str]:
     """What the stages of a run have done so far, a line each, in their order."""
     wanted = {"flow_runs": {"id": {"any_": [run]}}, "sort": "EXPECTED_START_TIME_ASC"}
     trained = {"artifacts": {"flow_run_id": {"any_": [run]}, "key": {"any_": ["training"]}}, "limit": 1}
     for each in server.request("POST", "task_runs/filter", wanted):
-        state = each["state"] or {"type": "PENDING", "name": "Pending", "message": None}
+        state = each["state"] or PENDING
         name = each["name"].removesuffix(f"-{each['dynamic_key'][:3]}")
         tried = f", try {each['run_count']}" if each["run_count"] > 1 else ""
         if state["type"] in {"RUNNING", "COMPLETED", "FAILED", "CRASHED"}:
@@ -167,10 +161,8 @@ def _progress(server: PrefectServer, run: str) -> Iterator[str]:
 
 
 def wake(run: str) -> None:
-    """Wake the `approve` run that waits on the server, so that it finds the answer in git and ends.
-
-    If the server does not answer, that run ends at its time limit.
-    """
+    """Wake the `approve` run that waits on the server, so that it finds the answer in git and ends."""
+    # If the server does not answer, that run ends at its time limit.
     waiting = {"flows": {"name": {"any_": [APPROVE]}}, "flow_runs": {"state": {"type": {"any_": ["PAUSED"]}}}}
     now = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "It was answered by a command."}
     try:
@@ -183,7 +175,7 @@ def wake(run: str) -> None:
 
 
 def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
-    state = run["state"] or {"type": "PENDING", "name": "Pending", "message": None}
+    state = run["state"] or PENDING
     return StartedRun(
         id=run["id"],
         name=run["name"],

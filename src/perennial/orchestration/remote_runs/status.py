@@ -23,10 +23,8 @@ UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
 
 
 def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
-    """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem.
-
-    `fetch`: fetch from the git remote first. Without PREFECT_API_URL in Prefect's settings, no server is asked.
-    """
+    """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem."""
+    # `fetch`: from the git remote first. Without PREFECT_API_URL in Prefect's settings, no server is asked.
     now = datetime.now(UTC)
     opened = access.open_registry(config, fetch=fetch)
     registry = access.here(opened).registry
@@ -75,8 +73,9 @@ def rows(statuses: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Format the status of several pipelines, a line for each, and their problems below it."""
     if not statuses:
         yield "this project has no pipeline: no folder has a params.yaml and a dvc.yaml"
-    width = max((len(_name(each)) for each in statuses), default=0)
-    for each in statuses:
+    names = [str(each["name"] or each["pipeline"] or ".") for each in statuses]
+    width = max(map(len, names), default=0)
+    for name, each in zip(names, statuses, strict=True):
         champion, deployments = each["champion"], (each["server"] or {}).get("deployments", [])
         if champion is None:
             facts = ["no champion"]
@@ -86,15 +85,10 @@ def rows(statuses: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         facts += [f"at work: {run['name']}" for one in deployments for run in one["at_work"]]
         due = [one["next_run"] for one in deployments if one["active"] and one["next_run"]]
         facts += [f"next run {_minute(min(due))} UTC"] if due else []
-        facts += [
-            f"last run {_minute(run['start'])} {run['state']}" for run in each["runs"][:1] if run["start"]
-        ]
-        yield printable(f"{_name(each):<{width}}  {'; '.join(facts)}")
+        last = [run for run in each["runs"][:1] if run["start"]]
+        facts += [f"last run {_minute(run['start'])} {run['state']}" for run in last]
+        yield printable(f"{name:<{width}}  {'; '.join(facts)}")
         yield from (f"    look at: {printable(problem)}" for problem in each["problems"])
-
-
-def _name(status: Mapping[str, Any]) -> str:
-    return str(status["name"] or status["pipeline"] or ".")
 
 
 def _champion(config: Config, registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
@@ -116,29 +110,24 @@ def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _server(environment: Mapping[str, str], local: LocalOwner, now: datetime) -> dict[str, Any]:
-    """The project's deployments and their workers, or the reason why the server does not answer.
-
-    `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
-    """
+    """The project's deployments and their workers, or the reason why the server does not answer."""
+    # `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
     state: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
     with connect(environment, pauses=()) as server:
         try:
             listed = list(_listed(server))
-            own = [deployment for deployment in listed if local.owns(_owner(deployment))]
-            deployments = [_deployment(server, deployment, now) for deployment in own]
-            workers = list(_workers(server, {deployment["pool"] for deployment in deployments}))
-            others = sorted({str(_owner(deployment)) for deployment in listed if deployment not in own})
-            busy = {
-                (deployment["pool"], deployment["queue"])
-                for deployment in deployments
-                if deployment["active"] or deployment["at_work"]
-            }
+            own = [each for each in listed if local.owns(_owner(each))]
+            deployments = [_deployment(server, each, now) for each in own]
+            busy = {(each["pool"], each["queue"]) for each in deployments if each["active"] or each["at_work"]}
             obstacles = [text for place in sorted(busy, key=str) for text in hindrances(server, *place)]
+            state |= {
+                "deployments": deployments,
+                "workers": list(_workers(server, {each["pool"] for each in deployments})),
+                "others": sorted({str(_owner(each)) for each in listed if each not in own}),
+                "obstacles": list(dict.fromkeys(obstacles)),
+            }
         except PerennialError as error:
-            state |= {"error": str(error)}
-        else:
-            state |= {"deployments": deployments, "workers": workers, "others": others}
-            state["obstacles"] = list(dict.fromkeys(obstacles))
+            state["error"] = str(error)
     return {"url": redacted(server.url), **state}
 
 
@@ -185,7 +174,7 @@ def _runs(
         {
             "name": run["name"],
             "id": run["id"],
-            "start": _utc(_start(run)),
+            "start": datetime.fromisoformat(_start(run)).astimezone(UTC).isoformat(timespec="seconds"),
             "state": run["state"]["name"],
             "type": run["state"]["type"],
             "message": said(run["state"]),
@@ -198,10 +187,6 @@ def _start(run: Mapping[str, Any]) -> str:
     """When a run started, or will start; one that was rescheduled still has its first start."""
     due = run["next_scheduled_start_time"] if run["state"]["type"] == "SCHEDULED" else None
     return str(due or run["start_time"] or run["expected_start_time"])
-
-
-def _utc(time: str) -> str:
-    return datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="seconds")
 
 
 def _time(run: Mapping[str, Any]) -> datetime:
@@ -266,15 +251,14 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
     yield from server["obstacles"]
     for deployment in deployments:
-        last = deployment["last_run"]
+        name, last = deployment["name"], deployment["last_run"]
         if last and last["type"] in {"FAILED", "CRASHED"}:
-            yield f"the last run of {deployment['name']}, {last['name']}: {last['state']}: {last['message']}"
+            yield f"the last run of {name}, {last['name']}: {last['state']}: {last['message']}"
         if deployment["active"] and deployment["next_run"] is None:
-            name = deployment["name"]
             yield f"the schedule of {name} is active, but the server has created no run for it yet"
         for run in deployment["at_work"]:
-            if line := _held_up(run, deployment["name"], now):
-                no_pool = f"; {deployment['name']} has no work pool: `perennial deploy` gives it one"
+            if line := _held_up(run, name, now):
+                no_pool = f"; {name} has no work pool: `perennial deploy` gives it one"
                 yield line + (no_pool if deployment["pool"] is None and run["type"] == "SCHEDULED" else "")
 
 

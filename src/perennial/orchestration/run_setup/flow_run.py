@@ -38,10 +38,7 @@ REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")
 
 
 def start() -> NoReturn:
-    """Run the flow run that Prefect's worker names in the environment; if preparation fails, end it as failed.
-
-    A run that has crashed too often, even during preparation, is ended here, too.
-    """
+    """Run the flow run that Prefect's worker names, or end it: it cannot be prepared, or crashed too often."""
     run = os.environ.get(RUN)
     if not run:
         raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
@@ -149,11 +146,9 @@ def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]
 
 
 def require_taken(checkout: Path, entrypoint: str, given: Mapping[str, object]) -> None:
-    """Check that the flow of a checkout takes the names of these parameters.
-
-    Neither the server nor its UI checks names, and Prefect's engine crashes on an unknown one at each restart.
-    `entrypoint`: such as `flows.retrain.retrain` or `flow.py:retrain`.
-    """
+    """Check that the flow of a checkout takes the names of these parameters."""
+    # Neither the server nor its UI checks names, and Prefect's engine crashes on an unknown one at each
+    # restart. `entrypoint`: such as `flows.retrain.retrain` or `flow.py:retrain`.
     place, _, name = entrypoint.rpartition(":" if ":" in entrypoint else ".")
     file = checkout / (place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
     try:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -38,10 +38,8 @@ T = TypeVar("T")
 
 
 def prepare_checkout(home: Path, repository: str, run: str, rev: str | None = None, inside: str = "") -> Path:
-    """Return the project in the checkout of a run: an existing one, else a new one at a branch, tag or commit.
-
-    Without `rev` it is the repository's default branch. `inside`: the folder of the project in the repository.
-    """
+    """Return the project in the checkout of a run; a new one is at a branch, tag or commit, or the default."""
+    # `inside`: the folder of the project in the repository.
     key = hashlib.sha256(repository.encode()).hexdigest()[:16]
     folder = home / "runs" / run
     with locks.inherited(home / "locks" / f"mirror-{key}.lock") as lock:
@@ -69,14 +67,10 @@ def prepare_checkout(home: Path, repository: str, run: str, rev: str | None = No
             )
             (mirror / "worktrees" / run / READY).touch()
             for old in _mirrors(home, key)[:-1]:
-                if old.exists() and not any(_runs(home, old)):
+                runs = (home / "runs" / each.name / ".git" for each in old.glob("worktrees/*"))
+                if old.exists() and not any(map(Path.exists, runs)):  # no checkout of a run
                     shutil.rmtree(old)
     return folder / inside
-
-
-def _runs(home: Path, mirror: Path) -> Iterator[Path]:
-    """The checkouts that runs have of a mirror."""
-    return filter(Path.exists, (home / "runs" / each.name / ".git" for each in mirror.glob("worktrees/*")))
 
 
 def _mirrors(home: Path, key: str) -> list[Path]:
@@ -185,10 +179,8 @@ def _add(git: Repository, folder: Path, run: str, branch: str | None, commit: st
 
 
 def _add_submodules(folder: Path, repository: str, lock: int) -> None:
-    """Check out the submodules of a worktree, and theirs.
-
-    They may lie on this machine, too: what is in the repository is run, so it is trusted.
-    """
+    """Check out the submodules of a worktree, and theirs."""
+    # They may lie on this machine, too: what is in the repository is run, so it is trusted.
     if not (folder / ".gitmodules").is_file():
         return
     git = Repository(folder, lock=lock)
@@ -225,10 +217,8 @@ def _pipeline(folder: Path) -> str:
 
 
 def _remove_old_locks(mirror: Path) -> None:
-    """Remove the locks of a killed git, which would block all later git commands.
-
-    Only the holder of our own lock changes a mirror's settings, so their lock is always a dead one's.
-    """
+    """Remove the locks of a killed git, which would block all later git commands."""
+    # Only the holder of our own lock changes a mirror's settings, so their lock is always a dead one's.
     (mirror / "config.lock").unlink(missing_ok=True)
     for lock in (*mirror.glob("*.lock"), *mirror.glob("refs/**/*.lock")):
         with suppress(FileNotFoundError):

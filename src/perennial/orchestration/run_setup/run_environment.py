@@ -32,12 +32,10 @@ def python_for(
     *,
     own: bool = True,
 ) -> Path:
-    """Return a Python that has the packages of a checkout's lock files.
-
-    These include perennial, unless the checkout has its source. It is this process's own if `own` allows it and
-    `make install` installed it from the same files, or if it has the same code and versions; else that of an
-    environment in `home`, which the first run with a lock creates.
-    """
+    """Return a Python that has the packages of a checkout's lock files."""
+    # These include perennial, unless the checkout has its source. It is this process's own if `own` allows it
+    # and `make install` installed it from the same files, or if it has the same code and versions; else that of
+    # an environment in `home`, which the first run with a lock creates.
     files = _lock_files(checkout, variables.get(REQUIREMENTS) or "base")
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     if own and is_own(files, digests):
@@ -117,10 +115,8 @@ def install(
     lock: int | None = None,
     before_pip: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Install with uv, or with pip if uv is missing or cannot reach the package index.
-
-    Mirrors are usually set in pip.conf, which uv does not read.
-    """
+    """Install with uv, or with pip if uv is missing or cannot reach the package index."""
+    # Mirrors are usually set in pip.conf, which uv does not read.
     beside = Path(sys.executable).with_name("uv")
     uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if uv:

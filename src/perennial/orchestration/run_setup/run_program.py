@@ -17,10 +17,8 @@ ENVIRONMENT = ".venv"  # in the project
 
 
 def become(module: str, arguments: Sequence[str] = (), *, at_top: bool = False) -> NoReturn:
-    """Replace this process by a module of the project, in its environment, which is made first if need be.
-
-    at_top: work in the project's top folder instead of the pipeline's.
-    """
+    """Replace this process by a module of the project, in its environment, which is made first if need be."""
+    # at_top: work in the project's top folder instead of the pipeline's.
     project = Project.find()
     if not (project.root / FLOWS).is_dir():
         raise ConfigError(

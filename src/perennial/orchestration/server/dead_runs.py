@@ -62,12 +62,9 @@ def main() -> None:
 
 
 def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent) -> Silent:
-    """End runs that have shown no sign of life for some checks, unless the automation is off.
-
-    Checks count, not seconds: while the server is down, no heartbeat can arrive, and no check succeeds.
-
-    Returns what the next check needs.
-    """
+    """End runs that have shown no sign of life for some checks, unless the automation is off."""
+    # Checks count, not seconds: while the server is down, no heartbeat can arrive, and no check succeeds.
+    # Returns what the next check needs.
     if not _is_on(client, DEAD):
         return {}
     after: Silent = {}
@@ -94,11 +91,9 @@ def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent
 
 
 def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
-    """Reschedule runs of deployments that have been Crashed for a minute, unless the automation is off.
-
-    A run keeps its id, and its own process counts the restarts. One that never gets so far, because a worker
-    cannot start that process, is ended here.
-    """
+    """Reschedule runs of deployments that have been Crashed for a minute, unless the automation is off."""
+    # A run keeps its id, and its own process counts the restarts. One that never gets so far, because a worker
+    # cannot start that process, is ended here.
     if not _is_on(client, RESTART):
         return
     for run in _ours(client, pools, StateType.CRASHED):
@@ -140,10 +135,7 @@ def _ours(client: SyncPrefectClient, pools: Collection[str], *states: StateType)
 
 
 def _sign_of_life(client: SyncPrefectClient, run: FlowRun) -> str | None:
-    """The run's state and last heartbeat; None for a running one of which the server has no heartbeat at all.
-
-    That one may have been started with heartbeats turned off.
-    """
+    """The run's state and last heartbeat; None for a running one without any: it may send none."""
     asked = {
         "filter": {"event": {"name": SIGNS}, "resource": {"id": [f"prefect.flow-run.{run.id}"]}},
         "limit": 1,

@@ -52,8 +52,7 @@ class Runs:
 
     def others_start(self) -> bool:
         """Whether other runs are at work, or were taken by a worker or a shell and are about to be."""
-        starting = in_states(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
-        return bool(self._others(starting))
+        return bool(self._others(in_states(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)))
 
     def due(self) -> list[FlowRun]:
         """Other runs that should have started by now, and those whose process is starting."""
@@ -74,10 +73,8 @@ class Runs:
         return done.state or state
 
     def line_up_again(self) -> State[Any]:
-        """Set this run to Running, at the end of the line, where it did not come from Pending.
-
-        Twice: a run that looked before the first was visible is before the second in line.
-        """
+        """Set this run to Running, at the end of the line, where it did not come from Pending."""
+        # Twice: a run that looked before the first was visible is before the second in line.
         self.set_state(Running(message=LATE))
         return self.set_state(Running(message=LATE))
 
@@ -146,10 +143,8 @@ def pipeline_of(run: FlowRun) -> str:
 
 
 def place_in_line(run: FlowRun) -> tuple[bool, datetime, str]:
-    """Sort key: runs that are being cancelled come first, since they still work; then the longest running one.
-
-    The start of a run does not count: a run that was marked as dead and restarts goes to the end of the line.
-    """
+    """Sort key: runs that are being cancelled first, since they still work; then the longest running one."""
+    # The start of a run does not count: a run that was marked as dead and restarts goes to the end of the line.
     state = run.state
     assert state is not None
     return state.type != StateType.CANCELLING, state.timestamp, str(run.id)

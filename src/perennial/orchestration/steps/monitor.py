@@ -55,12 +55,10 @@ def check_champion() -> dict[str, Any]:
 
 
 def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Start a run of a deployment, unless one was started for this change or a run of the pipeline is active.
-
-    The key makes the server create only one run, however often this is called. While a run is active, the
-    change waits for a later check, because that run may cover it. Returns the run's id and name, and which case
-    applied as `how`. Without `deployment`, it is the pipeline's `on-demand`.
-    """
+    """Start a run of a deployment, unless this change has one already or one of the pipeline is active."""
+    # The key makes the server create only one run, however often this is called. While a run is active, the
+    # change waits for a later check, because that run may cover it. Returns the run's id and name, and which
+    # case applied as `how`. Without `deployment`, it is the pipeline's `on-demand`.
     if not this_run.has_server():
         message = f"{seen['reason']}; a run needs a server: set PREFECT_API_URL, or run `perennial run`"
         raise StageFailed("monitor", ExitCode.USAGE, message)

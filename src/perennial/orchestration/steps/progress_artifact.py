@@ -64,10 +64,8 @@ def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
 
 
 def progress(training: Mapping[str, Any]) -> tuple[float, str]:
-    """The progress of a training as a percentage and as text, from the file that it writes.
-
-    The accuracy is that on validation.
-    """
+    """The progress of a training as a percentage and as text, from the file that it writes."""
+    # The accuracy is that on validation.
     shown = [f"epoch {training['epoch']} of {training['epochs']}"]
     if (accuracy := training["accuracy"]) is not None:
         shown.append(f"accuracy {accuracy:.4f}")

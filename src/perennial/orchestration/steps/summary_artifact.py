@@ -85,7 +85,9 @@ def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, floa
     worst = sorted(per_class.items(), key=lambda found: (recalls[found[0]] is None, recalls[found[0]] or 0))
     if worst:
         lines += ["", "## Classes", "", row("class", *SCORES), row("---", *("---:" for _ in SCORES))]
-        lines += [row(name, *(_shown(found.get(score)) for score in SCORES)) for name, found in worst[:CLASSES]]
+        for name, found in worst[:CLASSES]:
+            shown = (found.get(score) for score in SCORES)
+            lines.append(row(name, *("-" if score is None else str(round(score, 4)) for score in shown)))
     if len(worst) > CLASSES:
         lines += ["", f"{len(worst) - CLASSES} more in `{facts['report']}`"]
     return "\n".join(lines) + "\n"
@@ -102,12 +104,6 @@ def row(*cells: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Text with all markup escaped, since class names may hold any character.
-
-    It uses backslashes, because one of Prefect's two UIs shows `&#95;` literally.
-    """
+    """Text with all markup escaped, since class names may hold any character."""
+    # It uses backslashes, because one of Prefect's two UIs shows `&#95;` literally.
     return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
-
-
-def _shown(score: float | None) -> str:
-    return "-" if score is None else str(round(score, 4))

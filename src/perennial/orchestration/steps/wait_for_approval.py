@@ -46,13 +46,8 @@ def approve_run_name() -> str:
 def ask_for_approval() -> None:
     """Start the run that waits for a person's answer about this one; only one, however often this is called."""
     run, log = str(this_run.run_id()), this_run.log()
-    asked = read_request(run)
-    parameters = {
-        "run": run,
-        "rev": asked["commit"],
-        "pipeline": this_run.parameters()["pipeline"],
-        "publish_to": this_run.parameters()["publish_to"],
-    }
+    same = {name: this_run.parameters()[name] for name in ("pipeline", "publish_to")}
+    parameters = {"run": run, "rev": read_request(run)["commit"], **same}
     deployment = f"{FLOW}/{Project.find().deployment(NAME)}"
     with get_client(sync_client=True) as client:
         try:
@@ -60,7 +55,7 @@ def ask_for_approval() -> None:
         except ObjectNotFound:
             log.warning("the server has no deployment %s; `perennial approve %s` answers", deployment, run)
             return
-        ours = Ours(client, str(this_run.parameters()["pipeline"]))
+        ours = Ours(client, str(same["pipeline"]))
         whose = owner(found.job_variables, found.parameters)
         if not ours.owner.owns(whose):
             log.warning("%s; `perennial approve %s` answers", clash(deployment, whose, ours.owner), run)
@@ -83,9 +78,8 @@ def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
 def show_request(asked: Mapping[str, Any]) -> str:
     """Create the artifact `approval` and the alert, once each; returns the text, which the form shows, too."""
     text = markdown(asked)
-    if not any(
-        state.type == StateType.PAUSED for state in Runs(str(this_run.parameters()["pipeline"])).history()
-    ):
+    before = Runs(str(this_run.parameters()["pipeline"])).history()
+    if all(state.type != StateType.PAUSED for state in before):
         artifacts.write_text(text, "approval", "What a person is asked to approve")
         words = [f"waits for an answer until {asked['until'][:16]} UTC", *asked["reasons"]]
         alert("approval-wanted", "\n".join(words))

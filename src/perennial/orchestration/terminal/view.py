@@ -99,10 +99,8 @@ class View(logging.Handler):
 
 @contextmanager
 def live_view(stages: Sequence[str], work: Path) -> Iterator[Path | None]:
-    """Show a live view during the block, and write the log lines to the file that it yields.
-
-    Without a terminal, the lines go where Prefect prints them, and it yields None.
-    """
+    """Show a live view during the block, and write the log lines to the file that it yields."""
+    # Without a terminal, the lines go where Prefect prints them, and it yields None.
     console = Console(stderr=True)
     root = logging.getLogger()
     files, streams = logging.FileHandler, logging.StreamHandler

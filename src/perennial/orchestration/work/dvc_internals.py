@@ -38,10 +38,8 @@ def entry(stage: Any) -> Mapping[str, Any]:
 
 
 def commit(stage: Any) -> None:
-    """Keep the outputs of a stage that was reproduced with `no_commit` in DVC's cache, and record it.
-
-    DVC formats dvc.lock into the file itself, for half a second in which a kill leaves half of it.
-    """
+    """Keep the outputs of a stage that was reproduced with `no_commit` in DVC's cache, and record it."""
+    # DVC formats dvc.lock into the file itself, for half a second in which a kill leaves half of it.
     if all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs):
         stage.repo.stage_cache.save(stage)
     stage.commit()
@@ -52,10 +50,8 @@ def commit(stage: Any) -> None:
 
 
 def with_entry(text: str, name: str, new: Mapping[str, Any], file: Path) -> str:
-    """The text of dvc.lock with an entry replaced or added, as DVC writes it.
-
-    DVC formats all entries again, which takes 0.4 s of CPU time. Here the others stay as they are if possible.
-    """
+    """The text of dvc.lock with an entry replaced or added, as DVC writes it."""
+    # DVC formats all entries again, which takes 0.4 s of CPU time. Here the others stay if possible.
     lines = dumps_yaml({"stages": {name: new}}).partition("\n")[2]
     if "&id" not in lines and "#" not in text:  # anchors are numbered over all entries, and comments moved
         old, key = parse_yaml(text, file), re.escape(lines.partition("\n")[0])

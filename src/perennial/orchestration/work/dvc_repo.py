@@ -29,10 +29,8 @@ MODULE = "perennial.orchestration.work.dvc_requests"
 
 
 def reproduce(stage: str, log: Lines) -> Result:
-    """Run a stage if DVC finds it stale, and pass each line of its output to `log`.
-
-    No process of the stage is left when this returns or raises. After an interruption it has time to save.
-    """
+    """Run a stage if DVC finds it stale, and pass each line of its output to `log`."""
+    # No process of the stage is left when this returns or raises. After an interruption it has time to save.
     result: Result = _ask("reproduce", stage, log)
     return result
 

@@ -52,10 +52,8 @@ def stale(_name: str, _work: Path) -> list[str]:
 
 
 def _require_unchanged(name: str, entry: Mapping[str, Any], read: Mapping[str, Any]) -> None:
-    """Refuse an entry of dvc.lock that is not what the stage says that it read.
-
-    The stage compares both at its end, but DVC reads parameters and code a moment later.
-    """
+    """Refuse an entry of dvc.lock that is not what the stage says that it read."""
+    # The stage compares both at its end, but DVC reads parameters and code a moment later.
     digests = {dep["path"]: dep.get("md5") for dep in entry.get("deps", [])}
     wrong = [path for path, md5 in read["code"].items() if digests.get(path, md5) != md5]
     for file, values in read["params"].items():
@@ -153,10 +151,8 @@ REQUESTS = {"reproduce": reproduce, "stale": stale}
 
 
 def main() -> None:
-    """Carry out requests until the process that sends them closes the pipe, or ends this one.
-
-    Then DVC leaves no locks, of which each later command would warn; the stage has got the signal, too.
-    """
+    """Carry out requests until the process that sends them closes the pipe, or ends this one."""
+    # Then DVC leaves no locks, of which each later command would warn; the stage has got the signal, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Interrupted.exit_code))
     for handler in logging.getLogger("dvc").handlers:
         handler.addFilter(_shown)

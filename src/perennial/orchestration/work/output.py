@@ -10,10 +10,8 @@ from rich.console import Console
 
 
 def ignore_closed_terminal() -> None:
-    """Discard the output of this process once its terminal is closed.
-
-    Each write would raise an error, in place of the signal or the failure that a line is about.
-    """
+    """Discard the output of this process once its terminal is closed."""
+    # Each write would raise an error, in place of the signal or the failure that a line is about.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream and stream.isatty():
@@ -21,10 +19,8 @@ def ignore_closed_terminal() -> None:
 
 
 def keep_running_without_worker() -> None:
-    """Keep this process alive if its worker, which reads its output, is killed; the server has the log, too.
-
-    Rich, which prints Prefect's log, would end the process at the next line.
-    """
+    """Keep this process alive if its worker, which reads its output, is killed; the server has the log, too."""
+    # Rich, which prints Prefect's log, would end the process at the next line.
 
     def discard(console: Console) -> None:
         _discard(console.file)

@@ -52,10 +52,8 @@ def call_perennial(
     *arguments: str,
     log: Callable[[str], None] = lambda line: None,  # noqa: ARG005 - the default drops each line
 ) -> Finished:
-    """Run a command to its end, however it ends; pass each line of its log to `log` as it comes.
-
-    If this is interrupted, the command has 20 s to save.
-    """
+    """Run a command to its end, however it ends; pass each line of its log to `log` as it comes."""
+    # If this is interrupted, the command has 20 s to save.
     lines: list[str] = []
 
     def take(line: str) -> None:

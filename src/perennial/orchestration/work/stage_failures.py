@@ -34,10 +34,8 @@ class StageFailed(Exception):
 
 
 def _whole_message(record: logging.LogRecord) -> bool:
-    """Log all lines of a failed stage, once; the state of the flow run shows only the first.
-
-    In a deployed run, Prefect logs the exception of a flow twice: where it is raised, and in its engine.
-    """
+    """Log all lines of a failed stage, once; the state of the flow run shows only the first."""
+    # In a deployed run, Prefect logs the exception of a flow twice: where it is raised, and in its engine.
     failed = record.exc_info[1] if record.exc_info else None
     if isinstance(failed, StageFailed):
         if failed.logged:

@@ -14,14 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
-    """Push the outputs of this checkout, or of all branches, to the default DVC remote, if there is one.
-
-    Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
-    list of a folder for the folder, and so would never push a member that is gone from the remote; and on a bad
-    line it gives up earlier than `storage`.
-
-    Returns the error message, or None on success.
-    """
+    """Push the outputs of this checkout, or of all branches, to the default DVC remote, if there is one."""
+    # Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
+    # list of a folder for the folder, and so would never push a member that is gone from the remote; and on a
+    # bad line it gives up earlier than `storage`. Returns the error message, or None on success.
     failed, options = None, dict[str, str]()
     try:
         options = dvc_remotes.configuration()

@@ -60,12 +60,10 @@ def needs(
     read: Callable[[str], bytes | None],
     named_in: Callable[[str], bool] = lambda file: True,  # noqa: ARG005 - in any file
 ) -> tuple[dict[str, Need], dict[str, list[str]]]:
-    """Collect the objects that commits need, by digest, and the members' digests of each folder.
-
-    An object that several commits or paths need is listed once, for the first of them. `read` gives the
-    verified content of a folder's list, or None where no side has it: its members are then unknown. `named_in`
-    leaves dvc.lock and .dvc files out, by their path from the repository's top.
-    """
+    """Collect the objects that commits need, by digest, and the members' digests of each folder."""
+    # An object that several commits or paths need is listed once, for the first of them. `read` gives the
+    # verified content of a folder's list, or None where no side has it: its members are then unknown.
+    # `named_in` leaves dvc.lock and .dvc files out, by their path from the repository's top.
     found: dict[str, Need] = {}
     folders: dict[str, list[str]] = {}
     outputs = _Outputs(repository, named_in)

@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -87,13 +87,10 @@ def audit(
     repair: bool = False,
     own: bool = False,
 ) -> Audit:
-    """Compare the objects that commits need with the cache and the remote; removes nothing.
-
-    Compares sizes and, in a bucket, the digests in the listing. `deep` reads every object. The cache may
-    lack a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is
-    intact in `spare` alone is not lost, and is repaired from there. `own`: only of this pipeline, else of all
-    pipelines of the project.
-    """
+    """Compare the objects that commits need with the cache and the remote; removes nothing."""
+    # Compares sizes and, in a bucket, the digests in the listing. `deep` reads every object. The cache may lack
+    # a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is intact in
+    # `spare` alone is not lost, and is repaired from there. `own`: of this pipeline alone.
     places = [cache, remote] if remote else [cache]
     sources = [*places, spare] if spare else places
     revisions, read = list(revisions), partial(first_content, sources)
@@ -138,7 +135,9 @@ def _faults(
         elif one.side.doubtful(digest, entry):
             doubtful.append(digest)
     for folder, inside in members.items():
-        unclear.update(_of_other_size(one, needed[folder], inside, found))
+        size = needed[folder].size  # in sum, as recorded
+        if size is not None and found.keys().isdisjoint(inside):
+            unclear.update(inside if sum(one.held[each].size for each in inside) != size else ())
     # With KMS encryption, ETags are not digests; reading a few objects shows this.
     first = one.side.damaged(doubtful[:TRIED])
     if doubtful and not first:
@@ -148,13 +147,6 @@ def _faults(
         unclear.update(doubtful[TRIED:])
     found.update(dict.fromkeys([*first, *one.side.damaged(unclear)], "damaged"))
     return found
-
-
-def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Collection[str]) -> Collection[str]:
-    """The members of a folder, if all exist but their sizes do not add up to the recorded size."""
-    if folder.size is None or any(digest in found for digest in inside):
-        return ()
-    return () if sum(one.held[digest].size for digest in inside) == folder.size else inside
 
 
 def _problems(

@@ -133,10 +133,5 @@ def _sides(home: Path) -> list[Side]:
         log.warning("%s; so the remote's objects are neither counted nor removed", error)
         cache, remote = sides.open_cache(), None
     shared = sides.open_cache_of_runs(home)
-    found = [cache] if shared is None or _same_folder(shared, cache) else [cache, shared]
-    return [*found, *([remote] if remote is not None else [])]
-
-
-def _same_folder(one: Side, other: Side) -> bool:
-    folders = {side.folder.resolve() for side in (one, other) if side.folder is not None}
-    return len(folders) == 1
+    folders = {side.folder.resolve(): side for side in (shared, cache) if side and side.folder is not None}
+    return [*reversed(folders.values()), *([remote] if remote is not None else [])]

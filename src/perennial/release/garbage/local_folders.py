@@ -248,9 +248,8 @@ def _trainings(folder: Path, found: list[Process], cutoff: float) -> Iterator[It
     """The checkpoints of each training in a folder, which checkouts may share by a link."""
 
     def check(training: Path, now: list[Process]) -> str | None:
-        projects = checkouts(now)
         here, project = folder.resolve(), folder.parent.parent.resolve()
-        for each in projects:
+        for each in checkouts(now):
             if each == project or (each / ".work" / "train").resolve() == here:
                 return f"a process works in {each}"
         return "used recently" if _newest(training) >= cutoff else None

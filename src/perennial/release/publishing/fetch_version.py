@@ -38,10 +38,8 @@ class FetchedVersion:
 
 
 def fetch(url: str, to: Path | None = None) -> FetchedVersion:
-    """Fetch a published version into a folder, by default `<name>-<version>` here; replaces it at the end.
-
-    The URL names a publish folder or prefix, for its current version, or one version.
-    """
+    """Fetch a published version into a folder, by default `<name>-<version>` here; replaces it at the end."""
+    # The URL names a publish folder or prefix, for its current version, or one version.
     started, version = time.monotonic(), find(url)
     folder = to or Path(f"{version.name}-{version.record.version}")
     with _locked(folder):

@@ -7,6 +7,7 @@ compare. Sources: https://in-toto.io/Statement/v1, https://slsa.dev/spec/v1.0/pr
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,8 @@ Reader = Callable[[Path], bytes | None]
 
 
 def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]) -> dict[str, Any]:
-    """Build the statement for the files of a model, by SHA-256, and the revision that `read_file` reads.
-
-    `commit`: None if the revision has not been committed yet.
-    """
+    """Build the statement for the files of a model, by SHA-256, and the revision that `read_file` reads."""
+    # `commit`: None if the revision has not been committed yet.
     contents = {file.as_posix(): read_file(file) for file in (*MATERIALS, *map(Project.find().shared, SHARED))}
     found = {name: content for name, content in contents.items() if content is not None}
     materials: list[dict[str, Any]] = [
@@ -74,20 +73,15 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
 
 
 def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
-    """Build the statement for a model of this checkout, as JSON.
-
-    The commit is the version's, or HEAD, whose dvc.lock is the one here; outside of git there is none.
-    """
-    commit, git = None, None
-    try:
-        git = repository(Path())
-        if lock := _read_here(dvc_lock.FILE):
-            commit = _commit_with(git, artifact, lock)
-    except PerennialError:
-        pass
-    if git is not None and commit is not None:
-        return files.json_bytes(statement(reader(git, commit), commit, products))
-    return files.json_bytes(statement(_read_here, None, products))
+    """Build the statement for a model of this checkout, as JSON."""
+    # The commit is the version's, or HEAD, whose dvc.lock is the one here; outside of git there is none.
+    read_file: Reader = _read_here
+    commit: str | None = None
+    with suppress(PerennialError):
+        git, lock = repository(Path()), _read_here(dvc_lock.FILE)
+        if lock and (commit := _commit_with(git, artifact, lock)):
+            read_file = reader(git, commit)
+    return files.json_bytes(statement(read_file, commit, products))
 
 
 def _commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:

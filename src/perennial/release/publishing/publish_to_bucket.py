@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.storage import Changed, Entry, Missing, Store, open_store, together
+from perennial.base.storage import Changed, Missing, Store, open_store, together
 from perennial.data.downloads.progress_bar import progress_bar
 from perennial.model.export_layout import DESCRIPTION
 from perennial.release.publishing import version_layout as layout
@@ -128,7 +128,9 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
     """Upload the missing files of an export, and compare the result."""
     sizes = {name: (export / name).stat().st_size for name in digests}
     present = {each.key.partition("/")[2]: each for each in store.list(f"{version}/")}
-    missing = [name for name in digests if not _is_whole(present.get(name), export / name)]
+    same_size = {name for name, each in present.items() if each.size == sizes.get(name)}
+    # Most stores list the MD5 of an object.
+    missing = [n for n in digests if n not in same_size or present[n].md5 != files.md5(export / n)]
     with progress_bar(f"version {version}", 0, sum(sizes[name] for name in missing)) as advance:
         for names in ([n for n in missing if n not in GRAPH_LAST], [n for n in missing if n in GRAPH_LAST]):
             for entry in together(store, lambda name: store.put(f"{version}/{name}", export / name), names):
@@ -139,11 +141,6 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
             f"{store.url}/{version} differs from {export}: the export was changed meanwhile, or another "
             f"program writes there; {layout.CURRENT} is unchanged; run this again"
         )
-
-
-def _is_whole(entry: Entry | None, file: Path) -> bool:
-    """Whether an object has this content, by its MD5, which most stores list."""
-    return entry is not None and entry.size == file.stat().st_size and entry.md5 == files.md5(file)
 
 
 def _point(

@@ -50,10 +50,8 @@ class Verified:
 
 
 def verify(git: Repository, artifact: str, url: str) -> Verified:
-    """Compare every file of a version with its record, its provenance and the revision in git.
-
-    `url` names a publish folder or prefix, for its current version, or one version.
-    """
+    """Compare every file of a version with its record, its provenance and the revision in git."""
+    # `url` names a publish folder or prefix, for its current version, or one version.
     version = fetch_version.find(url)
     with _folder(version) as folder:
         found = files.digests(folder)

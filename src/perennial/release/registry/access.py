@@ -34,10 +34,8 @@ class OpenRegistry:
         return (git.upstream(self.remote) if self.remote else None) or git.branch()
 
     def withdrawn(self, branch: str) -> str | None:
-        """Why a branch of the remote that this checkout follows must not move: it is gone, or was set back.
-
-        A run's checkout began at the tip of that branch. A clone may be ahead, with commits of its own to push.
-        """
+        """Why a branch of the remote that this checkout follows must not move: it is gone, or was set back."""
+        # A run's checkout began at the tip of that branch. A clone may be ahead, with commits to push.
         git = self.repository
         if self.remote is None or self.unreachable or git.upstream(self.remote) is None:
             return None

@@ -132,10 +132,8 @@ def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
 
 
 def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> ApprovalRequest:
-    """Answer a waiting request and carry out the answer; an answered request does not change.
-
-    A request that is too late to answer is recorded as expired or superseded, whatever the answer.
-    """
+    """Answer a waiting request and carry out the answer; an answered request does not change."""
+    # A request that is too late to answer is recorded as expired or superseded, whatever the answer.
     opened = open_for_change(config)
     request = find(config, opened, run)
     tip, record = next(

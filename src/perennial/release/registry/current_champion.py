@@ -21,10 +21,8 @@ Verdict = Literal["promote", "reject", "compare again"]  # the last: the champio
 
 
 def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
-    """Pin the champion as the opponent of this checkout's model; returns the pin and whether it changed.
-
-    The pin stays unchanged if this model is the champion itself or was rolled back.
-    """
+    """Pin the champion as the opponent of this checkout's model; returns the pin and whether it changed."""
+    # The pin stays unchanged if this model is the champion itself or was rolled back.
     old = ChampionPin.read()
     try:
         opened = open_registry(config, fetch=fetch)

@@ -70,9 +70,10 @@ class Push:
         """The reasons, in the words of git and the server."""
         reasons = dict[str, list[str]]()
         for name, reason in self.refused.items():
-            reasons.setdefault(_unbracketed(reason), []).append(short(name))
-        own = {reason: names for reason, names in reasons.items() if not BESIDE.search(reason)} or reasons
-        words = [f"{', '.join(names)}: {reason}" for reason, names in own.items()]
+            own = re.fullmatch(r"\[[^\]]*\] \((.*)\)", reason)  # `[remote rejected] (hook declined)`
+            reasons.setdefault(own[1] if own else reason, []).append(short(name))
+        causes = {reason: names for reason, names in reasons.items() if not BESIDE.search(reason)} or reasons
+        words = [f"{', '.join(names)}: {reason}" for reason, names in causes.items()]
         words += [self.failure] if self.failure else []
         words += [f"the server says: {' / '.join(self.said)}"] if self.said else []
         words += [f"already pushed: {', '.join(map(short, self.updated))}"] if self.updated else []
@@ -163,9 +164,3 @@ def _there(git: Repository, remote: str, references: Mapping[str, str]) -> dict[
 def short(name: str) -> str:
     """The usual name of a branch or tag."""
     return name.removeprefix("refs/heads/").removeprefix("refs/tags/")
-
-
-def _unbracketed(reason: str) -> str:
-    """`[remote rejected] (hook declined)` as `hook declined`."""
-    found = re.fullmatch(r"\[[^\]]*\] \((.*)\)", reason)
-    return found[1] if found else reason

@@ -40,10 +40,8 @@ def listed_tags(git: Repository, folder: str, patterns: Iterable[str] = ("**",))
 
 
 def follow(git: Repository, remote: str, patterns: Sequence[str], before: Mapping[str, str]) -> None:
-    """Set the local tags to the remote's after a fetch, and note those that only this repository has.
-
-    `before`: what the remote had at the fetch before that. A tag that it lost since then is lost here, too.
-    """
+    """Set the local tags to the remote's after a fetch, and note those that only this repository has."""
+    # `before`: what the remote had at the fetch before that. A tag that it lost since then is lost here, too.
     there, here, unpushed, only = (
         listed_tags(git, folder, patterns) for folder in (copies(remote), TAGS, UNPUSHED, ONLY_HERE)
     )

@@ -23,10 +23,8 @@ LAST = 10  # records of runs that are read
 
 
 def facts(config: Config, decision: Decision, registry: Registry, run: str) -> dict[str, Any]:
-    """The facts of a decision about the scores, for the tag of its version.
-
-    `comparison` counts the recorded decisions up to this one: each of them chose by the same test split.
-    """
+    """The facts of a decision about the scores, for the tag of its version."""
+    # `comparison` counts the recorded decisions up to this one: each of them chose by the same test split.
     champion = decision.champion
     return {
         "examples": decision.candidate.examples,

@@ -129,10 +129,8 @@ def names(repository: Repository, artifact: str) -> Sequence[str]:
 
 
 def full_name(repository: Repository, artifact: str) -> str:
-    """The name of an artifact in tags: with the folder of its dvc.yaml, if that is not the repository's top.
-
-    A project in a subfolder that has versions without it keeps such names.
-    """
+    """The name of an artifact in tags: with the folder of its dvc.yaml, if that is not the repository's top."""
+    # A project in a subfolder that has versions without it keeps such names.
     *_, name = names(repository, artifact)
     if name == artifact:
         return artifact
@@ -147,10 +145,8 @@ def full_name(repository: Repository, artifact: str) -> str:
 
 
 def read(repository: Repository, artifact: str, *, unpushed: bool = True) -> Registry:
-    """Read the registry of this repository, as last fetched.
-
-    `unpushed`: with the versions and champions that a command made here without pushing them.
-    """
+    """Read the registry of this repository, as last fetched."""
+    # `unpushed`: with the versions and champions that a command made here without pushing them.
     here = remote_tags.listed_tags(repository, remote_tags.UNPUSHED, tag_patterns(artifact))
     only = remote_tags.listed_tags(repository, remote_tags.ONLY_HERE, tag_patterns(artifact))
     found = _Tags(artifact)
@@ -275,33 +271,24 @@ def _champions(
 def promotion(
     repository: Repository, registry: Registry, commit: str, facts: Mapping[str, object]
 ) -> tuple[str, dict[str, str]]:
-    """Create the tags of the next version, which is champion; returns its name, and tags by reference.
-
-    A commit that is a version already, because a push stopped halfway, only becomes champion.
-    """
+    """Create the tags of the next version, which is champion; returns its name, and tags by reference."""
+    # A commit that is a version already, because a push stopped halfway, only becomes champion.
     known = registry.at(commit)
     name = known.name if known else registry.next_name()
-    version_date = after(registry.last_date)
     accuracy = facts.get("accuracy")
     scored = f", accuracy {accuracy:.4g}" if isinstance(accuracy, float) else ""
-    subject = f"{registry.artifact} {name}{scored}"
-    if known:
-        return name, assignment(repository, registry, commit, f"{subject}: champion", facts)
-    tag = f"{registry.artifact}@{name}"
-    version = repository.tag(tag, commit, _message(subject, facts), version_date)
-    assigned = assignment(repository, registry, commit, f"{subject}: champion", facts, date=version_date + 1)
-    return name, {f"refs/tags/{tag}": version, **assigned}
+    subject, date, tags = f"{registry.artifact} {name}{scored}", after(registry.last_date), dict[str, str]()
+    if not known:
+        tag = f"{registry.artifact}@{name}"
+        tags[f"refs/tags/{tag}"] = repository.tag(tag, commit, _message(subject, facts), date)
+        date += 1
+    return name, tags | assignment(repository, registry, commit, f"{subject}: champion", facts, date=date)
 
 
 def assignment(
-    repository: Repository,
-    registry: Registry,
-    commit: str,
-    subject: str,
-    facts: Mapping[str, object],
-    *,
-    date: int | None = None,
-) -> dict[str, str]:
+    repository: Repository, registry: Registry, commit: str, subject: str, facts: Mapping[str, object],
+    *, date: int | None = None,
+) -> dict[str, str]:  # fmt: skip
     """Create the tag that makes a commit champion; nothing else does. Returns it by its reference."""
     tag = f"{registry.artifact}#{CHAMPION}#{registry.last_number + 1}"
     made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
