@@ -19,6 +19,8 @@ from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
 from perennial.release.publishing.load import find_export
 
+SCORES = ("accuracy", "map_macro", "map_micro", "f1_macro", "exact_match", "loss", "recall_at_5")  # as shown
+
 
 def score(
     config: Config, split: Split, *, model: Path | None, predictions: Path | None
@@ -72,11 +74,7 @@ def _loader(folder: Path) -> tuple[Callable[[], tuple[keras.Model, Description]]
 
 def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
     predictions = found.predictions
-    bins = config.evaluate.calibration_bins
-    scores = metrics.compute(
-        found.scores, predictions.classes, found.reliability(bins), config.evaluate, predictions.slices,
-        found.calibration(bins),
-    )  # fmt: skip
+    scores = metrics.of_result(found, config.evaluate)
     if (abstention := found.abstention()) is not None:
         scores["abstention"] = abstention
     return {**scores, "split": predictions.split, "data": predictions.data, "model": predictions.model}
@@ -85,7 +83,7 @@ def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
 def _table(scores: dict[str, Any]) -> str:
     """Format the scores with their intervals, then one line per class."""
     lines = []
-    for name in ("accuracy", "loss", "recall_at_5"):
+    for name in (each for each in SCORES if each in scores):
         line, level = f"{name:<12}{scores[name]:>9.4f}", 100 * scores["confidence_level"]
         if interval := scores["intervals"].get(name):
             line += "   {low:.4f} to {high:.4f} ({level:g} %)".format(**interval, level=level)
@@ -97,14 +95,16 @@ def _table(scores: dict[str, Any]) -> str:
         known = "{answered} of {examples}, {wrong} of them wrongly (max_error {max_error:g})"
         lines.append(f"{'answered':<12}{abstention['coverage']:>9.4f}   {known.format(**abstention)}")
     width = max(len(name) for name in ("class", *scores["per_class"]))
-    columns = ("precision", "recall", "f1")
-    lines += ["", f"{'class':<{width}}{'examples':>10}" + "".join(f"{name:>11}" for name in columns)]
+    further = {"average_precision": "AP", "threshold": "threshold"} if "map_macro" in scores else {}
+    columns = {"precision": "precision", "recall": "recall", "f1": "f1"} | further
+    lines += ["", f"{'class':<{width}}{'examples':>10}" + "".join(f"{name:>11}" for name in columns.values())]
     for name, each in scores["per_class"].items():
         values = ("-" if each[column] is None else f"{each[column]:.4f}" for column in columns)
         lines.append(f"{name:<{width}}{each['examples']:>10}" + "".join(f"{value:>11}" for value in values))
+    share = "exact" if "map_macro" in scores else "accuracy"
     for column, slices in scores.get("slices", {}).items():
         width = max(map(len, (column, *slices)))
-        lines += ["", f"{column:<{width}}{'examples':>10}{'accuracy':>11}"]
+        lines += ["", f"{column:<{width}}{'examples':>10}{share:>11}"]
         lines += [
             f"{value:<{width}}{each['examples']:>10}{each['accuracy']:>11.4f}" for value, each in slices.items()
         ]

@@ -15,10 +15,16 @@ from perennial.base.devices import cluster, devices
 from perennial.base.errors import DataError
 from perennial.data.records import columns, manifest
 from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split, unbiased
+from perennial.model.evaluation.scoring import MultilabelScores
 from perennial.model.evaluation.split import SplitResult
 from perennial.model.models import model_folder
 
 log = logging.getLogger(__name__)
+SCORES = ("accuracy", "map_macro", "map_micro", "f1_macro", "exact_match", "loss")  # that DVC compares
+SHOWN = {
+    "accuracy": "accuracy", "map_macro": "mAP", "exact_match": "exact match", "loss": "loss",
+    "recall_at_5": "recall@5",
+}  # fmt: skip
 
 
 def evaluate(config: Config) -> None:
@@ -37,15 +43,14 @@ def evaluate(config: Config) -> None:
     audit = None
     if config.evaluate.audit_fraction:
         chosen = _audited(config)
-        right = (result.scores.predicted == result.scores.labels)[chosen]
+        right = result.right[chosen]
         result, audit = result.without(chosen), unbiased.score(int(right.sum()), len(right))
-    scores = result.scores
-    _write(config, result, audit)
+    found = _write(config, result, audit)
     _log_abstention(result)
     log.info(
-        "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
-        scores.examples, ", ".join(names), time.monotonic() - started,
-        scores.accuracy, scores.loss, scores.recall_at_5,
+        "evaluated %d examples on %s in %.1f s: %s", result.scores.examples, ", ".join(names),
+        time.monotonic() - started,
+        ", ".join(f"{shown} {found[name]:.4f}" for name, shown in SHOWN.items() if name in found),
     )  # fmt: skip
 
 
@@ -80,35 +85,40 @@ def _log_abstention(result: SplitResult) -> None:
     )  # fmt: skip
 
 
-def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> None:
+def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> dict[str, Any]:
     """Write all files, metrics last; `audit` is the score on examples that no decision reads."""
-    predictions, scores, paths = result.predictions, result.scores, config.paths
-    bins = config.evaluate.calibration_bins
-    reliability, temperature, abstention = (
-        result.reliability(bins),
-        result.calibration(bins),
-        result.abstention(),
-    )
-    judged = predictions.judged()
-    found = metrics.compute(scores, judged.classes, reliability, config.evaluate, judged.slices, temperature)
-    counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
-    matrix = diagnostics.matrix(counts, predictions.classes)
-    if undrawn := plots.without_glyph(matrix.names):
-        log.info(
-            "%s: Matplotlib's font lacks %s, so their classes are drawn as numbers; the report has the names",
-            paths.confusion_plot, " ".join(undrawn),
-        )  # fmt: skip
-    title = f"{result.dataset}, {scores.examples} test examples"
-    confusion = plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", undrawn=undrawn)
+    predictions, paths = result.predictions, config.paths
+    reliability, abstention = result.reliability(config.evaluate.calibration_bins), result.abstention()
+    found = metrics.of_result(result, config.evaluate)
+    title = f"{result.dataset}, {found['examples']} test examples"
     diagram = plots.reliability(reliability, title=f"{title}: ECE {reliability.ece:.4f}")
+    table, picture = _confusion(config, result, title)
     predictions.write(paths.predictions)
     files.write_json(paths.label_errors, label_errors.described(paths.records, predictions))
-    files.write_bytes(paths.confusion, diagnostics.confusion_csv(scores.labels, scores.predicted, matrix))
-    files.write_bytes(paths.confusion_plot, confusion.png())
+    files.write_bytes(paths.confusion, table)
+    files.write_bytes(paths.confusion_plot, picture.png())
     files.write_bytes(paths.reliability, diagnostics.reliability_csv(reliability))
     files.write_bytes(paths.reliability_plot, diagram.png())
     # For `dvc metrics` and `dvc exp show`, which show a column for each value.
-    shown = {"accuracy": scores.accuracy, "loss": scores.loss, "calibration_error": reliability.ece}
-    files.write_json(paths.scores, shown)
+    shown = {name: found[name] for name in SCORES if name in found}
+    files.write_json(paths.scores, {**shown, "calibration_error": reliability.ece})
     more = {name: value for name, value in (("audit", audit), ("abstention", abstention)) if value is not None}
     files.write_json(paths.metrics, {**found, **more, "data": predictions.data, "model": predictions.model})
+    return found
+
+
+def _confusion(config: Config, result: SplitResult, title: str) -> tuple[bytes, plots.Plot]:
+    """The confusions as CSV, and their picture; of several labels, the curves of precision over recall."""
+    scores, judged = result.scores, result.predictions.judged()
+    if isinstance(scores, MultilabelScores):
+        table = diagnostics.co_confusion_csv(judged.labels, judged.predicted, judged.classes)
+        return table, plots.precision_recall(judged.labels, judged.probabilities, judged.classes, title=title)
+    counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
+    matrix = diagnostics.matrix(counts, judged.classes)
+    if undrawn := plots.without_glyph(matrix.names):
+        log.info(
+            "%s: Matplotlib's font lacks %s, so their classes are drawn as numbers; the report has the names",
+            config.paths.confusion_plot, " ".join(undrawn),
+        )  # fmt: skip
+    table = diagnostics.confusion_csv(scores.labels, scores.predicted, matrix)
+    return table, plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", undrawn=undrawn)

@@ -23,7 +23,7 @@ from perennial.model.training.assembly import Assembly
 from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import Peers, naming_lost
 from perennial.model.training.loop import Evaluator, Follower, Loop, Saver
-from perennial.model.training.training_history import TrainingState
+from perennial.model.training.training_history import EVALUATIONS, TrainingState
 from perennial.model.training.triggers import Triggers
 from perennial.model.training.warm_start import StartWeights
 
@@ -63,7 +63,9 @@ def train(
     seconds = time.monotonic() - process.started()
     log.info("training %s, at most %d steps; ready after %.1f s", what, length.steps, seconds)
     when = Triggers.configured(config, length, validates=data.validates)
-    evaluator = Evaluator(trainer, parts.validation(trainer), config.train, length, peers)
+    evaluator = Evaluator(
+        trainer, parts.validation(trainer), config.train, length, peers, EVALUATIONS[data.task]
+    )
     recorder = parts.recorder(when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
         run_directory.record(folder, identity, config)

@@ -9,6 +9,7 @@ from sklearn import metrics as sklearn
 
 from perennial.base.config.release import EvaluateConfig
 from perennial.model.evaluation import diagnostics, metrics, scoring
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores
 
 Evaluation = Callable[..., EvaluateConfig]
@@ -64,3 +65,36 @@ def test_one_example_has_all_metrics(evaluation: Evaluation) -> None:
         "intervals",
     }  # fmt: skip
     assert found["examples"] == 1
+
+
+def several_labels() -> Predictions:
+    """200 images with any of four labels, of which the last has none."""
+    labels = (RANDOM.random((200, 4)) < [0.5, 0.2, 0.1, 0.0]).astype(np.int8)
+    probabilities = 1 / (1 + np.exp(-RANDOM.normal(labels * 2.0 - 1, 1.0)))
+    return Predictions(
+        labels=labels, probabilities=probabilities.astype(np.float32), classes=tuple("abcd"), split="test",
+        data="", split_digest="", model="", thresholds=np.array([0.5, 0.4, 0.1, 0.9999], np.float32),
+    )  # fmt: skip
+
+
+def test_scores_of_several_labels_are_those_of_scikit_learn(evaluation: Evaluation) -> None:
+    top = several_labels()
+    labels, predicted, own = top.labels, top.predicted, [0, 1, 2]
+    losses = np.full(200, 0.5)
+    reliability = diagnostics.reliability(top.probabilities.ravel(), labels.ravel() == 1, bins=15)
+    found = metrics.of_labels(top, losses, reliability, evaluation())
+    pair = labels[:, own], top.probabilities[:, own]
+    expected = {
+        "map_macro": sklearn.average_precision_score(*pair, average="macro"),
+        "map_micro": sklearn.average_precision_score(labels.ravel(), top.probabilities.ravel()),
+        "f1_macro": sklearn.f1_score(labels, predicted, average="macro", zero_division=np.nan),
+        "exact_match": sklearn.accuracy_score(labels, predicted),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    for name, score in (("precision", sklearn.precision_score), ("recall", sklearn.recall_score)):
+        each = [found["per_class"][of][name] for of in "abc"]
+        assert each == pytest.approx(list(score(labels[:, own], predicted[:, own], average=None)), abs=1e-12)
+    assert found["per_class"]["d"]["average_precision"] is None
+    assert found["thresholds"] == {"a": 0.5, "b": 0.4, "c": 0.1, "d": 0.9999}
+    for name in ("map_macro", "exact_match", "loss"):
+        assert found["intervals"][name]["low"] <= found[name] <= found["intervals"][name]["high"]

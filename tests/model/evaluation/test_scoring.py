@@ -87,3 +87,14 @@ def test_a_missing_example_is_an_error() -> None:
 def test_no_examples_are_an_error() -> None:
     with pytest.raises(QualityError, match="0 examples"):
         scoring.score([], classes=CLASSES, examples=0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 103])
+def test_several_labels_have_average_precision_and_the_mean_loss_of_all(batch_size: int) -> None:
+    labels = (np.arange(EXAMPLES * CLASSES).reshape(EXAMPLES, CLASSES) % 3 == 0).astype(np.uint8)
+    cuts = [slice(start, start + batch_size) for start in range(0, EXAMPLES, batch_size)]
+    found = scoring.score([(LOGITS[cut], labels[cut]) for cut in cuts], classes=CLASSES, examples=EXAMPLES)
+    p = 1 / (1 + np.exp(-LOGITS.astype(np.float64)))
+    expected = -np.where(labels, np.log(p), np.log(1 - p)).mean()
+    precision = metrics.average_precision_score(labels, found.probabilities, average="macro")
+    assert found.summary == {"map": pytest.approx(precision, abs=1e-12), "loss": pytest.approx(expected)}

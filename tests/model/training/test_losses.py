@@ -65,6 +65,52 @@ def test_a_mixed_image_counts_for_both_labels() -> None:
     assert float(found.cross_entropy) == pytest.approx(-(targets * log_softmax).sum() / 64, rel=1e-5)
 
 
+SEVERAL = RANDOM.integers(2, size=(64, 5)).astype(np.uint8)  # labels of 0 and 1
+
+
+def sigmoid(smoothing: float = 0.0, weights: list[float] | None = None) -> NDArray[np.float32]:
+    logits = tf.constant(LOGITS, tf.float32)
+    return losses.sigmoid_cross_entropy(
+        logits, tf.constant(SEVERAL), label_smoothing=smoothing, positive_weights=weights
+    ).numpy()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_several_labels_is_that_of_keras(smoothing: float) -> None:
+    keras_loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=smoothing, reduction=None)
+    expected = keras_loss(SEVERAL.astype(np.float32), LOGITS.astype(np.float32)).numpy()
+    np.testing.assert_allclose(sigmoid(smoothing), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_positive_weight_counts_where_the_label_is_there() -> None:
+    weights = np.array([0.5, 1.0, 2.0, 7.0, 3.0])
+    p = 1 / (1 + np.exp(-LOGITS))
+    expected = -(weights * SEVERAL * np.log(p) + (1 - SEVERAL) * np.log(1 - p)).mean(axis=1)
+    np.testing.assert_allclose(sigmoid(weights=weights.tolist()), expected, rtol=1e-4)
+
+
+def test_a_mixed_image_has_mixed_targets_of_several_labels() -> None:
+    taken = keras.Input([5])
+    model = keras.Model(taken, keras.layers.Identity(name="logits")(taken))
+    weights = [0.5, 1.0, 2.0, 0.1, 3.0]
+    config = TrainConfig(epochs=1, label_smoothing=0.1, positive_weights=weights, weight_decay=0.0)
+    objective = losses.Objective(model, MODELS["mnist_cnn"], config, weights)
+    others, own = SEVERAL[::-1].copy(), RANDOM.uniform(size=64).astype(np.float32)
+    other = losses.Other(tf.constant(others), tf.constant(own))
+    found = objective.losses(tf.constant(LOGITS, tf.float32), tf.constant(SEVERAL), 64, other=other)
+    targets = (own[:, None] * SEVERAL + (1 - own[:, None]) * others) * 0.9 + 0.05
+    p = 1 / (1 + np.exp(-LOGITS))
+    each = -(np.array(weights) * targets * np.log(p) + (1 - targets) * np.log(1 - p))
+    assert float(found.cross_entropy) == pytest.approx(each.mean(), rel=1e-4)
+
+
+def test_balanced_positive_weights_are_examples_without_by_examples_with_the_label() -> None:
+    assert losses.positive_weights("balanced", [10, 50, 0, 100], 100) == [9.0, 1.0, 1.0, 1.0]
+    assert losses.positive_weights([2.0, 3.0], [1, 1], 5) == [2.0, 3.0]
+    with pytest.raises(ConfigError, match=r"train\.positive_weights must have one number per class, 3, got 2"):
+        losses.positive_weights([1.0, 2.0], [5, 5, 5], 10)
+
+
 def test_low_precision_ends_at_the_logits() -> None:
     logits = tf.cast(LOGITS, tf.bfloat16)
     found = cross_entropy(logits, smoothing=0.1)

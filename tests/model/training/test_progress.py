@@ -10,11 +10,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from perennial.base import documents
 from perennial.model.training import progress
 from perennial.model.training.progress import FILE, MAX_STEPS, WARM_UP_STEPS, Pace, Progress
-from perennial.model.training.training_history import Evaluation, Row
+from perennial.model.training.training_history import EVALUATIONS, Row
 from perennial.model.training.triggers import Length
 
 LENGTH = Length(steps=100, steps_per_epoch=50, limit="steps")
-EVALUATION = Evaluation(epoch=1, step=50, accuracy=0.5, loss=1.25, recall_at_5=0.75)
+EVALUATION = EVALUATIONS["multiclass"](epoch=1, step=50, accuracy=0.5, loss=1.25, recall_at_5=0.75)
 
 
 def rows(first: int, last: int) -> list[Row]:

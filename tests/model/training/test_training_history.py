@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from perennial.model.training.training_history import Evaluation, History, Row
+from perennial.model.training.training_history import EVALUATIONS, History, Row
 
 
 def row(step):
@@ -12,7 +12,7 @@ def row(step):
 
 
 def evaluation(step):
-    return Evaluation(epoch=1, step=step, accuracy=0.5, loss=1.0, recall_at_5=0.9)
+    return EVALUATIONS["multiclass"](epoch=1, step=step, accuracy=0.5, loss=1.0, recall_at_5=0.9)
 
 
 def read(file):
@@ -24,7 +24,7 @@ def read(file):
 def history(tmp_path):
     def make(steps=100):
         (tmp_path / "work").mkdir(exist_ok=True)
-        return History(tmp_path / "work", tmp_path / "curves", steps=steps)
+        return History(tmp_path / "work", tmp_path / "curves", EVALUATIONS["multiclass"], steps=steps)
 
     return make
 
@@ -81,3 +81,11 @@ def test_the_curve_of_validation_names_its_columns_once(history, tmp_path):
     made.resume(0, [])
     write(made, 1, 20)
     assert [line["step"] for line in read(tmp_path / "curves" / "validation.csv")] == ["10", "20"]
+
+
+def test_the_curve_of_several_labels_has_their_scores(tmp_path):
+    (tmp_path / "work").mkdir()
+    made = History(tmp_path / "work", tmp_path / "curves", EVALUATIONS["multilabel"], steps=10)
+    made.resume(0, [])
+    made.add_evaluation(EVALUATIONS["multilabel"](epoch=1, step=5, map=0.75, loss=0.25))
+    assert (tmp_path / "curves" / "validation.csv").read_text() == "epoch,step,map,loss\n1,5,0.75,0.25\n"

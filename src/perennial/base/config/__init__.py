@@ -7,6 +7,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from perennial.base import documents, layout
+from perennial.base.choices import STOP_METRICS, Task
 from perennial.base.config import error_messages
 from perennial.base.config.data import (
     ComputeConfig,
@@ -32,6 +33,18 @@ from perennial.base.errors import ConfigError, listed
 IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data sets whose images have one size
 
 
+# Keys that a task does not have: their value without effect, and the key to use instead.
+OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
+    "multilabel": {
+        "train.class_weights": (None, "train.positive_weights"),
+        "evaluate.calibrate": (False, "evaluate.threshold"),
+        "evaluate.max_error": (None, "evaluate.threshold"),
+    },
+    "multiclass": {
+        "train.positive_weights": (None, "train.class_weights"),
+        "evaluate.threshold": ("f1", "evaluate.max_error"),
+    },
+}
 SHOWN = 3  # keys in a message
 
 
@@ -132,6 +145,21 @@ class Config(Section):
             raise ValueError(
                 "preprocessing.grayscale must be false for model.weights imagenet, got true: the published "
                 "weights take images of 3 channels"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_task(self) -> Self:
+        task, metric = self.dataset.task, self.train.stop_metric
+        for key, (without, instead) in OTHER_TASKS[task].items():
+            section, name = key.split(".")
+            if (value := getattr(getattr(self, section), name)) != without:
+                raise ValueError(
+                    f"{key} must be {shown(without)} for dataset.task {task}, got {shown(value)}; use {instead}"
+                )
+        if metric not in (known := STOP_METRICS[task]):
+            raise ValueError(
+                f"train.stop_metric must be {' or '.join(known)} for dataset.task {task}, got {metric}"
             )
         return self
 

@@ -5,7 +5,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perennial.base import choices
-from perennial.base.config.fields import Count, Devices, Section, option, or_component
+from perennial.base.config.fields import Count, Devices, Section, kind, option, or_component
+
+
+class PrecisionRule(Section):
+    """Thresholds from which on labels are right at least this often."""
+
+    precision: float = Field(gt=0, lt=1)
 
 
 class EvaluateConfig(Section):
@@ -20,6 +26,10 @@ class EvaluateConfig(Section):
     max_error: float | None = option(
         None, "share of wrong answers; null: no image gets unknown", ge=0.0001, le=0.5
     )
+    threshold: Annotated[
+        Literal["f1"] | Annotated[float, Field(ge=0, le=1)] | PrecisionRule,
+        kind("f1, a number, or {precision: 0.9}"),
+    ] = option("f1", "multilabel: probability of a label; best F1 or least for a precision on validation")
 
 
 class CardConfig(Section):

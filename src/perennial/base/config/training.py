@@ -209,14 +209,19 @@ class TrainConfig(Section):
     learning_rate: Positive = option(0.001, "learning rate before any decay")
     devices: Devices = option("auto", "auto, cpu:N, gpu:N (any N) or gpu:0,2 (these)")
     steps_between_evals: Count | None = option(None, "steps between two; null: epochs_between_evals decides")
-    stop_metric: Literal["accuracy", "loss", "recall_at_5"] = option(
-        "accuracy", "validation metric for stop_threshold, patience and keep"
+    stop_metric: Literal["accuracy", "loss", "recall_at_5", "map"] = option(
+        "accuracy", "validation score that stops, and is kept"
     )
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     weight_decay: float | None = option(None, "factor of the L2 penalty; null: the network's own", ge=0)
-    label_smoothing: float = option(0.0, "fraction of each label that is spread over all classes", ge=0, lt=1)
+    label_smoothing: float = option(
+        0.0, "fraction of each label that is spread over all classes; multilabel: to 0.5", ge=0, lt=1
+    )
     class_weights: Literal["balanced"] | list[Positive] | None = option(
         None, "factor of an example's loss: balanced, one number per class, or null (1)"
+    )
+    positive_weights: Literal["balanced"] | list[Positive] | None = option(
+        None, "multilabel: factor of the loss of labels that are there, as class_weights"
     )
     aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
     clip_norm: Positive | None = option(None, "clip gradients to this global norm; null: no clipping")

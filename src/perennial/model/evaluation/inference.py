@@ -1,6 +1,7 @@
 """Logits of a model for the batches of a dataset, on one device or several."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from perennial.model import models
 from perennial.model.models.model_folder import Description
 
 Predict = Callable[[tf.Tensor], tf.Tensor]
-Logits = tuple[NDArray[np.float32], NDArray[np.int64]]  # [N, classes], with the labels [N]
+Logits = tuple[NDArray[np.float32], NDArray[Any]]  # [N, classes], with the labels of `records.pipeline.batches`
 
 
 def predictor(model: keras.Model, pixels: ImageSpec) -> Predict:

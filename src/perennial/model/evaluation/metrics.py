@@ -2,15 +2,29 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perennial.base.config.release import EvaluateConfig
-from perennial.model.evaluation import intervals
+from perennial.model.evaluation import average_precision, intervals
 from perennial.model.evaluation import slices as slicing
 from perennial.model.evaluation.diagnostics import Reliability
+from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores
 from perennial.model.evaluation.slices import Slices
+from perennial.model.evaluation.split import SplitResult
+
+
+def of_result(result: SplitResult, config: EvaluateConfig) -> dict[str, Any]:
+    """Metrics of an evaluated model as JSON values, on the examples that decisions read."""
+    judged, scores, bins = result.predictions.judged(), result.scores, config.calibration_bins
+    calibration = result.reliability(bins)
+    if isinstance(scores, ExampleScores):
+        temperature = result.calibration(bins)
+        return compute(scores, judged.classes, calibration, config, judged.slices, temperature)
+    return of_labels(judged, scores.losses, calibration, config)
 
 
 def compute(
@@ -34,6 +48,63 @@ def compute(
         "confidence_level": config.confidence_level,
         "intervals": scored_intervals(scores, config.confidence_level),
     }
+
+
+def of_labels(
+    predictions: Predictions, losses: NDArray[np.float64], calibration: Reliability, config: EvaluateConfig
+) -> dict[str, Any]:
+    """Metrics of several labels an image as JSON values; `losses`: of each example, [N].
+
+    The macro averages are over the classes that have the score; `calibration` is of the probability of labels.
+    """
+    labels, probabilities, level = predictions.labels, predictions.probabilities, config.confidence_level
+    exact = (predictions.predicted == labels).all(axis=1)
+    classes = _labels_per_class(predictions)
+    found = [each["average_precision"] for each in classes.values()]
+    f1 = [each["f1"] for each in classes.values() if each["f1"] is not None]
+    ends = {
+        "map_macro": average_precision.interval(labels, probabilities, level),
+        "exact_match": intervals.share(int(exact.sum()), len(exact), level),
+        # A model that knows nothing has the logarithm of 2 as loss of each label.
+        "loss": intervals.mean(losses, math.log(2), level),
+    }
+    return {
+        **({"slices": slicing.scores(predictions.slices, exact, level)} if predictions.slices else {}),
+        "map_macro": average_precision.macro(found),
+        "map_micro": average_precision.average_precision(labels.ravel(), probabilities.ravel()) or 0.0,
+        "f1_macro": sum(f1) / len(f1) if f1 else 0.0,
+        "exact_match": float(exact.mean()),
+        "loss": float(losses.mean()),
+        "examples": len(labels),
+        "thresholds": {name: each["threshold"] for name, each in classes.items()},
+        "per_class": classes,
+        "calibration": {"ece": calibration.ece},
+        "confidence_level": level,
+        "intervals": {name: {"low": low, "high": high} for name, (low, high) in ends.items()},
+    }
+
+
+def _labels_per_class(predictions: Predictions) -> dict[str, dict[str, Any]]:
+    """Scores of each class with several labels an image; None where the denominator is 0."""
+    labels, predicted, applied = predictions.labels, predictions.predicted, predictions.thresholds
+    counts = ((labels & predicted).sum(axis=0), predicted.sum(axis=0), labels.sum(axis=0))
+    found = {}
+    for name, average, threshold, hits, taken, examples in zip(
+        predictions.classes,
+        average_precision.per_class(labels, predictions.probabilities),
+        [float(str(each)) for each in np.asarray(applied, np.float32)],  # 0.1, as it was chosen
+        *(each.tolist() for each in counts),
+        strict=True,
+    ):
+        found[name] = {
+            "examples": examples,
+            "average_precision": average,
+            "precision": _share(hits, taken),
+            "recall": _share(hits, examples),
+            "f1": _share(2 * hits, taken + examples),
+            "threshold": threshold,
+        }
+    return found
 
 
 def per_class(scores: ExampleScores, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:

@@ -1,13 +1,16 @@
-"""Scores of logits: accuracy, loss and top-5 accuracy, independent of the batch size."""
+"""Scores of logits, independent of the batch size: accuracy, loss and top-5 accuracy, or average precision."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.base.errors import QualityError
+from perennial.model import tasks
+from perennial.model.evaluation import average_precision
 
 TOP = 5
 
@@ -26,10 +29,22 @@ class ExampleScores:
     losses: NDArray[np.float64]  # cross-entropy in nats
     within_top: NDArray[np.bool_]  # whether fewer than TOP logits are higher than the label's
 
+    def at(self, rows: NDArray[np.bool_]) -> Self:
+        """The scores of some of the examples, mask [N]."""
+        return replace(
+            self, labels=self.labels[rows], predicted=self.predicted[rows], losses=self.losses[rows],
+            within_top=self.within_top[rows],
+        )  # fmt: skip
+
     @property
     def examples(self) -> int:
         """Number of examples."""
         return len(self.labels)
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """The scores of an evaluation, by name."""
+        return {"accuracy": self.accuracy, "loss": self.loss, "recall_at_5": self.recall_at_5}
 
     @property
     def accuracy(self) -> float:
@@ -47,34 +62,75 @@ class ExampleScores:
         return float(self.within_top.mean())
 
 
+@dataclass(frozen=True, kw_only=True)
+class MultilabelScores:
+    """Probabilities and losses of examples with any number of labels, in their order."""
+
+    labels: NDArray[np.uint8]  # [N, classes] of 0 and 1
+    probabilities: NDArray[np.float32]  # [N, classes]
+    losses: NDArray[np.float64]  # [N], the mean over the classes of the cross-entropy in nats
+
+    def at(self, rows: NDArray[np.bool_]) -> Self:
+        """The scores of some of the examples, mask [N]."""
+        return replace(
+            self, labels=self.labels[rows], probabilities=self.probabilities[rows], losses=self.losses[rows]
+        )
+
+    @property
+    def examples(self) -> int:
+        """Number of examples."""
+        return len(self.labels)
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy of examples and classes, in nats."""
+        return float(self.losses.mean())
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """The scores of an evaluation, by name."""
+        found = average_precision.per_class(self.labels, self.probabilities)
+        return {"map": average_precision.macro(found), "loss": self.loss}
+
+
+Scores = ExampleScores | MultilabelScores
+
+
 def score(
-    batches: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], *, classes: int, examples: int
-) -> ExampleScores:
-    """Score batches of (logits [N, classes], labels [N])."""
-    scored = []
+    batches: Iterable[tuple[NDArray[np.float32], NDArray[Any]]], *, classes: int, examples: int
+) -> Scores:
+    """Score batches of (logits [N, classes], labels [N], or [N, classes] of 0 and 1)."""
+    scored: list[tuple[NDArray[Any], ...]] = []
     found = 0
     for logits, labels in batches:
-        scored.append(_scored(logits, labels, first=found))
+        _require_finite(logits, first=found)
+        losses = tasks.cross_entropy(logits.astype(np.float64), labels)
+        if labels.ndim == 2:
+            scored.append((labels, tasks.probabilities("multilabel", logits), losses))
+        else:
+            scored.append((labels, logits.argmax(axis=1), losses, _within_top(logits, labels)))
         found += len(labels)
     if found != examples or not examples:
         raise QualityError(f"scored {found} examples, expected the {examples} of the manifest")
-    every, predicted, losses, within_top = map(np.concatenate, zip(*scored, strict=True))
+    every, second, losses, *within_top = map(np.concatenate, zip(*scored, strict=True))
+    if not within_top:
+        return MultilabelScores(labels=every, probabilities=second, losses=losses)
     return ExampleScores(
-        classes=classes, labels=every, predicted=predicted, losses=losses, within_top=within_top
+        classes=classes, labels=every, predicted=second, losses=losses, within_top=within_top[0]
     )
 
 
-def _scored(
-    logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Labels, predicted classes, losses and top-5 hits of a batch from the index `first` on."""
+def _require_finite(logits: NDArray[np.float32], *, first: int) -> None:
+    """Check the logits of a batch from the index `first` on."""
     finite = np.isfinite(logits).all(axis=1)
     if not finite.all():
         raise NonFinite(
             f"the model's logits are not finite, first those of example {first + int(np.argmin(finite))}; its "
             "scores would mean nothing; nothing was written; train it again with a lower train.learning_rate"
         )
-    with tf.device("CPU:0"):  # in double precision, whichever device the model uses
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits.astype(np.float64)).numpy()
-        within_top = tf.math.in_top_k(labels, logits, TOP).numpy()
-    return labels, logits.argmax(axis=1), losses, within_top
+
+
+def _within_top(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    with tf.device("CPU:0"):  # whichever device the model uses
+        found: NDArray[np.bool_] = tf.math.in_top_k(labels, logits, TOP).numpy()
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import keras
 import numpy as np
@@ -21,11 +21,11 @@ from perennial.data.records import columns, manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
-from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices
+from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices, thresholds
 from perennial.model.evaluation.confidence import Answered
 from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.predictions import Predictions
-from perennial.model.evaluation.scoring import ExampleScores, NonFinite
+from perennial.model.evaluation.scoring import ExampleScores, MultilabelScores, NonFinite, Scores
 from perennial.model.models.model_folder import Abstention, Confidence, Description
 
 NAMED = 3  # weights in an error message
@@ -37,24 +37,32 @@ class SplitResult:
 
     dataset: str
     predictions: Predictions
-    scores: ExampleScores
+    scores: Scores
     confidence: Confidence | None = None  # that the model has from its validation split
     validation: Answered | None = None  # on which the threshold of `confidence` was chosen here
     before: NDArray[np.float32] | None = None  # [N], largest probabilities without it
 
     def without(self, audit: NDArray[np.bool_]) -> Self:
         """The result with the scores on the other examples than these, of which no decision reads any."""
-        kept, scores = ~audit, self.scores
-        judged = replace(
-            scores, labels=scores.labels[kept], predicted=scores.predicted[kept], losses=scores.losses[kept],
-            within_top=scores.within_top[kept],
-        )  # fmt: skip
-        before = None if self.before is None else self.before[kept]
-        return replace(self, predictions=replace(self.predictions, audit=audit), scores=judged, before=before)
+        before = None if self.before is None else self.before[~audit]
+        predictions = replace(self.predictions, audit=audit)
+        return replace(self, predictions=predictions, scores=self.scores.at(~audit), before=before)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether the answer on each example is its label, or exactly its labels."""
+        if isinstance(self.scores, ExampleScores):
+            return np.asarray(self.scores.predicted == self.scores.labels)
+        judged = self.predictions.judged()
+        found: NDArray[np.bool_] = (judged.predicted == judged.labels).all(axis=1)
+        return found
 
     def reliability(self, bins: int) -> Reliability:
-        """Reliability of the predictions in equal bins of probability."""
-        return self._reliability(self.predictions.judged().p, bins)
+        """Reliability of the predictions in equal bins of probability; of several labels, of every class."""
+        judged = self.predictions.judged()
+        if judged.multilabel:
+            return diagnostics.reliability(judged.probabilities.ravel(), judged.labels.ravel() == 1, bins=bins)
+        return self._reliability(judged.p, bins)
 
     def calibration(self, bins: int) -> dict[str, float]:
         """The temperature, and the ECE without it; empty for a model that was not calibrated."""
@@ -94,24 +102,30 @@ def evaluate(
     """
     folder = config.paths.records
     data, options = require_split(folder, split), config.evaluate
-    fit = fit and (options.calibrate or options.max_error is not None)
-    if fit:
-        _require_validation(config)
+    if data.task == "multiclass":
+        fit = fit and (options.calibrate or options.max_error is not None)
+        if fit:
+            _require_validation(config)
     model, description = load()
     require_finite(model)
     label_map, classes = LabelMap.of(description.options), description.classes
     if classes != (known := label_map.classes(data)):
         raise DataError(f"the model has the classes {classes}, {folder} has {known}")
-    examples, predict = data.splits[split].examples, inference.on_devices(model, description, devices)
-    fitted, validation = _fitted(config, data, description, predict) if fit else (description.confidence, None)
-    probabilities, before = np.empty((examples, len(classes)), np.float32), np.empty(examples, np.float32)
-    logits = _logits(config, data, split, description, predict)
-    filled = _fill(probabilities, logits, before, None if fitted is None else fitted.factor)
-    scores = scoring.score(filled, classes=len(classes), examples=examples)
+    if description.task != data.task:
+        raise DataError(f"the model is {description.task}, {folder} is {data.task} (dataset.task)")
+    predict = inference.on_devices(model, description, devices)
+    fitted, validation = description.confidence, None
+    if data.task == "multilabel" and (fit or fitted is None):
+        fitted = _with_thresholds(config, data, description, predict)
+    elif data.task == "multiclass" and fit:
+        fitted, validation = _fitted(config, data, description, predict)
+    scores, probabilities, before = _scored(config, data, split, description, predict, fitted)
+    thresholds = None if fitted is None else fitted.thresholds
     further = columns.read(folder, split)
     predictions = Predictions(
-        labels=scores.labels,
+        labels=scores.labels if thresholds is None else scores.labels.astype(np.int8),
         probabilities=probabilities,
+        thresholds=None if thresholds is None else np.array(thresholds, np.float32),
         classes=tuple(classes),
         split=split,
         data=manifest.digest(folder),
@@ -165,6 +179,21 @@ def _require_validation(config: Config) -> None:
     integrity.require_valid(folder, ("validation",))
 
 
+def _scored(
+    config: Config, data: Manifest, split: Split, description: Description, predict: inference.Predict,
+    fitted: Confidence | None,
+) -> tuple[Scores, NDArray[np.float32], NDArray[np.float32] | None]:  # fmt: skip
+    """Scores, probabilities [N, classes], and the largest ones [N] without a temperature of one label."""
+    examples, classes = data.splits[split].examples, len(description.classes)
+    logits = _logits(config, data, split, description, predict)
+    if data.task == "multilabel":
+        several = cast(MultilabelScores, scoring.score(logits, classes=classes, examples=examples))
+        return several, several.probabilities, None
+    probabilities, before = np.empty((examples, classes), np.float32), np.empty(examples, np.float32)
+    filled = _fill(probabilities, logits, before, None if fitted is None else fitted.factor)
+    return scoring.score(filled, classes=classes, examples=examples), probabilities, before
+
+
 def _logits(
     config: Config, data: Manifest, split: Split, description: Description, predict: inference.Predict
 ) -> Iterator[inference.Logits]:
@@ -185,7 +214,7 @@ def _fitted(
     examples = data.splits["validation"].examples
     every = np.empty((examples, len(description.classes)), np.float32)
     logits = _logits(config, data, "validation", description, predict)
-    scores = scoring.score(_keep(every, logits), classes=every.shape[1], examples=examples)
+    scores = cast(ExampleScores, scoring.score(_keep(every, logits), classes=every.shape[1], examples=examples))
     temperature = confidence.fit_temperature(every, scores.labels) if config.evaluate.calibrate else None
     fitted, most = Confidence(temperature=temperature), config.evaluate.max_error
     if most is None:
@@ -196,6 +225,20 @@ def _fitted(
     threshold = confidence.fit_threshold(sure, correct, most)
     chosen = Abstention(max_error=most, threshold=threshold)
     return fitted.model_copy(update={"abstention": chosen}), confidence.answered(sure, correct, threshold)
+
+
+def _with_thresholds(
+    config: Config, data: Manifest, description: Description, predict: inference.Predict
+) -> Confidence:
+    """Choose the thresholds of a model with several labels an image on the validation split."""
+    names, part, rule = description.classes, data.splits.get("validation"), config.evaluate.threshold
+    labels, probabilities = np.zeros((0, len(names)), np.uint8), np.zeros((0, len(names)), np.float32)
+    if part is not None and part.examples and not isinstance(rule, float | int):
+        integrity.require_valid(config.paths.records, ("validation",))
+        logits = _logits(config, data, "validation", description, predict)
+        scores = cast(MultilabelScores, scoring.score(logits, classes=len(names), examples=part.examples))
+        labels, probabilities = scores.labels, scores.probabilities
+    return Confidence(thresholds=thresholds.choose(labels, probabilities, rule, names))
 
 
 def _keep(every: NDArray[np.float32], batches: Iterable[inference.Logits]) -> Iterator[inference.Logits]:

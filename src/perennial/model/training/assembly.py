@@ -16,7 +16,7 @@ from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
 from perennial.model.evaluation import inference, scoring
-from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.evaluation.scoring import Scores
 from perennial.model.models.model_folder import Description
 from perennial.model.training import distributed, frozen_features, losses, warm_start
 from perennial.model.training.input import Batch, Input
@@ -25,7 +25,7 @@ from perennial.model.training.losses import Objective
 from perennial.model.training.progress import FILE, Progress
 from perennial.model.training.tensorboard import Profile, Summaries
 from perennial.model.training.train_step import Trainer
-from perennial.model.training.training_history import History
+from perennial.model.training.training_history import EVALUATIONS, History
 from perennial.model.training.triggers import Length, Triggers
 from perennial.model.training.warm_start import StartWeights
 
@@ -52,6 +52,15 @@ class Assembly:
         """Training examples of each class."""
         return self.label_map.per_class(self.data, "train")
 
+    @property
+    def class_weights(self) -> list[float] | None:
+        """The factors of the classes in the loss; None: 1."""
+        chosen = self.config.train
+        if self.data.task == "multilabel":
+            examples = self.data.splits["train"].examples
+            return losses.positive_weights(chosen.positive_weights, self.per_class, examples)
+        return losses.class_weights(chosen.class_weights, self.per_class)
+
     def strategy(self) -> tf.distribute.Strategy:
         """The devices to train on; called before anything uses one."""
         if self.config.train.deterministic:
@@ -65,6 +74,7 @@ class Assembly:
         return Description(
             name=self.config.model.name,
             options=self.config.model.model_copy(update={"weights": None, "weights_url": None}),
+            task=self.data.task,
             classes=self.label_map.classes(self.data),
             pixels=self.pixels,
             data=manifest.digest(self.config.paths.records),
@@ -110,8 +120,8 @@ class Assembly:
             config.train,
             strategy,
             length=length,
-            examples=sum(self.per_class),
-            class_weights=losses.class_weights(config.train.class_weights, self.per_class),
+            examples=self.data.splits["train"].examples,
+            class_weights=self.class_weights,
         )
         trainer.keep_features(
             partial(
@@ -125,7 +135,7 @@ class Assembly:
         )
         return trainer
 
-    def validation(self, trainer: Trainer) -> Callable[[int], ExampleScores] | None:
+    def validation(self, trainer: Trainer) -> Callable[[int], Scores] | None:
         """A function that scores the current weights on the validation split; None without such a split."""
         if not self.data.validates:
             return None
@@ -142,7 +152,7 @@ class Assembly:
         predictor = inference.predictor(trainer.model, self.pixels)
         classes, examples = len(self.label_map.classes(data)), data.splits["validation"].examples
 
-        def score(step: int) -> ExampleScores:
+        def score(step: int) -> Scores:
             frozen = trainer.phase(max(step - 1, 0)).frozen
             logits = frozen.logits(batches) if frozen else inference.batch_logits(predictor, batches)
             with pipeline.naming_shards(config.paths.records, data):
@@ -163,14 +173,17 @@ class Assembly:
             return batch
 
         def copied() -> tuple[keras.Model, Objective]:
-            weights = losses.class_weights(config.train.class_weights, self.per_class)
             model = description.build()
-            return model, Objective(model, models.named(config.model.name), config.train, weights)
+            return model, Objective(model, models.named(config.model.name), config.train, self.class_weights)
 
         return Recorder(
-            history=History(folder, config.paths.curves, steps=when.length.steps),
+            history=History(folder, config.paths.curves, EVALUATIONS[self.data.task], steps=when.length.steps),
             progress=Progress(
-                when.length, logs, config.paths.work / FILE, every_steps=config.logging.every_steps
+                when.length,
+                logs,
+                config.paths.work / FILE,
+                task=self.data.task,
+                every_steps=config.logging.every_steps,
             ),
             summaries=Summaries(when, config.train, self.pixels, batch_after, copied, logs),
             profile=Profile(when.profiled, logs / "profile"),

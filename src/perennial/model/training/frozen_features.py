@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import keras
 import numpy as np
@@ -29,7 +30,7 @@ CALLS = 2  # at the same time: many operations of a single call use one core
 FOLDED_MB = 256  # limit for weights as constants: TensorFlow copies them, and allows 2 GB in a graph
 LEAST = 0.5  # minimum share of the frozen weights that must be before the cut
 Features = tuple[tf.Tensor, ...]  # [N, ...] of each output tensor of the frozen layers
-Examples = tuple[Features, NDArray[np.int64]]  # with labels [N]
+Examples = tuple[Features, NDArray[Any]]  # with labels
 
 
 class FrozenFeatures:
@@ -71,7 +72,7 @@ class FrozenFeatures:
         if self._compute is None:
             self._compute = self._compiled()
         started, found = time.monotonic(), list[Examples]()
-        waiting = deque[tuple[Future[Features], NDArray[np.int64]]]()
+        waiting = deque[tuple[Future[Features], NDArray[Any]]]()
 
         def collect() -> None:
             features, labels = waiting.popleft()

@@ -4,11 +4,12 @@ The global batches are the same for any number of devices and workers, and where
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +30,7 @@ from perennial.model.training.shuffle import Group, Shuffle, Slices, random_word
 VECTOR, POSITIONS = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
 EPOCH = tf.TensorSpec([], tf.int64)
 BLOCK = 128  # encoded examples that the generator yields at once
+Read = Callable[[Shard], tuple[NDArray[Any], NDArray[np.object_]]]  # labels and encoded images of a shard
 BLOCKS_AHEAD = 8  # enough to cover the time of reading a shard
 
 
@@ -37,7 +39,7 @@ class Batch(NamedTuple):
 
     # [n, height, width, channels], as in ImageSpec.trained_as; or features [n, ...]
     images: tf.Tensor | tuple[tf.Tensor, ...]
-    labels: tf.Tensor  # int64 [n], of the model
+    labels: tf.Tensor  # of the model: int64 [n], or uint8 [n, classes] of 0 and 1
     keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
     positions: tf.Tensor  # int32 [n], within the global batch
 
@@ -74,7 +76,7 @@ class Input:
         self._shuffle = Shuffle(data.splits["train"].shards, config.seed, config.memory_mb)
         self._table: Table | None = None
         if config.synthetic_data:
-            self._table = _synthetic(pixels, config, labels=range(label_map.offset, len(data.classes)))
+            self._table = _synthetic(pixels, config, data, first=label_map.offset)
         elif pixels.same_size:
             self._table = cache.decoded(folder, data, pixels, config)
 
@@ -130,7 +132,7 @@ class Input:
                 batches = iter(self.batches(0, 0).take(count))
             return np.concatenate([model_input(each, self.pixels, self._augmentation) for each in batches])
 
-    def in_order(self, batch_size: int) -> Iterator[tuple[tf.Tensor, NDArray[np.int64]]]:
+    def in_order(self, batch_size: int) -> Iterator[tuple[tf.Tensor, NDArray[Any]]]:
         """Undistorted images as in `Batch`, and labels of the records; each example once, in record order."""
         if self._table is None:
             yield from cache.in_order(self._folder, self._data, self.pixels, batch_size)
@@ -195,7 +197,8 @@ class Input:
         """Batches read from the records, each image decoded when it is needed."""
 
         def blocks() -> Iterator[_Block]:
-            return _blocks(self._folder, self._shuffle, self._chunks(slices, epoch, skip_steps))
+            read = partial(pipeline.encoded, self._folder, label_columns=self._data.label_columns)
+            return _blocks(read, self._shuffle, self._chunks(slices, epoch, skip_steps))
 
         def with_keys(
             images: tf.Tensor, labels: tf.Tensor, ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor
@@ -206,7 +209,10 @@ class Input:
             decoded = photographs.for_training(images, keys, self.pixels, self._augmentation)
             return Batch(decoded, *(_copied(part) for part in (labels, keys, positions)))
 
-        signature = (tf.TensorSpec([None], tf.string), VECTOR, VECTOR, POSITIONS, EPOCH)
+        labels = VECTOR
+        if self._data.label_columns:
+            labels = tf.TensorSpec([None, self._data.label_columns], tf.uint8)
+        signature = (tf.TensorSpec([None], tf.string), labels, VECTOR, POSITIONS, EPOCH)
         parts = tf.data.Dataset.from_generator(blocks, output_signature=signature)
         return (
             parts.map(UNCONVERTED(with_keys))
@@ -257,15 +263,21 @@ def _copied(part: tf.Tensor) -> tf.Tensor:
     return tf.gather(part, tf.range(tf.shape(part)[0]))
 
 
-def _synthetic(pixels: ImageSpec, config: TrainConfig, *, labels: range) -> Table:
-    """One batch of random examples, repeated."""
+def _synthetic(pixels: ImageSpec, config: TrainConfig, data: Manifest, *, first: int) -> Table:
+    """One batch of random examples with classes from `first` on, repeated."""
     shape = (config.batch_size, *pixels.trained_as.shape)
     size = math.prod(shape)
     images = random_words(-(-size // 8), config.seed, 0, "images").view(np.uint8)[:size].reshape(shape)
-    chosen = random_words(config.batch_size, config.seed, 0, "labels") % np.uint64(len(labels))
+    classes = len(data.classes)
+    if data.task == "multilabel":
+        drawn = random_words(config.batch_size * classes, config.seed, 0, "labels") % np.uint64(2)
+        labels: NDArray[Any] = drawn.astype(np.uint8).reshape(-1, classes)
+    else:
+        drawn = random_words(config.batch_size, config.seed, 0, "labels") % np.uint64(classes - first)
+        labels = first + drawn.astype(np.int64)
     with tf.device("CPU"):
         ready = images if pixels.trained_as.dtype == tf.uint8 else images / np.float32(127.5) - 1
-        return Table(tf.constant(ready), labels.start + chosen.astype(np.int64))
+        return Table(tf.constant(ready), labels)
 
 
 class _Chunk(NamedTuple):
@@ -281,13 +293,13 @@ class _Block(NamedTuple):
     """A block of encoded examples."""
 
     images: NDArray[np.object_]  # bytes
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     ordinals: NDArray[np.int64]
     positions: NDArray[np.int32]
     epoch: int
 
 
-def _blocks(folder: Path, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[_Block]:
+def _blocks(read: Read, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[_Block]:
     """The encoded examples of the chunks, in order.
 
     While a group is yielded, the shards of the next are read one by one: both take the memory of one group.
@@ -296,9 +308,9 @@ def _blocks(folder: Path, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterato
     following: _Shards | None = None
     for chunk, after in pairwise(chunks):
         if group is None or group.indices != chunk.group.shards:
-            group = following or _Shards(folder, shuffle, chunk.group)
+            group = following or _Shards(read, shuffle, chunk.group)
         stays = after.group.shards == chunk.group.shards
-        following = None if stays else _Shards(folder, shuffle, after.group)
+        following = None if stays else _Shards(read, shuffle, after.group)
         labels, images = group.examples()
         ordinals = shuffle.ordinals(chunk.group)
         size = sum(shuffle.shards[index].bytes for index in chunk.group.shards)
@@ -319,20 +331,20 @@ def _blocks(folder: Path, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterato
 class _Shards:
     """The shards of a group, read into memory step by step."""
 
-    def __init__(self, folder: Path, shuffle: Shuffle, group: Group) -> None:
-        self.indices, self._folder = group.shards, folder
+    def __init__(self, read: Read, shuffle: Shuffle, group: Group) -> None:
+        self.indices, self._encoded = group.shards, read
         self._waiting: list[Shard] = [shuffle.shards[index] for index in group.shards]
-        self._read: list[tuple[NDArray[np.int64], NDArray[np.object_]]] = []
+        self._read: list[tuple[NDArray[Any], NDArray[np.object_]]] = []
         self._bytes = 0
 
     def read_up_to(self, size: float) -> None:
         """Read more shards while all that were read take at most `size` bytes."""
         while self._waiting and self._bytes + self._waiting[0].bytes <= size:
             shard = self._waiting.pop(0)
-            self._read.append(pipeline.encoded(self._folder, shard))
+            self._read.append(self._encoded(shard))
             self._bytes += shard.bytes
 
-    def examples(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+    def examples(self) -> tuple[NDArray[Any], NDArray[np.object_]]:
         """Labels and encoded images, shard after shard."""
         self.read_up_to(math.inf)
         labels, images = zip(*self._read, strict=True)

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from perennial.base.config.training import TrainConfig
 from perennial.base.devices import cluster
 from perennial.base.errors import Failure, Interrupted, PerennialError
 from perennial.base.processes import process
-from perennial.model.evaluation.scoring import ExampleScores, NonFinite
+from perennial.model.evaluation.scoring import NonFinite, Scores
 from perennial.model.models.model_folder import Description
 from perennial.model.training import triggers
 from perennial.model.training.checkpoints import Checkpoints
@@ -24,7 +24,7 @@ from perennial.model.training.progress import Pace, Progress
 from perennial.model.training.remote import FetchedCheckpoint
 from perennial.model.training.tensorboard import Profile, Summaries
 from perennial.model.training.train_step import METRICS, Phase, StepResults, Trainer
-from perennial.model.training.training_history import Evaluation, History, Row, TrainingState
+from perennial.model.training.training_history import EVALUATIONS, Evaluation, History, Row, TrainingState
 from perennial.model.training.triggers import Length, StoppedBy, Triggers
 
 log = logging.getLogger(__name__)
@@ -77,13 +77,14 @@ class Evaluator:
     def __init__(
         self,
         trainer: Trainer,
-        score: Callable[[int], ExampleScores] | None,
+        score: Callable[[int], Scores] | None,
         config: TrainConfig,
         length: Length,
         peers: Peers,
+        kind: type[Evaluation],
     ) -> None:
         """`score(step)` scores the model on validation; None: no such split, and only the last step ends it."""
-        self._trainer, self._score, self._config = trainer, score, config
+        self._trainer, self._score, self._config, self._kind = trainer, score, config, kind
         self._length, self._peers = length, peers
         weights = trainer.model.weights if config.keep == "best" else []
         self.best = [tf.Variable(tf.zeros_like(weight.value), name=weight.path) for weight in weights]
@@ -100,10 +101,7 @@ class Evaluator:
     def evaluate(self, state: TrainingState) -> Evaluation:
         """Score the current weights, and keep them if they are the best."""
         with self._trainer.averages.swapped():
-            accuracy, loss, recall_at_5 = self._scores(state.step)
-            new = Evaluation(
-                epoch=self.epoch(state), step=state.step, accuracy=accuracy, loss=loss, recall_at_5=recall_at_5
-            )
+            new = self._kind(epoch=self.epoch(state), step=state.step, **self._scores(state.step))
             metric, scores = self._config.stop_metric, self._of_metric([*state.evaluations, new])
             if triggers.best(metric, scores) == len(scores) - 1:
                 state.best_step = state.step
@@ -132,14 +130,12 @@ class Evaluator:
     def _of_metric(self, evaluations: Sequence[Evaluation]) -> list[float]:
         return [getattr(each, self._config.stop_metric) for each in evaluations]
 
-    def _scores(self, step: int) -> list[float]:
-        """Accuracy, loss and top-5 accuracy as the chief computes them; others may round."""
-        found = (0.0, 0.0, 0.0)
+    def _scores(self, step: int) -> dict[str, float]:
+        """The scores as the chief computes them; others may round."""
+        found = dict.fromkeys([each.name for each in fields(self._kind)[2:]], 0.0)  # after epoch and step
         if self._peers.is_chief and self._score is not None:
-            scores = self._score(step)
-            found = scores.accuracy, scores.loss, scores.recall_at_5
-        chiefs: list[float] = self._peers.all_gather(*found)[0].tolist()
-        return chiefs
+            found = self._score(step).summary
+        return dict(zip(found, self._peers.all_gather(*found.values())[0].tolist(), strict=True))
 
 
 class Saver:
@@ -169,7 +165,8 @@ class Saver:
         found = self.checkpoints.restore(self._variables)
         state = TrainingState()
         if found is not None:
-            evaluations = [Evaluation(**evaluation) for evaluation in found.facts["evaluations"]]
+            kind = EVALUATIONS[self._description.task]
+            evaluations = [kind(**evaluation) for evaluation in found.facts["evaluations"]]
             facts = {name: found.facts[name] for name in ("best_step", "stopped_by")}
             state = TrainingState(step=found.step, evaluations=evaluations, **facts)
             finished = ", where it had finished" if state.stopped_by else ""

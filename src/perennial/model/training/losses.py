@@ -1,4 +1,4 @@
-"""Loss functions: cross-entropy, class weights, the auxiliary classifier and the L2 penalty."""
+"""Loss functions: cross-entropies, weights of classes, the auxiliary classifier and the L2 penalty."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +27,7 @@ class Losses(NamedTuple):
 class Other(NamedTuple):
     """The partner images that those of a batch are mixed with."""
 
-    labels: tf.Tensor  # int64 [n]
+    labels: tf.Tensor  # as in `Batch`
     own: tf.Tensor  # weight of the image's own label
 
 
@@ -41,6 +41,7 @@ class Objective:
         config: TrainConfig,
         class_weights: Sequence[float] | None,
     ) -> None:
+        """`class_weights`: factor of each class; of several labels, of the loss where its label is there."""
         self._config, self._class_weights = config, class_weights
         self._classes = models.logits(model.output).shape[-1]
         decay = config.weight_decay
@@ -78,15 +79,16 @@ class Objective:
         return Losses(summed / examples, summed_aux / examples, penalty, total)
 
     def _summed(self, logits: tf.Tensor, labels: tf.Tensor, other: Other | None) -> tf.Tensor:
-        loss = partial(
-            cross_entropy,
-            logits,
-            classes=self._classes,
-            label_smoothing=self._config.label_smoothing,
-            class_weights=self._class_weights,
-        )
+        smoothing, weights = self._config.label_smoothing, self._class_weights
+        if labels.shape.rank == 2:
+            loss = partial(sigmoid_cross_entropy, logits, label_smoothing=smoothing, positive_weights=weights)
+        else:
+            loss = partial(
+                cross_entropy, logits, classes=self._classes, label_smoothing=smoothing, class_weights=weights
+            )
         if other is None:
             return tf.reduce_sum(loss(labels))
+        # Both losses are linear in the targets, so this is the loss of mixed targets.
         return tf.reduce_sum(other.own * loss(labels) + (1.0 - other.own) * loss(other.labels))
 
 
@@ -114,6 +116,29 @@ def cross_entropy(
     return losses
 
 
+def sigmoid_cross_entropy(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    *,
+    label_smoothing: float,
+    positive_weights: Sequence[float] | None,
+) -> tf.Tensor:
+    """The mean cross-entropy of an example's labels, float32 [n]; logits and labels of 0 and 1: [n, classes].
+
+    Smoothing moves targets towards 0.5 by this fraction, as `keras.losses.BinaryCrossentropy` does. A positive
+    weight is the factor of the part with the target, as `pos_weight` of PyTorch's `BCEWithLogitsLoss`.
+    """
+    logits, targets = tf.cast(logits, tf.float32), tf.cast(labels, tf.float32)
+    if label_smoothing:
+        targets = targets * (1 - label_smoothing) + label_smoothing / 2
+    if positive_weights is None:
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
+    else:
+        weights = tf.constant(positive_weights, tf.float32)
+        losses = tf.nn.weighted_cross_entropy_with_logits(targets, logits, weights)
+    return tf.reduce_mean(losses, axis=-1)
+
+
 def l2(weights: Sequence[keras.Variable], weight_decay: float) -> tf.Tensor:
     """`weight_decay` times half the sum of squares of all weights, float32."""
     return weight_decay * tf.add_n([tf.nn.l2_loss(weight.value) for weight in weights])
@@ -127,11 +152,26 @@ def class_weights(
     `balanced` is as in scikit-learn: all examples together have a weight equal to their number, and each class
     has an equal part of it. `per_class` counts the training examples; a class without any has weight 0.
     """
-    if chosen is None:
-        return None
     if chosen == "balanced":
         part = sum(per_class) / sum(count > 0 for count in per_class)
         return [part / count if count else 0.0 for count in per_class]
-    if (expected := len(per_class)) != len(chosen):
-        raise ConfigError(f"train.class_weights must have one number per class, {expected}, got {len(chosen)}")
-    return [float(weight) for weight in chosen]
+    return _one_per_class("class_weights", chosen, len(per_class))
+
+
+def positive_weights(
+    chosen: Literal["balanced"] | Sequence[float] | None, per_class: Sequence[int], examples: int
+) -> list[float] | None:
+    """The factor of each label's loss where it is there; None if it is 1 for all.
+
+    `balanced`: the training examples without the label by those with it (`per_class`, of all `examples`), so
+    that both have an equal part of the loss; 1 where there are none of one kind.
+    """
+    if chosen == "balanced":
+        return [(examples - count) / count if 0 < count < examples else 1.0 for count in per_class]
+    return _one_per_class("positive_weights", chosen, len(per_class))
+
+
+def _one_per_class(name: str, chosen: Sequence[float] | None, classes: int) -> list[float] | None:
+    if chosen is not None and classes != len(chosen):
+        raise ConfigError(f"train.{name} must have one number per class, {classes}, got {len(chosen)}")
+    return None if chosen is None else [float(weight) for weight in chosen]

@@ -13,6 +13,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from perennial.base import files
+from perennial.base.choices import SCORE_NAMES, STOP_METRICS, Task
 from perennial.model.training.tensorboard import EventWriter
 from perennial.model.training.training_history import Evaluation, Row
 from perennial.model.training.triggers import Length
@@ -72,16 +73,24 @@ class Pace:
 class Progress:
     """Shows steps and evaluations, and writes them to TensorBoard and to a JSON file.
 
-    The file holds the latest values: epoch and step with their totals, the accuracy of the last evaluation,
-    examples per second and the seconds left; unknown values are null. Enter `bar` to show the bar. Every
-    `every_steps` steps add a point to the curves and, without a terminal, log a line, at most one every
-    `line_every_s` seconds.
+    The file holds the latest values: epoch and step with their totals, the main score of the last evaluation
+    (accuracy or map), examples per second and the seconds left; unknown values are null. Enter `bar` to show
+    the bar. Every `every_steps` steps add a point to the curves and, without a terminal, log a line, at most
+    one every `line_every_s` seconds.
     """
 
     def __init__(
-        self, length: Length, logs: Path, file: Path, *, every_steps: int, line_every_s: float = LINE_EVERY_S
+        self,
+        length: Length,
+        logs: Path,
+        file: Path,
+        *,
+        every_steps: int,
+        task: Task = "multiclass",
+        line_every_s: float = LINE_EVERY_S,
     ) -> None:
         self._length, self._logs, self._file = length, logs, file
+        self._metric, self._score_name = STOP_METRICS[task][0], SCORE_NAMES[task]
         self._every_steps, self._line_every_s = every_steps, line_every_s
         self.bar = bars.Progress(
             *bars.Progress.get_default_columns(),
@@ -94,7 +103,7 @@ class Progress:
         self._losses: list[float] = []  # since the last evaluation
         self._smoothed: dict[str, float] = {}
         self._last_line = self._last_written = -math.inf
-        self._accuracy: float | None = None
+        self._score: float | None = None
         self._last = (time.monotonic(), 0, 0)  # time, steps and examples of the last point or evaluation
 
     def resume(self, step: int, rows: Sequence[Row] = ()) -> None:
@@ -129,12 +138,13 @@ class Progress:
         line = f"epoch {evaluation.epoch} of {self._length.epochs}, step {evaluation.step}: "
         if self._losses:
             line += f"training loss {sum(self._losses) / len(self._losses):.4f}, "
-        line += f"validation accuracy {evaluation.accuracy:.4f}, validation loss {evaluation.loss:.4f}"
+        score = values[self._metric]
+        line += f"validation {self._score_name} {score:.4f}, validation loss {values['loss']:.4f}"
         if (speed := pace.examples_per_second) is not None:
             line += f", {speed:,.0f} examples/s, {pace.seconds_per_step or 0:.3g} s per step, "
             line += f"{pace.input_wait or 0:.0%} waiting for input"
         self._show(line)
-        self._losses, self._accuracy, self._last_written = [], evaluation.accuracy, -math.inf
+        self._losses, self._score, self._last_written = [], score, -math.inf
         self._write(evaluation.step, pace)
         self._restart_interval(pace)
 
@@ -171,7 +181,7 @@ class Progress:
             "epochs": self._length.epochs,
             "step": step,
             "steps": self._length.steps,
-            "accuracy": self._accuracy,
+            self._metric: self._score,
             "examples_per_second": pace.examples_per_second,
             "seconds_left": (self._length.steps - step) * pace.seconds / pace.steps if pace.steps else None,
         }

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 import typer
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from perennial.base import files
 from perennial.base.choices import Split
@@ -23,7 +23,7 @@ from perennial.data.records import manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.model import export_layout
 from perennial.model.evaluation import inference, scoring
-from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.evaluation.scoring import Scores
 from perennial.model.evaluation.split import require_finite, require_split
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
@@ -34,6 +34,8 @@ from perennial.model.training.training_history import FINISHED, STEPS_FILE
 from perennial.model.training.triggers import StoppedBy
 
 log = logging.getLogger(__name__)
+OPTIONAL = Field(default=None, exclude_if=lambda value: value is None)
+SHOWN = {"map": "mAP", "recall_at_5": "recall@5"}  # names of scores for people
 NO_TRAINING = (checkpoints.FILE, model_folder.FILE, export_layout.GRAPH)  # of one checkpoint or a model
 
 
@@ -46,11 +48,17 @@ class Result(JsonFile, extra="forbid"):
     split: str
     examples: int
     partial: bool  # whether the split has more examples
-    accuracy: float
+    accuracy: float | None = OPTIONAL  # of one label an image, as is recall_at_5
+    map: float | None = OPTIONAL  # of several
     loss: float
-    recall_at_5: float
+    recall_at_5: float | None = OPTIONAL
     weights_sha256: str  # of the weights as they were scored
     stopped_by: StoppedBy | None  # what ended the training at this step
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores by name, as those of an evaluation."""
+        return self.model_dump(include={"accuracy", "map", "loss", "recall_at_5"})
 
 
 class Results:
@@ -81,9 +89,8 @@ class Results:
         self._show(result)
 
     def _show(self, result: Result) -> None:
-        values = {"accuracy": result.accuracy, "loss": result.loss, "recall_at_5": result.recall_at_5}
         # The names of the training's own curves, so that they share their charts.
-        self._events.add_scalars(result.step, result.split, values)
+        self._events.add_scalars(result.step, result.split, result.scores)
 
 
 class CheckpointScorer:
@@ -106,7 +113,7 @@ class CheckpointScorer:
         self.partial = self.examples < whole
         self._model: Any = None  # built for the first checkpoint
 
-    def score(self, taken: Snapshot) -> ExampleScores:
+    def score(self, taken: Snapshot) -> Scores:
         """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores."""
         if self._model is None:
             self._prepare(taken)
@@ -287,17 +294,15 @@ class _Sidecar:
             split=self._scorer.split,
             examples=scores.examples,
             partial=self._scorer.partial,
-            accuracy=scores.accuracy,
-            loss=scores.loss,
-            recall_at_5=scores.recall_at_5,
+            **scores.summary,
             weights_sha256=self._scorer.weights_sha256,
             stopped_by=taken.facts["stopped_by"],
         )
         with process.signals_held():
             self.results.add(result)
         log.info(
-            "step %d: %s accuracy %.4f, loss %.4f, recall@5 %.4f of %d examples%s, in %.2f s",
-            result.step, result.split, result.accuracy, result.loss, result.recall_at_5,
+            "step %d: %s %s of %d examples%s, in %.2f s", result.step, result.split,
+            ", ".join(f"{SHOWN.get(name, name)} {value:.4f}" for name, value in result.scores.items()),
             result.examples, " (the first ones)" if result.partial else "", time.monotonic() - started,
         )  # fmt: skip
         return True

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from perennial.base.config.training import AveragesConfig, LookaheadConfig, TrainConfig
 from perennial.data.preprocessing import ImageSpec, mixing
-from perennial.model import models
+from perennial.model import models, tasks
 from perennial.model.models.architecture import Architecture
 from perennial.model.models.layers import randomness
 from perennial.model.training import optimizers, schedules, warm_start
@@ -251,8 +251,7 @@ class Trainer:
             scaled = phase.optimizer.scale_loss(losses.total)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.cast(models.logits(outputs), tf.float32)
-        correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == batch.labels, tf.float32))
-        metrics = [*losses, correct / examples]
+        metrics = [*losses, tf.reduce_sum(tasks.right(logits, batch.labels)) / examples]
         sums = [tf.reduce_sum(logits), losses.total, *(tf.reduce_sum(each) for each in gradients)]
         return tf.stack([*metrics, *sums]), gradients
 

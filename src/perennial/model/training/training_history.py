@@ -8,11 +8,13 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, make_dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from perennial.base import files
+from perennial.base.choices import STOP_METRICS, Task
 from perennial.model.training.triggers import StoppedBy
 
 FOLDER = "train"  # in paths.work, with a run folder for each training
@@ -27,9 +29,15 @@ class Evaluation:
 
     epoch: int  # epochs started
     step: int
-    accuracy: float
-    loss: float
-    recall_at_5: float
+
+
+# With the scores of each task as further fields.
+EVALUATIONS: dict[Task, Any] = {
+    task: make_dataclass(
+        "Evaluation", [(name, float) for name in names], bases=(Evaluation,), frozen=True, kw_only=True
+    )
+    for task, names in STOP_METRICS.items()
+}
 
 
 @dataclass
@@ -57,14 +65,15 @@ class Row:
     learning_rate: float
     aux_loss: float = 0.0  # of the auxiliary classifier, multiplied by train.aux_loss_weight
     l2_loss: float = 0.0
-    train_accuracy: float = 0.0  # of the batch, before the step, 0..1
+    # Of the batch, before the step, 0..1; of several labels, the share that is right at a probability of 0.5.
+    train_accuracy: float = 0.0
 
 
 class History:
     """The rows of all steps in one file, and curves of at most a thousand points."""
 
-    def __init__(self, folder: Path, curves: Path, *, steps: int) -> None:
-        self._file, self._curves = folder / STEPS_FILE, curves
+    def __init__(self, folder: Path, curves: Path, kind: type[Evaluation], *, steps: int) -> None:
+        self._file, self._curves, self._kind = folder / STEPS_FILE, curves, kind
         self._interval = max(1, math.ceil(steps / POINTS))
         self._pending: list[Row] = []
 
@@ -77,7 +86,7 @@ class History:
         parts = [list(part) for _, part in groupby(rows, lambda row: (row.step - 1) // self._interval)]
         points = [_point(part) for part in parts if part[-1].step % self._interval == 0]
         files.write_bytes(self._curves / TRAINING_CURVE, _table(Row, points))
-        files.write_bytes(self._curves / VALIDATION_CURVE, _table(Evaluation, evaluations))
+        files.write_bytes(self._curves / VALIDATION_CURVE, _table(self._kind, evaluations))
         self._pending = [row for row in rows if row.step > step - step % self._interval]
         return rows
 

@@ -11,7 +11,7 @@ from typing import Literal, Self
 from perennial.base.config import Config
 from perennial.base.config.training import TrainConfig
 
-Metric = Literal["accuracy", "loss", "recall_at_5"]
+Metric = Literal["accuracy", "loss", "recall_at_5", "map"]
 Limit = Literal["epochs", "steps"]
 StoppedBy = Literal["threshold", "patience"] | Limit
 

@@ -116,6 +116,11 @@ def refuse_other_classes(start: StartWeights, model: Description) -> None:
                 f"{theirs or 'none'} there and {ours or 'none'} in the data; take data with the classes "
                 f"{_shown(source.classes)}, or train at least one step"
             )
+    if source.task != model.task:
+        raise ConfigError(
+            f"train.max_steps is 0, but the start weights are {source.task}, the data {model.task}; train at "
+            "least one step"
+        )
     theirs, ours = _pixels(source), _pixels(model)
     if theirs != ours:
         log.warning("the start weights are of a model with %s; here it is %s", theirs, ours)

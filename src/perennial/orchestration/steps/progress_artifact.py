@@ -67,8 +67,8 @@ def progress(training: Mapping[str, Any]) -> tuple[float, str]:
     """The progress of a training as a percentage and as text, from the file that it writes."""
     # The accuracy is that on validation.
     shown = [f"epoch {training['epoch']} of {training['epochs']}"]
-    if (accuracy := training["accuracy"]) is not None:
-        shown.append(f"accuracy {accuracy:.4f}")
+    if (score := training.get("map", training.get("accuracy"))) is not None:
+        shown.append(f"{'mAP' if 'map' in training else 'accuracy'} {score:.4f}")
     if (seconds := training["seconds_left"]) is not None:
         left = str(timedelta(seconds=round(seconds)))
         shown.append(f"{left.removeprefix('0:')} left")
