@@ -108,5 +108,5 @@ def test_the_password_in_the_address_of_a_server_reaches_it_and_nothing_else(par
 
 
 def test_a_sink_without_a_module_is_not_called_a_missing_package(params):
-    with pytest.raises(ModuleNotFoundError, match=r"perennial\.reports\.sinks\.wandb_sink"):
-        sender._Soft(configuration.load(params))._sink("wandb")
+    sent = sender._sent("wandb", configuration.load(params))
+    assert sent.problem == "No module named 'perennial.reports.sinks.wandb_sink'"
