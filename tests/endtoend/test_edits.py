@@ -133,7 +133,7 @@ def test_an_experiment_in_a_temporary_folder_reads_its_own_files(project: Checko
 
     source.edit = edit
     command = ("dvc", "exp", "run", "--temp", "-n", "mine", "download")
-    done = project.run(*command, PYTHONPATH="src")
+    done = project.run(*command)
     assert done.returncode == 0, done.stdout
     project.must("git", "checkout", "-q", ".")
     experiment = project.must("git", "for-each-ref", "--format=%(objectname)", "refs/exps/**/mine").split()[0]

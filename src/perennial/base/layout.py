@@ -17,6 +17,7 @@ from pathlib import Path
 
 from perennial.base.errors import ConfigError
 
+PACKAGE = Path(__file__).resolve().parents[1]  # the code that runs
 PARAMS, STAGES = "params.yaml", "dvc.yaml"  # both make a folder a pipeline's
 PIPELINES = "pipelines"  # folder in the project
 FLOWS = "flows"
@@ -102,14 +103,12 @@ def source(root: Path) -> Path | None:
 
 def require_own_checkout(folder: Path) -> None:
     """Check that the parameters are not those of another checkout than the running code."""
-    here = Path(__file__).resolve().parents[1]
     for checkout in (folder.resolve(), *folder.resolve().parents):
         if theirs := source(checkout):
-            if theirs != here:
+            if theirs != PACKAGE:
                 raise ConfigError(
-                    f"{checkout} has its own code in {theirs}, but the code that runs is {here}; "
-                    f"put {checkout}/.venv/bin first on the PATH, or set PYTHONPATH={checkout}/src; for "
-                    "`dvc exp run --temp` and `--queue`, set PYTHONPATH=src"
+                    f"{checkout} has its own code in {theirs}, but the code that runs is {PACKAGE}; "
+                    f"put {checkout}/.venv/bin first on the PATH, or set PYTHONPATH={checkout}/src"
                 )
             return
         if (checkout / CODE_DIGESTS).is_file():  # a project without source, perhaps below a checkout

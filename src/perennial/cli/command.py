@@ -22,7 +22,7 @@ from perennial.base.errors import ConfigError, PerennialError, exit_code, redact
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stage_table import STAGES
-from perennial.base.stage_state import environment
+from perennial.base.stage_state import environment, kept_results
 from perennial.cli.options import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
 from perennial.cli.panels import LISTED
 
@@ -157,7 +157,15 @@ def enter_project(values: dict[str, Any]) -> None:
 
 
 def _enter_environment(root: Path) -> None:
-    """Go on as the `perennial` in a project's `.venv`, if this one was installed for all projects."""
+    """Go on as the `perennial` in a project's `.venv`, if this one was installed for all projects.
+
+    A stage of `dvc exp run --temp` goes on with the code of DVC's copy of the checkout, which DVC hashes.
+    """
+    own = layout.source(root)
+    if kept_results.BY_DVC in os.environ and own and not own.samefile(layout.PACKAGE):
+        path = os.pathsep.join(filter(None, (str(own.parent), os.environ.get("PYTHONPATH"))))
+        variables = {**os.environ, "PYTHONPATH": path}
+        os.execve(sys.executable, [sys.executable, "-m", "perennial", *sys.argv[1:]], variables)  # noqa: S606
     python, lock = root / ".venv" / "bin" / "python", root / environment.OWN
     here, prefix = python.parents[1].resolve(), Path(sys.prefix).resolve()
     activated = os.environ.get("VIRTUAL_ENV") == sys.prefix or Path(sys.argv[0]).name == "__main__.py"
