@@ -284,11 +284,11 @@ def _drop(name: str, what: str, limit: float, groups: Sequence[Group], judged: i
 def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Judged:
     """Check a value against a limit: a maximum or, with `least`, a minimum."""
     passed = value >= limit if least else value <= limit
-    verb = ("is below", "reaches")[passed] if least else ("is above", "is within")[passed]
+    reached, missed = ("reaches", "is below") if least else ("is within", "is above")
     # Rounded, unless rounding would make a near miss look like a pass.
     near = float(f"{value:.4g}") == float(f"{limit:.4g}") and value != limit
     digits = 17 if near else 4
-    reason = f"{what} {value:.{digits}g} {verb} gate.{name} {limit:.{digits}g}"
+    reason = f"{what} {value:.{digits}g} {reached if passed else missed} gate.{name} {limit:.{digits}g}"
     return Judged(Check(name=name, value=value, limit=limit, passed=passed), reason)
 
 
