@@ -157,14 +157,10 @@ def enter_project(values: dict[str, Any]) -> None:
 
 
 def _enter_environment(root: Path) -> None:
-    """Go on as the `perennial` in a project's `.venv`, if this one was installed for all projects.
-
-    A stage of `dvc exp run --temp` goes on with the code of DVC's copy of the checkout, which DVC hashes.
-    """
-    own = layout.source(root)
+    """Go on as the `perennial` in a project's `.venv`, if this one was installed for all projects."""
+    own = layout.source(root)  # in `dvc exp run --temp`, that of DVC's copy of the checkout
     if kept_results.BY_DVC in os.environ and own and not own.samefile(layout.PACKAGE):
-        path = os.pathsep.join(filter(None, (str(own.parent), os.environ.get("PYTHONPATH"))))
-        variables = {**os.environ, "PYTHONPATH": path}
+        variables = {**os.environ, "PYTHONPATH": f"{own.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
         os.execve(sys.executable, [sys.executable, "-m", "perennial", *sys.argv[1:]], variables)  # noqa: S606
     python, lock = root / ".venv" / "bin" / "python", root / environment.OWN
     here, prefix = python.parents[1].resolve(), Path(sys.prefix).resolve()

@@ -243,9 +243,7 @@ def _upgrade(
     done = upgrade.upgrade(Path.cwd(), check=check, conflicts=conflicts)
     output(_document(done), map(printable, _lines(done)))
     if check and done.needed:
-        raise QualityError(
-            f"this project is not that of perennial {done.after}; `perennial upgrade` changes it"
-        )
+        raise QualityError(f"this project is not of perennial {done.after}; `perennial upgrade` changes it")
     if done.conflicts:
         raise PerennialError(
             f"conflicts in {', '.join(done.conflicts)}: edit them, then `git add` and commit; `git checkout .` "

@@ -65,9 +65,7 @@ def _promote(
     if because is not None and force is None and approve is None:
         raise ConfigError("--because TEXT goes with --force NAME or --approve NAME")
     if force and approve:
-        raise ConfigError(
-            "--force and --approve exclude each other: a forced promotion is approved by its person"
-        )
+        raise ConfigError("--force and --approve exclude each other: a forced one is approved by its person")
     checked = config.load(params)
     tie_to_checkout(params)
     who = force or approve
