@@ -40,8 +40,8 @@ LAYERS = (
 LINES = {
     "base": 9_015,
     "data": 13_150,
-    "model": 12_020,
-    "release": 4_887,
+    "model": 12_100,
+    "release": 4_903,
     "stages": 1_370,
     "live": 4_700,
     "reports": 1_742,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_750,
     "cli": 3_351,
 }
-ALL_LINES = 62_845  # of src, tasks and flows
+ALL_LINES = 62_938  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -18,12 +18,12 @@ from perennial.base.config.fields import is_component
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
 from perennial.data.preprocessing import ImageSpec
-from perennial.model.export import graphs, loading
-from perennial.model.export.graphs import IMAGE, OUTPUTS
+from perennial.model.export import graphs, loading, saved_model
+from perennial.model.export.graphs import IMAGE
 from perennial.model.export.loading import suppressed
 from perennial.model.export.saved_model import Outputs, Predict, Representative
 from perennial.model.export_layout import DESCRIPTION, DIGESTS, EXTRA
-from perennial.model.models.model_folder import Description
+from perennial.model.models.model_folder import Confidence, Description
 
 Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
 ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX supports
@@ -106,10 +106,11 @@ def _operations(pixels: ImageSpec) -> set[str]:
 
 
 def _pruned(graph: GraphDef) -> Any:
-    """Wrap a frozen graph as a function from images to classes and probabilities by name."""
+    """Wrap a frozen graph as a function from images to its two results by name."""
     function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
-    image, *outputs = (function.graph.get_tensor_by_name(f"{name}:0") for name in (IMAGE, *OUTPUTS))
-    return function.prune(image, dict(zip(OUTPUTS, outputs, strict=True)))
+    names = graphs.results(graph)
+    image, *outputs = (function.graph.get_tensor_by_name(f"{name}:0") for name in (IMAGE, *names))
+    return function.prune(image, dict(zip(names, outputs, strict=True)))
 
 
 def _load_graph(file: Path) -> Predict:
@@ -117,11 +118,7 @@ def _load_graph(file: Path) -> Predict:
     text_format.Parse(content, graph) if file.suffix == ".pbtxt" else graph.ParseFromString(content)
     pruned = _pruned(graph)
 
-    def predict(images: Any) -> Outputs:
-        outputs = pruned(tf.constant(images, pruned.inputs[0].dtype))
-        return outputs["classes"].numpy(), outputs["probabilities"].numpy()
-
-    return predict
+    return lambda images: saved_model.by_name(pruned(tf.constant(images, pruned.inputs[0].dtype)))
 
 
 def _load_slim_graph(file: Path) -> Predict:
@@ -131,11 +128,15 @@ def _load_slim_graph(file: Path) -> Predict:
     function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
     ends = [f"{name}:0" for name in (graphs.INPUT, graphs.output_node(found.name))]
     network = function.prune(*map(function.graph.get_tensor_by_name, ends))
+    thresholds, logits = (found.confidence or Confidence()).thresholds, found.name in graphs.LOGITS
 
     def predict(images: Any) -> Outputs:
         result = network(found.pixels.evaluation(tf.constant(images)))
-        probabilities = tf.nn.softmax(result) if found.name in graphs.LOGITS else result
-        return tf.argmax(result, axis=-1).numpy(), probabilities.numpy()
+        activation = (tf.nn.softmax if thresholds is None else tf.sigmoid) if logits else tf.identity
+        probabilities = activation(result).numpy()
+        if thresholds is None:
+            return tf.argmax(result, axis=-1).numpy(), probabilities
+        return (probabilities >= np.array(thresholds, np.float32)).astype(np.int64), probabilities
 
     return predict
 
@@ -174,16 +175,12 @@ def _load_tflite(file: Path) -> Predict:
         interpreter = tf.lite.Interpreter(model_path=str(file), num_threads=1)
     signature = interpreter.get_signature_runner()
 
-    def predict(images: Any) -> Outputs:
-        outputs = signature(image=images)
-        return outputs["classes"], outputs["probabilities"]
-
-    return predict
+    return lambda images: saved_model.by_name(signature(image=images))
 
 
 def _to_onnx(graph: Any, _: Representative) -> bytes:
     tf2onnx = importlib.import_module("tf2onnx.convert")
-    tensors = {f"{name}:0": name for name in (IMAGE, *OUTPUTS)}
+    tensors = {f"{name}:0": name for name in (IMAGE, *graphs.results(graph))}
     with np.errstate(all="ignore"), suppressed("tensorflow", DEPRECATED):
         model, _ = tf2onnx.from_graph_def(
             graph,
@@ -252,7 +249,7 @@ def _load_onnx(file: Path) -> Predict:
     """Load a model into ONNX Runtime, on the CPU."""
     runtime = importlib.import_module("onnxruntime")
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    return lambda images: tuple(session.run(OUTPUTS, {IMAGE: images}))
+    return lambda images: tuple(session.run(None, {IMAGE: images}))
 
 
 def _tflite(precision: Precision, *, difference: float, agreement: float) -> Format:

@@ -116,7 +116,9 @@ def measure(
     values = _together(tf.function(measured, [spec], autograph=False), records, data, most)
     bandwidth = _bandwidth(values.penultimate)
     features = random_features(tf.constant(values.penultimate), bandwidth).numpy()
-    predicted = np.bincount(values.logits.argmax(axis=1), minlength=len(description.classes)).tolist()
+    # Of several labels, several logits may be that of a probability of 1, as which traffic counts them.
+    sure = values.logits if description.task == "multiclass" else tf.sigmoid(values.logits).numpy()
+    predicted = np.bincount(sure.argmax(axis=1), minlength=len(description.classes)).tolist()
     bins = (values.brightness * BRIGHTNESS_BINS / 256).astype(int)
     return Reference(
         weights_sha256=description.weights_sha256,

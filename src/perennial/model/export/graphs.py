@@ -10,7 +10,8 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-IMAGE, OUTPUTS = "image", ("classes", "probabilities")  # nodes of the whole model
+IMAGE = "image"  # node of the whole model
+CLASSES, LABELS, PROBABILITIES = "classes", "labels", "probabilities"  # its results, of which it has two
 INPUT = "input"  # node of the network alone, as export_inference_graph names it
 # The last node of slim's networks. Those of LOGITS end in logits, the others in probabilities.
 LOGITS = ("alexnet_v2", "overfeat", "vgg_a", "vgg_16", "vgg_19")
@@ -44,12 +45,20 @@ def output_node(network: str) -> str:
 def whole(loaded: Any) -> GraphDef:
     """Freeze a loaded SavedModel as TF-Slim's freeze_graph did, its weights as constants.
 
-    From node `image`, raw pixels, to nodes `classes` and `probabilities`.
+    From node `image`, raw pixels, to nodes `classes` (or `labels` of several an image) and `probabilities`.
     """
     function = loaded.signatures["classify"]
     constant = convert_variables_to_constants_v2(function)
-    outputs = dict(zip(sorted(function.structured_outputs), constant.outputs, strict=True))
-    return _renamed(constant, IMAGE, {name: outputs[name].name for name in OUTPUTS})
+    names = sorted(function.structured_outputs)
+    return _renamed(
+        constant, IMAGE, {name: each.name for name, each in zip(names, constant.outputs, strict=True)}
+    )
+
+
+def results(graph: GraphDef) -> tuple[str, str]:
+    """The nodes of a whole model that hold its decisions and its probabilities."""
+    several = any(node.name == LABELS for node in graph.node)
+    return LABELS if several else CLASSES, PROBABILITIES
 
 
 def network(loaded: Any, name: str) -> GraphDef:
@@ -59,8 +68,10 @@ def network(loaded: Any, name: str) -> GraphDef:
     """
     (function,) = loaded.infer.concrete_functions
     constant = convert_variables_to_constants_v2(function)
-    (softmax,) = (each for each in constant.graph.get_operations() if each.type == "Softmax")
-    result = softmax.inputs[0] if name in LOGITS else softmax.outputs[0]
+    activation = constant.outputs[-1].op  # of the probabilities
+    while activation.type == "Identity":
+        activation = activation.inputs[0].op
+    result = activation.inputs[0] if name in LOGITS else activation.outputs[0]
     return _renamed(constant, INPUT, {output_node(name): result.name})
 
 
@@ -89,11 +100,13 @@ def checked(graph: GraphDef) -> GraphDef:
         shape = [dim.size if dim.size >= 0 else None for dim in given.attr["shape"].shape.dim]
         image = tf.compat.v1.placeholder(tf.float32, shape, name=IMAGE)
         pixels = raw_pixels(image)
-        names = [f"{name}:0" for name in OUTPUTS]
-        outputs = tf.graph_util.import_graph_def(graph, {f"{IMAGE}:0": pixels}, names, name="graph")
-        for name, output in zip(OUTPUTS, outputs, strict=True):
+        names = results(graph)
+        outputs = tf.graph_util.import_graph_def(
+            graph, {f"{IMAGE}:0": pixels}, [f"{name}:0" for name in names], name="graph"
+        )
+        for name, output in zip(names, outputs, strict=True):
             tf.identity(output, name=name)
-    return _ordered(outer.as_graph_def(), OUTPUTS)
+    return _ordered(outer.as_graph_def(), names)
 
 
 def _renamed(constant: Any, image: str, outputs: Mapping[str, str]) -> GraphDef:

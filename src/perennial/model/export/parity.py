@@ -1,5 +1,8 @@
 """Compare every format of an export with the predictions of the evaluated model.
 
+Classes must be the same, except where two are tied. Of several labels an image, those must be the same whose
+probability is further from its threshold than two compilations of the same arithmetic may differ.
+
 Run as a program, this module takes a job and prints a result, both as JSON.
 """
 
@@ -60,7 +63,8 @@ class FormatReport(BaseModel):
     bytes: int
     milliseconds: float  # per image, median
     difference: float  # largest, of a probability
-    agreement: float  # fraction of the examples that get the scored model's class
+    # Fraction of the examples that get the scored model's class; of several labels, of those that either gives.
+    agreement: float
     examples: int
 
 
@@ -137,7 +141,7 @@ class Backend:
     bytes: int
     predict: Predict
     difference: float  # largest allowed, of a probability
-    agreement: float  # smallest allowed fraction of examples with the scored model's class
+    agreement: float  # smallest allowed, as in `FormatReport`
     encoded: bool = False  # takes images as stored
 
     def outputs(self, images: Sequence[Image]) -> Outputs:
@@ -147,8 +151,8 @@ class Backend:
             groups[None if self.encoded else pixels.shape].append(index)
         parts = [self._batch([images[index] for index in group]) for group in groups.values()]
         order = np.argsort([*chain.from_iterable(groups.values())])
-        classes, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
-        return classes, probabilities
+        decided, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
+        return decided, probabilities
 
     def milliseconds(self, images: Sequence[Image]) -> float:
         """Median time of a batch of one image, after a warm-up."""
@@ -205,14 +209,14 @@ class FormatComparison:
 
     def __init__(self, backend: Backend, scored: Predictions) -> None:
         self.backend, self._scored = backend, scored
-        self._seen, self._far, self._other_class = 0, 0, 0
+        self._seen, self._far, self._other, self._compared = 0, 0, 0, 0
         self._largest, self._largest_text = 0.0, ""
 
     def add(self, images: Sequence[Image]) -> None:
         """Predict the next images."""
         first, names = self._seen, self._scored.classes
         with format_errors(self.backend.name, f"fails at test examples {first} to {first + len(images) - 1}"):
-            classes, probabilities = self.backend.outputs(images)
+            decided, probabilities = self.backend.outputs(images)
         self._seen += len(probabilities)
         expected = self._scored.probabilities[first : self._seen]
         if probabilities.shape != expected.shape:
@@ -230,16 +234,27 @@ class FormatComparison:
                 f"test example {first + row} the probability {probabilities[row, label]:.9g} of "
                 f"{names[label]}, expected {expected[row, label]:.9g} as from the scored model"
             )
-        rows = np.arange(len(expected))
-        other = expected.max(axis=1) - expected[rows, classes] > TIE
-        # Also if the class and the probabilities of one example contradict each other.
-        other |= probabilities.max(axis=1) - probabilities[rows, classes] > TIE
-        self._other_class += int(other.sum())
+        # Also if the classes or labels of one example and its probabilities contradict each other.
+        other = self._differ(decided, expected) | self._differ(decided, probabilities)
+        self._other += int(other.sum())
+        if (thresholds := self._scored.thresholds) is None:
+            self._compared += len(other)
+        else:
+            self._compared += int((other | (decided > 0) | (expected >= thresholds)).sum())
+
+    def _differ(self, decided: NDArray[np.int64], probabilities: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Where classes [N] or labels [N, classes] are not those of probabilities, ties apart."""
+        if (thresholds := self._scored.thresholds) is None:
+            own = probabilities[np.arange(len(decided)), decided]
+            return np.asarray(probabilities.max(axis=1) - own > TIE)
+        above = probabilities - thresholds
+        return np.asarray(((decided > 0) != (above >= 0)) & (np.abs(above) > DIFFERENCE))
 
     def report(self, milliseconds: float) -> FormatReport:
         """Report on a format that is within its limits."""
         backend, examples = self.backend, len(self._scored.labels)
-        agreement, problem = 1 - self._other_class / examples, ""
+        several = self._scored.multilabel
+        agreement, problem = 1 - self._other / max(self._compared, 1), ""
         if self._seen != examples:
             problem = f"predicts {self._seen} test examples, expected {examples}"
         elif self._far:
@@ -249,8 +264,9 @@ class FormatComparison:
             )
         elif agreement < backend.agreement:
             problem = (
-                f"gives {self._other_class} of {examples} test examples another class than the scored "
-                f"model; at least {backend.agreement:.1%} must be the same"
+                f"gives {self._other} of {self._compared} "
+                f"{'labels' if several else 'test examples'} another {'value' if several else 'class'} than "
+                f"the scored model; at least {backend.agreement:.1%} must be the same"
             )
         if problem:
             raise _verdict(backend.name, problem)

@@ -1,6 +1,6 @@
 """The SavedModel: takes raw pixels or encoded images, and runs without this project's code."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +19,8 @@ from perennial.model.export.encodings import Takes
 from perennial.model.export_layout import DESCRIPTION, GRAPH
 from perennial.model.models.model_folder import Confidence, Description
 
-Outputs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N], probabilities [N, classes]
+# Classes int64 [N], or labels [N, classes] of 0 and 1; probabilities [N, classes].
+Outputs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]
 Predict: TypeAlias = Callable[[NDArray[Any]], Outputs]  # takes a batch of images
 Representative: TypeAlias = Callable[[], Iterable[NDArray[Any]]]  # training images, one by one
 
@@ -100,10 +101,13 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         logits = tf.cast(self._logits(images), tf.float32)
         if self._confidence is not None and self._confidence.factor is not None:
             logits *= self._confidence.factor
-        return {
-            "classes": tf.argmax(logits, axis=-1, output_type=tf.int64),
-            "probabilities": tf.nn.softmax(logits),
-        }
+        thresholds = None if self._confidence is None else self._confidence.thresholds
+        if thresholds is None:
+            classes = tf.argmax(logits, axis=-1, output_type=tf.int64)
+            return {graphs.CLASSES: classes, graphs.PROBABILITIES: tf.nn.softmax(logits)}
+        probabilities = tf.sigmoid(logits)
+        labels = tf.cast(probabilities >= tf.constant(thresholds, tf.float32), tf.int64)
+        return {graphs.LABELS: labels, graphs.PROBABILITIES: probabilities}
 
 
 def _statistics(
@@ -153,7 +157,12 @@ def signature(loaded: tf.Module, name: str) -> Predict:
     """Wrap a signature of a loaded SavedModel as a function of arrays."""
 
     def predict(images: NDArray[Any]) -> Outputs:
-        outputs = loaded.signatures[name](image=tf.constant(images))
-        return outputs["classes"].numpy(), outputs["probabilities"].numpy()
+        return by_name(loaded.signatures[name](image=tf.constant(images)))
 
     return predict
+
+
+def by_name(outputs: Mapping[str, Any]) -> Outputs:
+    """What a model answers, as arrays: the classes, or the labels of one that gives several, come first."""
+    decided, probabilities = (outputs[name] for name in sorted(outputs))
+    return np.asarray(decided), np.asarray(probabilities)

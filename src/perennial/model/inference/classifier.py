@@ -27,6 +27,7 @@ BATCH = 32  # images
 FIRST_BATCHES = (1, 8)  # smaller, for an early first prediction
 BATCH_PIXELS = 8_000_000
 PIECE = 1 << 20  # bytes
+LEAST = 1e-6  # probability that counts in log odds
 Probabilities = NDArray[np.float32]  # [classes]
 
 
@@ -44,13 +45,21 @@ class Prediction:
     """The prediction for an image."""
 
     classes: tuple[Class, ...]  # the most probable ones, most probable first
+    # Those of the answer, most probable first: one, or none if it is unknown; of several labels, all from their
+    # thresholds on.
+    given: tuple[Class, ...]
     probabilities: Probabilities  # of all classes, in the order of the model's outputs
     unknown: bool = False  # whether the model is less sure than its threshold, below which it gives no answer
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The answer: all labels, most probable first; of one label an image, that one or `unknown`."""
+        return (UNKNOWN,) if self.unknown else tuple(each.label for each in self.given)
+
+    @property
     def label(self) -> str:
-        """The answer: the name of the most probable class, or `unknown`."""
-        return UNKNOWN if self.unknown else self.classes[0].label
+        """The answer as a text: the name of the most probable class, `unknown`, or all labels."""
+        return ", ".join(self.labels)
 
     @property
     def index(self) -> int:
@@ -79,6 +88,8 @@ class ExportFacts:
     reference: str | None = None  # mark of what `statistics` can be compared with
     # Probability below which the answer is `unknown`, 0..1, infinite if it always is; None: it never is.
     threshold: float | None = None
+    # Probability of each class from which an image has that label, 0..1; None: an image has one label.
+    thresholds: Sequence[float] | None = None
 
 
 PLAIN = ExportFacts()
@@ -107,6 +118,7 @@ class Classifier:
         facts: ExportFacts = PLAIN,
     ) -> None:
         self.classes, self.threshold, self.reference = tuple(classes), facts.threshold, facts.reference
+        self.thresholds = None if facts.thresholds is None else np.array(facts.thresholds, np.float32)
         self._model = model  # keep a reference: the signatures do not hold the weights
         self._classify = model.signatures["classify_bytes"]
         # Height and width of the images that it takes; None if any size is allowed.
@@ -189,11 +201,34 @@ class Classifier:
                 _require_finite(each)
         return outputs
 
-    def answers(self, outputs: Iterable[Probabilities | BadImage]) -> list[str] | None:
-        """The answer for each output, empty for a bad image; None if the model answers every image."""
-        if self.threshold is None:
+    def answers(self, outputs: Iterable[Probabilities | BadImage]) -> list[str] | list[tuple[str, ...]] | None:
+        """The answer for each output, or its labels if there may be several; empty for a bad image.
+
+        None if an image has one label, and the model answers every image.
+        """
+        if self.threshold is None and self.thresholds is None:
             return None
-        return ["" if isinstance(each, BadImage) else self._answer(each) for each in outputs]
+        found = [() if isinstance(each, BadImage) else self.labels(each) for each in outputs]
+        return found if self.thresholds is not None else ["".join(each) for each in found]
+
+    def labels(self, probabilities: Probabilities) -> tuple[str, ...]:
+        """The answer for an output, as `Prediction.labels`."""
+        if self._is_unknown(probabilities):
+            return (UNKNOWN,)
+        return tuple(self.classes[index] for index in self._given(probabilities))
+
+    def nearest(self, probabilities: Probabilities) -> tuple[str, float]:
+        """Of several labels, the one nearest to its threshold, and the distance in log odds.
+
+        The smallest distance to a decision says how unsure a model is of an image: K. Brinker, On Active
+        Learning in Multi-label Classification, 2006. Log odds compare classes of different thresholds.
+        """
+        both = np.array([probabilities, self.thresholds], np.float64)
+        limited = np.clip(both, LEAST, 1 - LEAST)
+        odds = np.log(limited / (1 - limited))
+        distances = np.abs(odds[0] - odds[1])
+        index = int(distances.argmin())
+        return self.classes[index], round(float(distances[index]), 6)
 
     def encoded(self, image: ImageSource) -> bytes:
         """Read an image as the model gets it: PNG or JPEG, as a record would hold it.
@@ -219,16 +254,27 @@ class Classifier:
 
     def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
         _require_finite(probabilities)
-        classes = (
-            Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
-            for index in np.argsort(-probabilities, kind="stable")[:top].tolist()
-        )
+
+        def classes(indices: Iterable[int]) -> tuple[Class, ...]:
+            found = ((index, float(probabilities[index])) for index in indices)
+            return tuple(
+                Class(label=self.classes[index], index=index, probability=each) for index, each in found
+            )
+
+        unknown = self._is_unknown(probabilities)
         return Prediction(
-            classes=tuple(classes), probabilities=probabilities, unknown=self._is_unknown(probabilities)
+            classes=classes(_by_probability(probabilities)[:top]),
+            given=() if unknown else classes(self._given(probabilities)),
+            probabilities=probabilities,
+            unknown=unknown,
         )
 
-    def _answer(self, probabilities: Probabilities) -> str:
-        return UNKNOWN if self._is_unknown(probabilities) else self.classes[int(probabilities.argmax())]
+    def _given(self, probabilities: Probabilities) -> list[int]:
+        """The indices of the answer, most probable first; of several labels, those from their thresholds on."""
+        if self.thresholds is None:
+            return [int(probabilities.argmax())]
+        above = probabilities >= self.thresholds
+        return [index for index in _by_probability(probabilities) if above[index]]
 
     def _is_unknown(self, probabilities: Probabilities) -> bool:
         return self.threshold is not None and float(probabilities.max()) < self.threshold
@@ -299,6 +345,12 @@ def _tensor(images: Sequence[bytes]) -> tf.Tensor:
     pieces = ([each[start : start + PIECE] for start in range(0, len(each), PIECE)] for each in images)
     joined = [tf.strings.join([tf.constant(piece) for piece in each]) for each in pieces]
     return tf.stack(joined) if len(joined) > 1 else tf.reshape(joined[0], [1])
+
+
+def _by_probability(probabilities: Probabilities) -> list[int]:
+    """The indices of all classes, most probable first."""
+    found: list[int] = np.argsort(-probabilities, kind="stable").tolist()
+    return found
 
 
 def _require_finite(probabilities: Probabilities) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from perennial.base import documents
 from perennial.base.choices import Transparency, is_bucket
 from perennial.base.errors import DataError
-from perennial.model.export import loading, reference
+from perennial.model.export import graphs, loading, reference
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.model.export_layout import CARD, DESCRIPTION, GRAPH, LABELS
 from perennial.model.inference.classifier import Classifier, ExportFacts
@@ -37,10 +37,15 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     count = model.signatures[CLASSIFY_BYTES].structured_outputs["probabilities"].shape[-1]
     if count != len(classes):
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
+    several = graphs.LABELS in model.signatures[CLASSIFY_BYTES].structured_outputs
     transparency, max_side = _as_in_records(folder / CARD)
     mark = reference.mark(folder) if hasattr(model, "statistics") else None
     facts = ExportFacts(
-        transparency=transparency, max_side=max_side, reference=mark, threshold=_threshold(folder)
+        transparency=transparency,
+        max_side=max_side,
+        reference=mark,
+        threshold=_threshold(folder),
+        thresholds=_thresholds(folder / DESCRIPTION, len(classes)) if several else None,
     )
     return Classifier(model, classes, budget=budget, facts=facts)
 
@@ -82,6 +87,17 @@ def _threshold(folder: Path) -> float | None:
         return math.inf if found["threshold"] is None else float(found["threshold"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{folder / DESCRIPTION} has no valid confidence: {error}") from error
+
+
+def _thresholds(file: Path, classes: int) -> list[float]:
+    """From which probability on an image has a label, for each class, as in the graph."""
+    try:
+        found = [float(each) for each in documents.read_json(file)["confidence"]["thresholds"]]
+    except (OSError, ValueError, KeyError, TypeError, DataError) as error:
+        raise DataError(f"{file} has no thresholds of the labels: {error!r}; export the model again") from error
+    if len(found) != classes:
+        raise DataError(f"{file} has {len(found)} thresholds for {classes} classes; export the model again")
+    return found
 
 
 def _classes(file: Path) -> list[str]:

@@ -1,0 +1,126 @@
+"""Exports of a model that gives any number of labels an image: every format, and its parity."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from model.export.test_export_formats import IMAGES, converted
+from model.export.test_parity import EXAMPLES, write_export
+from scipy.special import expit
+from support import scoring
+from support.scoring import World
+
+from perennial.base.errors import QualityError
+from perennial.data.records import manifest
+from perennial.model.evaluation.predictions import Predictions
+from perennial.model.export import parity, saved_model
+from perennial.model.export.export_formats import FORMATS
+from perennial.model.export.parity import Backend, FormatComparison, Job
+from perennial.model.models.model_folder import Confidence
+
+
+def several(examples: int = len(IMAGES)) -> tuple[World, np.ndarray]:
+    """A world of several labels an image, and the thresholds of its classes, which about half reach."""
+    world = scoring.world(examples)
+    thresholds = np.quantile(expit(world.logits), np.linspace(0.3, 0.8, 10)).round(3)
+    found = Confidence(thresholds=thresholds.tolist())
+    described = world.description.model_copy(update={"task": "multilabel", "confidence": found})
+    return World(world.model, described, world.images, world.labels, world.logits), thresholds.astype("f4")
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel to convert."""
+    folder = tmp_path_factory.mktemp("several")
+    saved_model.save(folder, several()[0].model, several()[0].description, ())
+    return folder
+
+
+def test_both_signatures_and_the_loaded_model_give_the_labels_at_the_thresholds(export: Path) -> None:
+    world, thresholds = several()
+    loaded = tf.saved_model.load(str(export))
+    files = [tf.io.encode_png(image).numpy() for image in world.images]
+    for outputs in (
+        loaded(world.images),
+        loaded.signatures["serving_default"](image=tf.constant(world.images)),
+        loaded.signatures["classify_bytes"](image=tf.constant(files)),
+    ):
+        assert set(outputs) == {"labels", "probabilities"}
+        labels, probabilities = (outputs[name].numpy() for name in ("labels", "probabilities"))
+        np.testing.assert_allclose(probabilities, expit(world.logits), atol=1e-6)
+        np.testing.assert_array_equal(labels, probabilities >= thresholds)
+        assert (labels.dtype, probabilities.dtype) == (np.int64, np.float32)
+        assert 0.2 < labels.mean() < 0.8
+
+
+@pytest.mark.fast_rows("tflite_int8", "slim_graph")
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_labels_of_its_probabilities(export: Path, name: str) -> None:
+    world, thresholds = several()
+    converted(export, name)
+    labels, probabilities = parity.backends(export, [name])[-1].outputs(IMAGES)
+    expected = expit(world.logits)
+    error = 0.3 if name == "tflite_int8" else FORMATS[name].difference
+    assert np.abs(probabilities - expected).max() <= error
+    grid = (
+        1 / 256 if name == "tflite_int8" else 0
+    )  # its probabilities are steps, to which thresholds are rounded
+    near = np.abs(probabilities - thresholds) <= grid
+    np.testing.assert_array_equal(labels[~near], (probabilities >= thresholds)[~near])
+    assert (labels == (expected >= thresholds)).mean() >= 0.9
+    assert (labels.dtype, labels.shape) == (np.int64, expected.shape)
+
+
+def test_the_parity_of_several_labels_is_that_of_one(tmp_path: Path) -> None:
+    world, _ = several(EXAMPLES)
+    scoring.write_records(tmp_path / "records", world, {"test": EXAMPLES})
+    scored(world).write(tmp_path / "predictions.npz")
+    write_export(tmp_path / "export", world, tmp_path / "records")
+    job = Job(
+        export=tmp_path / "export", records=tmp_path / "records", predictions=tmp_path / "predictions.npz",
+        formats=(), devices="auto", channels=1, batch_size=7,
+    )  # fmt: skip
+    scored(world, data=manifest.digest(job.records)).write(job.predictions)
+    assert [each.agreement for each in parity.compare(job)] == [1, 1]
+
+
+def scored(world: World, **changes: object) -> Predictions:
+    """What the scored model says; labels are not compared."""
+    values = {
+        "labels": np.eye(10, dtype=np.int8)[world.labels],
+        "probabilities": expit(world.logits),
+        "classes": scoring.CLASSES,
+        "split": "test",
+        "data": "",
+        "split_digest": "",
+        "model": world.description.weights_sha256,
+        "thresholds": np.array(world.description.confidence.thresholds, np.float32),
+    }
+    return Predictions(**{**values, **changes})
+
+
+def agreement(world: World, labels: np.ndarray, probabilities: np.ndarray, *, least: float = 0.0) -> float:
+    """What a format that answers so agrees."""
+    answer = lambda _: (labels, probabilities)  # noqa: E731
+    comparison = FormatComparison(Backend("format", 0, answer, 1e-4, least), scored(world))
+    comparison.add(list(zip([b""] * len(labels), world.images, strict=True)))
+    return comparison.report(0).agreement
+
+
+def test_a_label_may_differ_only_within_float_error_of_its_threshold() -> None:
+    world, thresholds = several(EXAMPLES)
+    probabilities = expit(world.logits)
+    labels = (probabilities >= thresholds).astype(np.int64)
+    assert agreement(world, labels, probabilities) == 1
+    probabilities[0, 0] = thresholds[0] + 4e-6
+    world.logits[0, 0] = np.log(probabilities[0, 0] / (1 - probabilities[0, 0]))
+    for tied in (0, 1):
+        labels[0, 0] = tied
+        assert agreement(world, labels, probabilities) == 1
+    given = labels.sum()
+    row, column = np.argwhere((labels == 1) & (probabilities > thresholds + 0.01))[0]
+    labels[row, column] = 0
+    assert agreement(world, labels, probabilities) == pytest.approx(1 - 1 / given)
+    with pytest.raises(QualityError, match=rf"gives 1 of {given} labels another value than the scored model"):
+        agreement(world, labels, probabilities, least=1.0)
