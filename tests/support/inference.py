@@ -1,7 +1,7 @@
 """An export that takes photographs of any size, and what it has to say of some."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from perennial.model.export.encodings import Takes
 from perennial.model.export_layout import DESCRIPTION
 from perennial.model.inference.classifier import Classifier
 from perennial.model.models import model_folder
-from perennial.model.models.model_folder import Description
+from perennial.model.models.model_folder import Confidence, Description
 
 CLASSES = ("cat", "dog", "a bird: owl")
 SIDE = 16
@@ -54,10 +54,12 @@ def write_export(
     bandwidth: float | None = None,
     channels: int = 3,
     takes: Takes = saved_model.PLAIN,
+    thresholds: Sequence[float] | None = None,
 ) -> World:
     """Exports a model whose answers differ from image to image; `side` is of images, None for any size.
 
-    With a bandwidth, it measures images, too, as an export with a reference does.
+    With a bandwidth, it measures images, too, as an export with a reference does; with thresholds, it gives
+    several labels.
     """
     keras.utils.set_random_seed(0)
     pixels = ImageSpec(
@@ -75,6 +77,9 @@ def write_export(
     model = description.build()
     model.weights[-2].assign(model.weights[-2] * scale)
     description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
+    if thresholds is not None:
+        confidence = Confidence(thresholds=list(thresholds))
+        description = description.model_copy(update={"task": "multilabel", "confidence": confidence})
     folder.mkdir(parents=True)
     labels = folder.parent / "labels.txt"
     labels.write_text("".join(f"{number}:{name}\n" for number, name in enumerate(CLASSES)))

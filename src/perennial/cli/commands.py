@@ -159,6 +159,7 @@ def _predict(
     explain: Path | None = typed("Write a heatmap of each image: what its class depends on.", metavar="FOLDER"),
     params: ParamsOption = PARAMS,
     *,
+    explain_class: str | None = typed("Class of the heatmaps. [default: the most probable]", metavar="NAME"),
     as_csv: bool = switch("--csv", "Print CSV, with one row per class."),
 ) -> None:
     if wants_json() and as_csv:
@@ -169,8 +170,9 @@ def _predict(
     if wants_json():
         output = "json"
     predict_images.predict(
-        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain
-    )
+        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain,
+        explain_class=explain_class,
+    )  # fmt: skip
 
 
 @command(app, "show")

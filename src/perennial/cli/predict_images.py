@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Self, TextIO, cast
 
 from perennial.base import config, documents, files
 from perennial.base.config import Config
-from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, printable
+from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, listed, printable
 from perennial.base.processes import process
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
@@ -27,11 +27,15 @@ from perennial.model.inference.image_inputs import ImageList
 from perennial.release.registry.checkout_state import rejection
 
 if TYPE_CHECKING:
-    from perennial.model.inference.classifier import Classifier, Prediction
+    from perennial.model.inference.classifier import Class, Classifier, Prediction
 
 log = logging.getLogger(__name__)
 Named = Iterable[tuple[str, "Prediction | BadImage"]]  # with the names of the files
+Kind = Literal["plain", "abstains", "several"]  # of answers: a class, or also unknown, or any number of labels
 CSV_HEADER = ("file", "rank", "class", "index", "probability")
+CSV_MORE: dict[Kind, tuple[str, ...]] = {"plain": (), "abstains": ("answer",), "several": ("label",)}
+NO_LABEL = "no label"
+SHOWN = 10  # classes in a message
 
 
 @dataclass
@@ -52,21 +56,28 @@ def predict(
     top: int,
     on_bad_image: Literal["fail", "skip"],
     explain: Path | None = None,
+    explain_class: str | None = None,
 ) -> None:
-    """Print the `top` classes of each image; report each bad image on stderr.
+    """Print the `top` classes of each image, and all its labels; report each bad image on stderr.
 
     `model` is a folder or URL; by default it is the export that the parameters name. With `explain`, a heatmap
-    of each image is written to this folder, which must be new or empty.
+    of each image is written to this folder, which must be new or empty: of `explain_class`, else of the most
+    probable class.
     """
     if sys.stdout is None:
         raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
     try:
         with process.interruptible():
-            heatmaps = None if explain is None else Heatmaps.into(explain)
+            heatmaps = None if explain is None else Heatmaps.into(explain, explain_class)
             images = image_inputs.from_arguments(arguments)
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
             classifier = _loaded(model or _export(params))
+            if explain_class is not None and explain_class not in classifier.classes:
+                known = listed(classifier.classes, SHOWN)
+                raise ConfigError(
+                    f"--explain-class: there is no class {explain_class!r}; the model has {known}"
+                )
             if model is None:
                 _warn_if_rejected(config.load(params))
             # The import of TensorFlow can swallow the exception that a signal raises.
@@ -86,8 +97,11 @@ def _print(
     if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
         cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
     count = _Count()
-    named, abstains = _predictions(classifier, images, top, count), classifier.threshold is not None
-    WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, abstains)
+    named = _predictions(classifier, images, top, count)
+    kind: Kind = "plain" if classifier.threshold is None else "abstains"
+    if classifier.thresholds is not None:
+        kind = "several"
+    WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, kind)
     sys.stdout.flush()
     return count
 
@@ -131,10 +145,11 @@ class Heatmaps:
     """A folder for a heatmap of each image."""
 
     folder: Path
+    explained: str | None  # class; None: the most probable one
     names: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def into(cls, folder: Path) -> Self:
+    def into(cls, folder: Path, explained: str | None) -> Self:
         """Make the folder."""
         if folder.is_dir() and any(folder.iterdir()):
             raise ConfigError(f"{folder} is not empty; nothing was written; name a new or empty folder")
@@ -142,15 +157,16 @@ class Heatmaps:
             files.make_folder(folder)
         except OSError as error:
             raise ConfigError(f"{folder} cannot be made: {error.strerror or error}") from error
-        return cls(folder)
+        return cls(folder, explained)
 
     def of(self, classifier: "Classifier", images: ImageList, named: Named) -> Named:
-        """Pass predictions on, and write a heatmap for the most probable class of each."""
+        """Pass predictions on, and write a heatmap of each."""
         from perennial.model.inference import occlusion
 
         for image, (name, answer) in zip(images, named, strict=True):
             if not isinstance(answer, BadImage):
-                heat, pixels = occlusion.heatmap(classifier, image, answer.index)
+                chosen = answer.index if self.explained is None else classifier.classes.index(self.explained)
+                heat, pixels = occlusion.heatmap(classifier, image, chosen)
                 files.write_bytes(self._file(name), occlusion.overlay(heat, pixels))
             yield name, answer
 
@@ -176,48 +192,67 @@ def _finish(count: _Count, on_bad_image: str) -> None:
         log.info("%d images in %.1f s%s", count.images, seconds, skipped)
 
 
-def _write_lines(predictions: Named, stream: TextIO, _: bool) -> None:
+def _write_lines(predictions: Named, stream: TextIO, kind: Kind) -> None:
     """Write one line per image: its name, and the classes with their probabilities.
 
-    Below the model's threshold, the answer is `unknown`, and the classes stand in brackets.
+    Below the model's threshold, the answer is `unknown`, and the classes stand in brackets. Of several labels,
+    all from their thresholds on are there, and in brackets the most probable others.
     """
     for file, answer in predictions:
         if not isinstance(answer, BadImage):
-            classes = ", ".join(f"{each.label} {each.probability:.4f}" for each in answer.classes)
-            answered = f"{answer.label} ({classes})" if answer.unknown else classes
-            stream.write(printable(f"{file}: {answered}") + "\n")
+            given = answer.classes if kind != "several" and not answer.unknown else answer.given
+            answered = _with_probabilities(given) or (answer.label if answer.unknown else NO_LABEL)
+            others = [each for each in answer.classes if each not in given]
+            rest = f" ({_with_probabilities(others)})" if others else ""
+            stream.write(printable(f"{file}: {answered}{rest}") + "\n")
             stream.flush()
 
 
-def _write_json(predictions: Named, stream: TextIO, abstains: bool) -> None:
+def _with_probabilities(classes: Iterable["Class"]) -> str:
+    return ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
+
+
+def _shown(answer: "Prediction") -> list["Class"]:
+    """The `top` classes and all labels, most probable first."""
+    others = (each for each in answer.given if each not in answer.classes)
+    return [*answer.classes, *others]
+
+
+def _write_json(predictions: Named, stream: TextIO, kind: Kind) -> None:
     """Write a list with one object per image; bad images have an error."""
     before = "[\n"
     for file, answer in predictions:
-        stream.write(f"{before}  {json.dumps(_as_json(file, answer, abstains))}")
+        stream.write(f"{before}  {json.dumps(_as_json(file, answer, kind))}")
         stream.flush()
         before = ",\n"
     stream.write("\n]\n" if before == ",\n" else "[]\n")
 
 
-def _write_csv(predictions: Named, stream: TextIO, abstains: bool) -> None:
-    """Write a header, and one row for each class of each image, with the answer if the model abstains."""
+def _write_csv(predictions: Named, stream: TextIO, kind: Kind) -> None:
+    """Write a header, and one row for each class of each image, with the answer if the model abstains.
+
+    Of several labels, there is a row for each, and a column says whether a class is one (1) or not (0).
+    """
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow((*CSV_HEADER, "answer") if abstains else CSV_HEADER)
+    writer.writerow((*CSV_HEADER, *CSV_MORE[kind]))
     for file, answer in predictions:
         if not isinstance(answer, BadImage):
-            for rank, each in enumerate(answer.classes, 1):
-                row = (file, rank, each.label, each.index, each.probability)
-                writer.writerow((*row, answer.label) if abstains else row)
+            for rank, each in enumerate(_shown(answer), 1):
+                more = {"plain": (), "abstains": (answer.label,), "several": (int(each in answer.given),)}[kind]
+                writer.writerow((file, rank, each.label, each.index, each.probability, *more))
             stream.flush()
 
 
-def _as_json(file: str, answer: "Prediction | BadImage", abstains: bool) -> dict[str, object]:
+def _as_json(file: str, answer: "Prediction | BadImage", kind: Kind) -> dict[str, object]:
     if isinstance(answer, BadImage):
         return {"file": file, "error": answer.reason}
     classes = [
-        {"class": each.label, "index": each.index, "probability": each.probability} for each in answer.classes
+        {"class": each.label, "index": each.index, "probability": each.probability} for each in _shown(answer)
     ]
-    return {"file": file, **({"answer": answer.label} if abstains else {}), "classes": classes}
+    more: dict[Kind, dict[str, object]] = {
+        "plain": {}, "abstains": {"answer": answer.label}, "several": {"labels": answer.labels},
+    }  # fmt: skip
+    return {"file": file, **more[kind], "classes": classes}
 
 
 WRITERS = {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.data.images import BadImage
-from perennial.live.capture.place import TOP, Reason, Top
+from perennial.live.capture.place import TOP, Labels, Reason, Top
 from perennial.model.inference.image_inputs import ImageSource
 
 if TYPE_CHECKING:  # a process that is forked must not have imported TensorFlow
@@ -33,11 +33,22 @@ class Answered(NamedTuple):
     probability: float  # with which it was chosen
     candidate: str | None = None  # version of the candidate in the shadow
     candidate_top: Top = ()
+    candidate_labels: Labels | None = None
 
     @property
     def top(self) -> Top:
         """What the served version said."""
         return top(self.classifier.classes, self.probabilities)
+
+    @property
+    def labels(self) -> Labels | None:
+        """The labels that the served version gave; None if it gives one."""
+        return labels(self.classifier, self.probabilities)
+
+    @property
+    def nearest(self) -> tuple[str, float] | None:
+        """Where it was least sure of a label; None if it gives one."""
+        return None if self.labels is None else self.classifier.nearest(self.probabilities)
 
 
 class Waiting:
@@ -89,6 +100,11 @@ def drawn(
     for image, output in zip(images, outputs, strict=True):
         if random.random() < share and not isinstance(output, BadImage):
             put(Answered(time.time(), version, classifier, image, output, reason, share))
+
+
+def labels(classifier: "Classifier", probabilities: Probabilities) -> Labels | None:
+    """The labels of an image, most probable first; None of a model that gives one."""
+    return None if classifier.thresholds is None else classifier.labels(probabilities)
 
 
 def top(classes: Sequence[str], probabilities: Probabilities) -> Top:

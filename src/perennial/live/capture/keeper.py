@@ -187,6 +187,9 @@ class Keeper:
             probability=chosen.probability,
             candidate=chosen.candidate,
             candidate_top=chosen.candidate_top,
+            labels=chosen.labels,
+            nearest=chosen.nearest,
+            candidate_labels=chosen.candidate_labels,
             reference=chosen.classifier.reference or "",
         )
 

@@ -63,6 +63,7 @@ def _features(text: str) -> str:
 Share = Annotated[float, Field(ge=0, le=1)]
 # The most probable classes, at most TOP, with their probabilities.
 Top = Annotated[tuple[tuple[str, Share], ...], Field(max_length=TOP)]
+Labels = tuple[str, ...]
 # ISO 8601, UTC, with milliseconds: as text in the order of time.
 Time = Annotated[str, Field(pattern=r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00$"), AfterValidator(_time)]
 # Why an image was kept: drawn from all, or from those in which the candidate in the shadow disagreed.
@@ -84,6 +85,11 @@ class KeptImage:
     probability: Annotated[float, Field(ge=1e-9, le=1)]  # with which an image was chosen for this reason
     candidate: str | None = None  # the version in the shadow, if it answered
     candidate_top: Top = ()
+    # Of a model that gives several labels: all of them; the one nearest to its threshold, with the distance in
+    # log odds; and all that the candidate gave.
+    labels: Labels | None = None
+    nearest: tuple[str, Annotated[float, Field(ge=0)]] | None = None
+    candidate_labels: Labels | None = None
     reference: str = ""  # mark of what the statistics of this version compare with
     # Statistics, kept instead of the image: random features, base64, and mean brightness, 0..255.
     features: Annotated[str, AfterValidator(_features)] = ""

@@ -52,12 +52,15 @@
     return image;
   };
 
-  const bars = classes => element("ol", {}, ...classes.slice(0, MOST).map(([label, share]) => {
+  const bars = (classes, given, marked) => element("ol", {}, ...classes.filter(
+    ([label], place) => place < MOST || given.includes(label)).map(([label, share]) => {
     const filled = element("i");
     filled.style.width = `${100 * share}%`;
     const bar = element("span", { className: "bar" }, filled);
     bar.setAttribute("aria-hidden", "true");
-    return element("li", {}, element("bdi", { textContent: label }), element("span", { textContent: percent(share) }), bar);
+    const mark = marked && given.includes(label) ? [element("b", { textContent: "✓ ", title: "a label of this photo" })] : [];
+    return element("li", { className: given.includes(label) ? "given" : "" },
+      element("span", {}, ...mark, element("bdi", { textContent: label })), element("span", { textContent: percent(share) }), bar);
   }));
 
   const show = async photo => {
@@ -66,16 +69,18 @@
     const article = element("article", {}, element("div", {}, preview(photo)), text);
     try {
       const { results: [classes], model_version: version, answers } = await classify(photo);
-      const answer = answers ? answers[0] : classes[0][0];
+      const several = Array.isArray(answers?.[0]); // labels of one photo
+      const given = several ? answers[0] : [classes[0][0]];
+      const answer = several ? given.join(", ") || "No label" : answers?.[0] ?? classes[0][0];
       const shown = document.getElementById("version");
       if (shown && shown.textContent !== version) { // a new version came while the page was open
         shown.textContent = version;
-        ["accuracy", "network", "classes", "abstention"].forEach(id => document.getElementById(id)?.remove());
+        ["accuracy", "network", "classes", "abstention", "several"].forEach(id => document.getElementById(id)?.remove());
       }
       text.append(
         element("h2", { textContent: answer }),
-        element("p", { className: "file", textContent: `${photo.name} · version ${version}` }), bars(classes));
-      status.textContent = answer === classes[0][0] ? `${photo.name}: ${answer}, ${percent(classes[0][1])}`
+        element("p", { className: "file", textContent: `${photo.name} · version ${version}` }), bars(classes, given, several));
+      status.textContent = several ? `${photo.name}: ${answer}` : answer === classes[0][0] ? `${photo.name}: ${answer}, ${percent(classes[0][1])}`
         : `${photo.name}: ${answer}, perhaps ${classes[0][0]}, ${percent(classes[0][1])}`;
     } catch (error) {
       article.className = "failed";

@@ -1,6 +1,6 @@
 """Metrics of a server, in Prometheus' text format."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import prometheus_client
@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from perennial.base.choices import UNKNOWN
 from perennial.data.images import BadImage
 from perennial.live.serving.batching import Output
+from perennial.live.serving.requests import Answer
 from perennial.live.serving.served_version import LoadedVersion
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -27,7 +28,9 @@ class ServingMetrics:
         text = "Time of a request, from its headers to its response."
         self.seconds = histogram("perennial_request_seconds", text, ("endpoint",), buckets=SECONDS)
         self.batches = histogram("perennial_batch_images", "Images in a batch.", buckets=IMAGES)
-        self._predictions = counter("perennial_predictions", "Images by their most probable class.", ("class",))
+        text = "Images by their most probable class, or by each of their labels."
+        self._predictions = counter("perennial_predictions", text, ("class",))
+        self._unlabelled = counter("perennial_unlabelled_images", "Images that got none of several labels.")
         self._bad = counter("perennial_bad_images", "Rejected images.")
         self._unknown = counter("perennial_unknown_images", "Images answered with `unknown`.")
         text = "Images chosen to be kept, by what became of them."
@@ -57,15 +60,18 @@ class ServingMetrics:
         self._shadow.labels(result).inc()
 
     def predicted(
-        self, outputs: Iterable[Output], classes: Sequence[str], answers: Sequence[str] | None
+        self, outputs: Sequence[Output], classes: Sequence[str], answers: Sequence[Answer] | None
     ) -> None:
         """Count the images of a request; `answers` as `Classifier.answers` returns them."""
         self._unknown.inc(sum(each == UNKNOWN for each in answers or ()))
-        for each in outputs:
+        for each, answer in zip(outputs, answers or [""] * len(outputs), strict=True):
             if isinstance(each, BadImage):
                 self._bad.inc()
-            else:
-                self._predictions.labels(classes[int(each.argmax())]).inc()
+                continue
+            named = [classes[int(each.argmax())]] if isinstance(answer, str) else answer
+            self._unlabelled.inc(not named)
+            for name in named:
+                self._predictions.labels(name).inc()
 
     def text(self) -> bytes:
         """Return all metrics in the text format."""

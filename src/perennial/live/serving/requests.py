@@ -36,6 +36,7 @@ SHOWN = 40  # characters of a name in a message
 Verb = Literal["predict", "classify"]
 Form = Literal["row", "column", "classify"]
 Probabilities = NDArray[np.float32]  # [classes]
+Answer = str | tuple[str, ...]  # of one label an image, or of several
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,17 +212,21 @@ def answer(
     outputs: Sequence[Probabilities | BadImage],
     classes: Sequence[str],
     version: str,
-    answers: Sequence[str] | None,
+    answers: Sequence[Answer] | None,
 ) -> bytes:
     """Build the body of a response; `answers` as `Classifier.answers` returns them."""
     good = list(_good(outputs))
     if form == "classify":
         found: dict[str, Any] = {"results": [_labels(each, classes) for each in good]}
-    elif form == "row":
-        rows = [{"classes": each.argmax(), "probabilities": each} for each in good]
-        found = {"predictions": rows}
     else:
-        found = {"outputs": {"classes": [each.argmax() for each in good], "probabilities": good}}
+        several = answers is not None and isinstance(answers[0], tuple)
+        key = "labels" if several else "classes"
+        decided = [
+            [int(name in answer) for name in classes] if isinstance(answer, tuple) else each.argmax()
+            for each, answer in zip(good, answers or [""] * len(good), strict=True)
+        ]
+        rows = [{key: one, "probabilities": each} for one, each in zip(decided, good, strict=True)]
+        found = {"predictions": rows} if form == "row" else {"outputs": {key: decided, "probabilities": good}}
     if answers is not None:
         found["answers"] = answers
     return orjson.dumps({**found, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -24,7 +24,8 @@ from perennial.base.errors import Interrupted, redacted
 from perennial.base.parallel import process_pool
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
-from perennial.live.capture.answered_queue import Answered, Probabilities, Waiting, drawn, top
+from perennial.live.capture.answered_queue import Answered, Probabilities, Waiting, drawn, labels, top
+from perennial.live.capture.place import Labels, Top
 from perennial.model.evaluation.intervals import wilson
 from perennial.model.inference.image_inputs import ImageSource, PixelBudget
 
@@ -40,11 +41,13 @@ BATCH = 8  # images
 LOOK_S = 10.0  # between checks for a new version of the candidate
 LOWEST = 19  # priority of a process
 SHOWN = 50  # pairs of classes
+MOST_PAIRS = 10_000  # that are counted: there are many sets of labels
 INTERVAL = ("share", "low", "high")  # 95 % (Wilson)
 TIMED = 1000  # latest images whose times are kept
 # When a candidate stops: enough errors, or one class for nearly all images, which the served model tells apart.
 ERRORS, ERROR_SHARE = 5, 0.01
 JUDGED, ONE_CLASS, SEVERAL = 200, 0.99, 0.9  # images, shares of the most frequent class
+Named = str | Labels  # the most probable class, or several labels in the order of their names
 
 
 class Answers(NamedTuple):
@@ -53,6 +56,7 @@ class Answers(NamedTuple):
     version: str
     classes: tuple[str, ...]
     outputs: list[Probabilities | BadImage]
+    labels: list[Labels | None]  # None of a model that gives one, and of a bad image
     seconds: float
 
 
@@ -62,25 +66,20 @@ class Comparison:
 
     served: str
     candidate: str
-    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # classes of served model and candidate
+    images: int = 0  # that both have answered
+    agreed: int = 0  # of these, with the same class or labels
+    pairs: Counter[tuple[Named, Named]] = field(default_factory=Counter)  # of served model and candidate
     confidence: tuple[float, float] = (0.0, 0.0)  # sums of the highest probabilities
     errors: int = 0  # refused images, and calls that failed: a crash is one, however many images it took
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED))  # of the candidate, an image
     stopped: str = ""  # the reason
 
-    @property
-    def images(self) -> int:
-        """The number of images that both have answered."""
-        return self.pairs.total()
-
-    @property
-    def agreed(self) -> int:
-        """The number of those with the same class."""
-        return sum(count for (one, other), count in self.pairs.items() if one == other)
-
-    def add(self, served: str, other: str, confidence: tuple[float, float], seconds: float) -> None:
+    def add(self, served: Named, other: Named, confidence: tuple[float, float], seconds: float) -> None:
         """Add an image that both have answered."""
-        self.pairs[served, other] += 1
+        self.images += 1
+        self.agreed += served == other
+        if (served, other) in self.pairs or len(self.pairs) < MOST_PAIRS:
+            self.pairs[served, other] += 1
         self.confidence = (self.confidence[0] + confidence[0], self.confidence[1] + confidence[1])
         self.seconds.append(seconds)
 
@@ -92,7 +91,10 @@ class Comparison:
             return ""
         (name, most), served = self._most(1), self._most(0)[1]
         if most > ONE_CLASS * self.images and served < SEVERAL * self.images:
-            return f"{most} of {self.images} images are {name}; of the served version's, {served} are one class"
+            shown = name if isinstance(name, str) else ", ".join(name) or "without a label"
+            return (
+                f"{most} of {self.images} images are {shown}; of the served version's, {served} are one class"
+            )
         typical = 1000 * float(np.median(self.seconds))
         if max_ms is not None and typical > max_ms:
             return f"an image takes {typical:.1f} ms, the limit is {max_ms:g}"
@@ -128,9 +130,9 @@ class Comparison:
             ][:SHOWN],
         }
 
-    def _most(self, side: int) -> tuple[str, int]:
-        """The most frequent class of the served model (0) or the candidate (1)."""
-        found: Counter[str] = Counter()
+    def _most(self, side: int) -> tuple[Named, int]:
+        """The most frequent class or labels of the served model (0) or the candidate (1)."""
+        found: Counter[Named] = Counter()
         for pair, count in self.pairs.items():
             found[pair[side]] += count
         return found.most_common(1)[0]
@@ -240,13 +242,18 @@ class Shadow:
     def _compare(self, batch: Sequence[Answered], found: Answers) -> None:
         self.failure = ""
         with self._lock:
-            for answered, output in zip(batch, found.outputs, strict=True):
+            for answered, output, given in zip(batch, found.outputs, found.labels, strict=True):
                 self._begin(answered.version, found.version)
                 if isinstance(output, BadImage):
                     self.comparison.errors += 1
                     self._count("error")
                 else:
-                    self._add(answered, found, output, found.seconds / len(batch))
+                    other = answered._replace(
+                        candidate=found.version,
+                        candidate_top=top(found.classes, output),
+                        candidate_labels=given,
+                    )
+                    self._add(other, found.seconds / len(batch))
             self._judge()
 
     def _begin(self, served: str, candidate: str) -> None:
@@ -255,13 +262,13 @@ class Shadow:
             self.comparison = Comparison(served=served, candidate=candidate)
             log.info("comparing version %s with the candidate %s", served, candidate)
 
-    def _add(self, answered: Answered, found: Answers, output: Probabilities, seconds: float) -> None:
-        served, other = top(answered.classifier.classes, answered.probabilities), top(found.classes, output)
-        self.comparison.add(served[0][0], other[0][0], (served[0][1], other[0][1]), seconds)
-        agree = served[0][0] == other[0][0]
-        self._count("agreed" if agree else "disagreed")
-        if not agree and self._keeper:
-            self._keeper.put(answered._replace(candidate=found.version, candidate_top=other))
+    def _add(self, answered: Answered, seconds: float) -> None:
+        served, other = answered.top, answered.candidate_top
+        one, another = _named(served, answered.labels), _named(other, answered.candidate_labels)
+        self.comparison.add(one, another, (served[0][1], other[0][1]), seconds)
+        self._count("agreed" if one == another else "disagreed")
+        if one != another and self._keeper:
+            self._keeper.put(answered)
 
     def _judge(self) -> None:
         reason = self.comparison.reason_to_stop(self._candidate.max_ms)
@@ -272,6 +279,10 @@ class Shadow:
                 reason,
             )
         self.comparison.stopped = self.comparison.stopped or reason
+
+
+def _named(top: Top, given: Labels | None) -> Named:
+    return top[0][0] if given is None else tuple(sorted(given))
 
 
 def answer(state: dict[str, Any], images: Sequence[ImageSource]) -> Answers | str:
@@ -293,7 +304,9 @@ def classify(state: dict[str, Any], images: Sequence[ImageSource]) -> Answers | 
         outputs = loaded.classifier.outputs(images) if images else []
     except state["versions"].ERRORS as error:
         return str(error) or type(error).__name__
-    return Answers(loaded.number, loaded.classifier.classes, outputs, time.perf_counter() - started)
+    seconds, model = time.perf_counter() - started, loaded.classifier
+    given = [None if isinstance(each, BadImage) else labels(model, each) for each in outputs]
+    return Answers(loaded.number, model.classes, outputs, given, seconds)
 
 
 def _look(state: dict[str, Any]) -> None:

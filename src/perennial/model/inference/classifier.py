@@ -201,7 +201,7 @@ class Classifier:
                 _require_finite(each)
         return outputs
 
-    def answers(self, outputs: Iterable[Probabilities | BadImage]) -> list[str] | list[tuple[str, ...]] | None:
+    def answers(self, outputs: Iterable[Probabilities | BadImage]) -> Sequence[str | tuple[str, ...]] | None:
         """The answer for each output, or its labels if there may be several; empty for a bad image.
 
         None if an image has one label, and the model answers every image.
