@@ -102,6 +102,36 @@ def test_all_gradients_together_are_clipped_whatever_the_loss_scale(
     np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
 
 
+@pytest.mark.fast_rows("adamw", "momentum")
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_a_factor_of_the_rate_gives_what_an_optimizer_of_that_rate_gives(name: str, load: Load) -> None:
+    config, factors = load(**{"train.optimizer": name}).train, [1.0, 0.1, 0.75]
+    weights = [keras.Variable(WEIGHTS, dtype="float32") for _ in factors]
+    optimizer = optimizers.build(config, RATE, factors)
+    optimizer.build(weights)
+    for gradient in GRADIENTS:
+        optimizers.apply(optimizer, [tf.constant(gradient, tf.float32)] * 3, weights, clip_norm=None)
+    for factor, found in zip(factors, weights, strict=True):
+        weight = keras.Variable(WEIGHTS, dtype="float32")
+        *_, expected = apply(optimizers.build(config, RATE * factor), weight)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-7)
+
+
+def test_rates_fall_from_the_head_to_the_input_in_twelve_groups_or_as_patterns_say(load: Load) -> None:
+    layers = [keras.layers.Dense(2, name=f"block{number}") for number in range(1, 25)]
+    model = keras.Sequential([keras.Input((2,)), *layers, keras.layers.Dense(3, name="logits")])
+    assert optimizers.rate_factors(load().train, model, ["logits"]) == []
+    chosen = load(**{"train.layer_decay": 0.5, "train.rates": {"block2?": 10.0, "*/bias": 3.0}}).train
+    factors = optimizers.rate_factors(chosen, model, ["logits"])
+    paths = [weight.path for weight in model.trainable_variables]
+    found = {path: factor for path, factor in zip(paths, factors, strict=True) if "/kernel" in path}
+    of_blocks = [0.5 ** (12 - number // 2) * (10.0 if number >= 19 else 1.0) for number in range(24)]
+    assert list(found.values()) == [*of_blocks, 1.0]
+    assert [factors[1], factors[-1]] == [3.0 * 0.5**12, 3.0]
+    with pytest.raises(perennial.ConfigError, match=r"train\.rates: no layer .* is named conv\*"):
+        optimizers.rate_factors(load(**{"train.rates": {"conv*": 0.1}}).train, model, ["logits"])
+
+
 def test_the_parameters_are_those_of_tf_slim_where_it_has_them(load: Load) -> None:
     usual = load().train
     found = {

@@ -289,9 +289,14 @@ def test_weights_are_found_by_their_path_trained_or_not(model: keras.Model) -> N
     assert [weight.path for weight in found] == ["first/kernel", "logits/kernel"]
 
 
-@pytest.mark.parametrize(("pattern", "expected"), [("logits", True), ("logits/kern*", True), ("kernel", False)])
+@pytest.mark.parametrize(
+    ("pattern", "expected"), [("logits", True), ("net/logits/kern*", True), ("kernel", False), ("net", False)]
+)
 def test_a_pattern_names_a_weight_by_its_path_or_by_its_layer(pattern: str, expected: bool) -> None:
-    assert warm_start.names_weight((pattern,), "logits/kernel") is expected
+    """Keras puts the name of a sequential model before the paths of its weights."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="logits")], name="net")
+    of = warm_start.layers_of_weights(model)
+    assert warm_start.names_weight((pattern,), "net/logits/kernel", of) is expected
 
 
 @pytest.mark.parametrize("form", ["model", "export", "checkpoints"])

@@ -229,6 +229,12 @@ class TrainConfig(Section):
     lookahead: LookaheadConfig = Field(default_factory=LookaheadConfig)
     augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
     trainable: list[str] = option([], "patterns of layers to train, such as logits*; empty: all")
+    rates: Annotated[dict[str, Positive], kind("factors by patterns of layers")] = option(
+        {}, "factors of the learning rate, such as {block1*: 0.1}; of several patterns, the first counts"
+    )
+    layer_decay: float | None = option(
+        None, "factor of the rate from each twelfth of the layers to that below, such as 0.75", gt=0, le=1
+    )
     head: HeadConfig = Field(default_factory=HeadConfig)
     warm_start: WarmStartConfig = Field(default_factory=WarmStartConfig)
     batch_norm: Literal["per_replica", "synced"] = option(

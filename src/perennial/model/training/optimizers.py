@@ -1,4 +1,4 @@
-"""Optimizers, and gradient updates on one or several devices."""
+"""Optimizers, learning rates by layer, and gradient updates on one or several devices."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,14 +9,20 @@ import tensorflow as tf
 from perennial.base.config.fields import is_component, short_name
 from perennial.base.config.training import TrainConfig
 from perennial.base.project import own_components
+from perennial.model.training.warm_start import layers_of_weights, names_weight, refuse_unknown
+
+GROUPS = 12  # of layers with one rate each, as many as blocks of the transformers that layer decay comes from
 
 
 def build(
-    config: TrainConfig, learning_rate: keras.optimizers.schedules.LearningRateSchedule | float
+    config: TrainConfig,
+    learning_rate: keras.optimizers.schedules.LearningRateSchedule | float,
+    factors: Sequence[float] = (),
 ) -> keras.optimizers.Optimizer:
     """Build the configured optimizer, for `apply`; scale the loss with its `scale_loss`, as float16 requires.
 
-    With the default options, its formulas are those of TensorFlow 1, where it has the optimizer.
+    With the default options, its formulas are those of TensorFlow 1, where it has the optimizer. `factors`: of
+    the learning rate, for each weight that the optimizer will be built with; empty: 1 for all.
     """
     fixed = config.loss_scale if config.precision == "float16" and config.loss_scale != "dynamic" else None
     if is_component(config.optimizer):
@@ -29,9 +35,35 @@ def build(
             loss_scale_factor=fixed,
             **{KERAS_NAMES.get(key, key): value for key, value in config.optimizer_settings.items()},
         )
+    if factors:
+        optimizer.__class__ = _kind((_Rated,), type(optimizer))
+        optimizer.factors = tuple(factors)
     if config.precision == "float16" and config.loss_scale == "dynamic":
         return keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
     return optimizer
+
+
+def rate_factors(config: TrainConfig, model: keras.Model, head: Sequence[str]) -> list[float]:
+    """The factor of the learning rate of each trainable weight of a model; empty if `config` sets none.
+
+    `train.rates` names layers. `train.layer_decay` gives the head 1, and each of twelve equal groups of the
+    other layers, in their order from the output to the input, the decay times the factor of the group above:
+    the layer-wise decay of ELECTRA (Clark et al. 2020) and BEiT (Bao et al. 2021) for networks of any kind.
+    """
+    if not config.rates and config.layer_decay is None:
+        return []
+    refuse_unknown("train.rates", config.rates, model, or_weights=True)
+    of = layers_of_weights(model)
+    below = list(dict.fromkeys(path.rpartition("/")[0] for path in of if not names_weight(head, path, of)))
+    groups = min(GROUPS, len(below))
+    depth = {layer: groups - number * groups // len(below) for number, layer in enumerate(below)}
+    decay = 1.0 if config.layer_decay is None else config.layer_decay
+
+    def factor(path: str) -> float:
+        chosen = (rate for pattern, rate in config.rates.items() if names_weight([pattern], path, of))
+        return next(chosen, 1.0) * decay ** depth.get(path.rpartition("/")[0], 0)
+
+    return [factor(weight.path) for weight in model.trainable_variables]
 
 
 def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
@@ -43,7 +75,7 @@ def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
             name, f"returned {own_components.described(made)}, expected a Keras optimizer"
         )
     made.name = short_name(name)
-    made.__class__ = _taking_sums(type(made))
+    made.__class__ = _kind((_TakesSums,), type(made))
     return made
 
 
@@ -72,6 +104,22 @@ class _TakesSums:
         self, gradients_and_weights: Sequence[tuple[tf.Tensor, tf.Variable]]
     ) -> list[tuple[tf.Tensor, tf.Variable]]:
         return list(gradients_and_weights)
+
+
+class _Rated(keras.optimizers.Optimizer):  # type: ignore[misc]
+    """Multiplies the learning rate of each weight, also in AdamW's decay, by a factor of its own."""
+
+    factors: Sequence[float]
+
+    def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
+        """Leave it to the step, which knows the weight's own rate."""
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Decay the weight as Keras does before the step, then update it."""
+        rate = learning_rate * self.factors[self._get_variable_index(variable)]
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            variable.assign_sub(variable * tf.cast(self.weight_decay, variable.dtype) * rate)
+        super().update_step(gradient, variable, rate)
 
 
 class _InOneKernel(keras.optimizers.Adam):  # type: ignore[misc]  # Keras ships no types
@@ -133,18 +181,18 @@ class _RMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
             squares.assign(tf.fill(squares.shape, self._initial))
 
 
-def _taking_sums(kind: type, *others: type) -> type:
-    return type(kind.__name__, (_TakesSums, *others, kind), {})
+def _kind(before: tuple[type, ...], kind: type) -> type:
+    return type(kind.__name__, (*before, kind), {})
 
 
 KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
 OPTIMIZERS: dict[str, type] = {
-    "adadelta": _taking_sums(keras.optimizers.Adadelta),
-    "adagrad": _taking_sums(keras.optimizers.Adagrad),
-    "adam": _taking_sums(keras.optimizers.Adam, _InOneKernel),
-    "adamw": _taking_sums(keras.optimizers.AdamW, _InOneKernel),
-    "ftrl": _taking_sums(keras.optimizers.Ftrl),
-    "momentum": _taking_sums(_Momentum),
-    "rmsprop": _taking_sums(_RMSprop),
-    "sgd": _taking_sums(keras.optimizers.SGD),
+    "adadelta": _kind((_TakesSums,), keras.optimizers.Adadelta),
+    "adagrad": _kind((_TakesSums,), keras.optimizers.Adagrad),
+    "adam": _kind((_TakesSums, _InOneKernel), keras.optimizers.Adam),
+    "adamw": _kind((_TakesSums, _InOneKernel), keras.optimizers.AdamW),
+    "ftrl": _kind((_TakesSums,), keras.optimizers.Ftrl),
+    "momentum": _kind((_TakesSums,), _Momentum),
+    "rmsprop": _kind((_TakesSums,), _RMSprop),
+    "sgd": _kind((_TakesSums,), keras.optimizers.SGD),
 }

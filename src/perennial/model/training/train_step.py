@@ -94,7 +94,10 @@ class Trainer:
             plans.pop()
         for trainable, learning_rate, first in plans if head.steps else plans[1:]:
             warm_start.set_trainable(self.model, trainable)
-            optimizer = optimizers.build(config, learning_rate)
+            factors: list[float] = []  # the phase of the head has one rate
+            if first == head.steps:
+                factors = optimizers.rate_factors(config, self.model, architecture.head)
+            optimizer = optimizers.build(config, learning_rate, factors)
             optimizer.build(self.model.trainable_variables)
             rate = schedules.logged_rate(learning_rate)
             phases.append(Phase(trainable=trainable, optimizer=optimizer, logged_rate=rate, first_step=first))

@@ -145,13 +145,14 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig, *, c
         given = original_checkpoint.by_path(model, start.weights)
         averaged = {path for path, name in original_checkpoint.variables(model).items() if name in averaged}
     refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
-    expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
+    of = layers_of_weights(model)
+    expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path, of)]
     if complete:
         expected = [each for each in expected if each.path in given or not each.path.startswith(AUX_LOGITS)]
     found = [weight for weight in expected if weight.path in given]
-    _refuse_misfits(expected, found, given, config, _layers(sorted(start.weights)), complete=complete)
+    _refuse_misfits(expected, found, given, config, _layers(sorted(start.weights), of), of, complete=complete)
     taken = {weight.path for weight in found}
-    random = _layers(weight.path for weight in model.weights if weight.path not in taken)
+    random = _layers((weight.path for weight in model.weights if weight.path not in taken), of)
     if complete and (left := [name for name in random if not name.startswith(AUX_LOGITS)]):
         raise ConfigError(
             f"train.max_steps is 0, but {_shown(left)} would stay random: train.warm_start leaves them out; "
@@ -221,6 +222,7 @@ def _refuse_misfits(
     weights: Weights,
     config: WarmStartConfig,
     layers: Sequence[str],
+    of: Mapping[str, str],
     *,
     complete: bool,
 ) -> None:
@@ -230,19 +232,19 @@ def _refuse_misfits(
     if not found:
         raise ConfigError(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
-            f"{_shown(layers) or 'none'}, expected {_shown(_layers(each.path for each in expected))}"
+            f"{_shown(layers) or 'none'}, expected {_shown(_layers((each.path for each in expected), of))}"
         )
     if (missing := [each.path for each in expected if each.path not in weights]) and not config.ignore_missing:
         new = (
             "to start them new set train.warm_start.ignore_missing: true, or add "
-            f"{_layers(missing)} to train.warm_start.exclude"
+            f"{_layers(missing, of)} to train.warm_start.exclude"
         )
         raise ConfigError(
             f"train.warm_start: {config.path} lacks {_shown(missing)}; {untrained if complete else new}"
         )
     if other := [each for each in found if tuple(each.shape) != weights[each.path].shape]:
         shapes = [f"{each.path} {list(weights[each.path].shape)} for {list(each.shape)}" for each in other]
-        new = f"to start them new add {_layers(each.path for each in other)} to train.warm_start.exclude"
+        new = f"to start them new add {_layers((each.path for each in other), of)} to train.warm_start.exclude"
         raise ConfigError(
             f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; "
             f"{untrained if complete else new}"
@@ -253,9 +255,9 @@ def _refuse_misfits(
         raise DataError(f"train.warm_start: {config.path} holds NaN or infinity in {_shown(bad)}")
 
 
-def _layers(paths: Iterable[str]) -> list[str]:
+def _layers(paths: Iterable[str], of: Mapping[str, str]) -> list[str]:
     """The layers of the weights, in order and without repetition."""
-    return list(dict.fromkeys(path.partition("/")[0] for path in paths))
+    return list(dict.fromkeys(of.get(path, path.partition("/")[0]) for path in paths))
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -288,9 +290,14 @@ def refuse_unknown(
             )
 
 
-def names_weight(patterns: Sequence[str], path: str) -> bool:
-    """Whether a pattern matches a weight (`logits/kernel`) or its layer (`logits`)."""
-    return _is_named(path, patterns) or _is_named(path.partition("/")[0], patterns)
+def layers_of_weights(model: keras.Model) -> dict[str, str]:
+    """The layer of each weight by its path, which in a sequential model begins with the name of the model."""
+    return {weight.path: layer.name for layer in model.layers for weight in layer.weights}
+
+
+def names_weight(patterns: Sequence[str], path: str, of: Mapping[str, str]) -> bool:
+    """Whether a pattern matches a weight (`logits/kernel`) or its layer (`logits`); `of`: layers by paths."""
+    return _is_named(path, patterns) or _is_named(of[path], patterns)
 
 
 def weights_matching(model: keras.Model, patterns: Sequence[str]) -> list[keras.Variable]:
