@@ -40,7 +40,7 @@ def publish(
     config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
 ) -> Published:
     """Publish the export to a URL or folder, by default publish.url, or roll back to a version."""
-    started, place = time.monotonic(), target(config, to)
+    started, place = time.monotonic(), _target(config, to)
     destination: Destination = publish_to_bucket if is_bucket(place) else publish_to_folder
     options = _options(config)
     if rollback:
@@ -77,15 +77,15 @@ def _options(config: Config) -> dict[str, str]:
     return found
 
 
-def target(config: Config, to: str | None, name: str = "--to") -> str:
-    """The folder or URL to publish to: `to`, which messages call `name`, else publish.url."""
+def _target(config: Config, to: str | None) -> str:
+    """The folder or URL to publish to: that of --to, else publish.url."""
     chosen = config.publish.url if to is None else to
     if chosen is None:
         raise ConfigError("there is no folder or URL to publish to; name one with --to or publish.url")
     try:
         return publish_target(chosen, config.paths, config.dataset.path)
     except ValueError as error:
-        raise ConfigError(f"{name} {error}, got {shown(chosen)}") from error
+        raise ConfigError(f"--to {error}, got {shown(chosen)}") from error
 
 
 def _is_wanted(config: Config) -> bool:
