@@ -148,6 +148,7 @@ def test_an_installed_perennial_goes_on_in_the_environment_of_the_project(tmp_pa
     (project / ".venv" / "bin" / "python").chmod(0o755)
     (project / "requirements" / "perennial.txt").write_text("perennial-ml==0.2.0\n")
     (packages / "perennial_ml-0.2.0.dist-info").mkdir(parents=True)
-    assert wheel.run(program, "models", "lenet", "--json", cwd=project) == "-m perennial models lenet --json\n"
+    for command in (("models", "lenet", "--json"), ("runs",)):
+        assert wheel.run(program, *command, cwd=project) == f"-m perennial {' '.join(command)}\n"
     (project / "requirements" / "perennial.txt").write_text("perennial-ml==0.3.0\n")
     assert "lenet" in wheel.run(program, "models", "lenet", cwd=project)

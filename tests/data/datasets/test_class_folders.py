@@ -77,7 +77,8 @@ def test_documents_and_hidden_files_are_passed_over(packed):
 
 def test_a_folder_of_documents_is_left_out_with_a_line(packed, caplog):
     caplog.set_level("INFO")
-    assert class_folders.read(packed(*TWO, "docs/notes.md", "docs/more.txt")).classes == ("rose", "tulip")
+    beside = ("docs/notes.md", "docs/more.txt", "README.md")
+    assert class_folders.read(packed(*TWO, *beside)).classes == ("rose", "tulip")
     assert "left out 2 files beside the images: 'docs/more.txt', 'docs/notes.md'" in caplog.text
 
 

@@ -20,6 +20,7 @@ from perennial.data.datasets.own.shards import is_shard
 
 log = logging.getLogger(__name__)
 SHOWN, CLASSES, EXAMPLES = 3, 20, 5  # names, classes and images in what is said
+README = "README.md"  # of the folder, such as ours in own/: a document that nobody expects to be used
 EXPECTED_SPLITS = "expected train/<class>/<image>"
 SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
 # Folders that divide the images of a class by time or number, such as `2024-05`, `05 May` or `part 1`.
@@ -82,10 +83,11 @@ class Layout(NamedTuple):
             said.append(f"not used: {tables}; the class folders give the labels, dataset.table names one")
         if self.columns:
             said.append(f"columns that give no label: {listed(map(repr, self.columns), CLASSES)}")
-        if count := len(self.left_out):
-            endings = Counter(name.rpartition("/")[2].rpartition(".")[2] for name in self.left_out)
+        left = [name for name in self.left_out if name != README]
+        if count := len(left):
+            endings = Counter(name.rpartition("/")[2].rpartition(".")[2] for name in left)
             kinds = (f"{number:,} .{ending}" for ending, number in endings.most_common())
-            files = listed(map(repr, self.left_out) if count <= SHOWN else kinds, SHOWN)
+            files = listed(map(repr, left) if count <= SHOWN else kinds, SHOWN)
             said.append(f"left out {count:,} file{'s' * (count > 1)} beside the images: {files}")
         return said
 
