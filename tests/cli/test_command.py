@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from perennial.base.errors import ConfigError
 from perennial.cli import app
 from perennial.cli.command import command
-from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl
+from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl
 from perennial.orchestration.client import prefect_server
 from perennial.orchestration.remote_runs import start_run
 

@@ -23,7 +23,7 @@ from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import environment, kept_results
-from perennial.cli.options import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
+from perennial.cli.option_types import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
 from perennial.cli.panels import LISTED
 
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names

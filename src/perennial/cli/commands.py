@@ -12,7 +12,7 @@ from perennial.base.layout import Project
 from perennial.base.project import own_components
 from perennial.base.stage_state import outputs
 from perennial.cli.command import command, key_and_value, option_object, output, wants_json
-from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, SplitName, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, SplitName, argument, switch, typed
 from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
 

@@ -19,7 +19,7 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 from perennial.base.project.source_code import PACKAGE
 from perennial.cli.command import command, output, wants_json
-from perennial.cli.options import argument, switch, typed
+from perennial.cli.option_types import argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 IN_WHEEL = PACKAGE / "docs"

@@ -15,7 +15,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
 from perennial.cli.command import command, may_push, output
-from perennial.cli.options import PARAMS, PUSH, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.option_types import PARAMS, PUSH, ParamsOption, PathOrUrl, argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 LOCAL_FILES = (

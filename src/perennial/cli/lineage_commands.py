@@ -17,7 +17,7 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project.exclusions import FILE
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")

@@ -15,7 +15,7 @@ from perennial.base.layout import Project
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.base.project import own_components
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, argument
+from perennial.cli.option_types import PARAMS, argument
 
 app = typer.Typer(rich_markup_mode=None)
 FACTS = (

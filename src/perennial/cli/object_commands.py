@@ -14,7 +14,7 @@ from perennial.base.dvc import dvc_program, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 from perennial.cli.panels import LISTED
 
 app = typer.Typer(rich_markup_mode=None)

@@ -23,7 +23,7 @@ from perennial.base.processes import locks
 from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
 from perennial.cli.command import command, key_and_value, output, wants_json, weights_are_pinned
-from perennial.cli.options import PARAMS, ParamsOption, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
 
 if TYPE_CHECKING:

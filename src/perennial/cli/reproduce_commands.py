@@ -12,7 +12,7 @@ from perennial.base import config, layout
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed, printable
 from perennial.cli.command import command, output
-from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 SHOWN = 10  # maximum number of classes, examples and trainings to print

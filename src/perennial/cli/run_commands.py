@@ -28,7 +28,7 @@ from perennial.cli.command import (
     output,
     wants_json,
 )
-from perennial.cli.options import (
+from perennial.cli.option_types import (
     PARAMS,
     DebugOption,
     FetchOption,

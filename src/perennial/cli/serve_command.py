@@ -15,7 +15,7 @@ from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.cli.command import command
-from perennial.cli.options import PARAMS, ParamsOption, PathOrUrl, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, typed
 
 app = typer.Typer(rich_markup_mode=None)
 NAME = "classifier"  # of a model without parameters

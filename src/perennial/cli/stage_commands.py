@@ -10,7 +10,7 @@ from perennial.base import config
 from perennial.base.errors import ConfigError
 from perennial.base.project.stage_table import STAGES
 from perennial.cli.command import command, output, wants_json, weights_are_pinned
-from perennial.cli.options import PARAMS, ParamsOption, SplitName, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, SplitName, switch, typed
 from perennial.cli.stage_runner import import_with_devices, own_devices, run_stage, tie_to_checkout
 
 log = logging.getLogger(__name__)
