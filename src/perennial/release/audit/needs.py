@@ -81,17 +81,11 @@ def needs(
     return found, folders
 
 
-def in_project(repository: Repository) -> Callable[[str], bool]:
-    """Whether a file, by its path from the repository's top, is in the project of this repository's folder."""
-    top = replace(repository, folder=Project.find(repository.folder).root).run("rev-parse", "--show-prefix")
-    return lambda file: file.startswith(top)
-
-
-def in_pipeline(repository: Repository) -> Callable[[str], bool]:
-    """Whether such a file is in the project, and of no other pipeline."""
+def in_project(repository: Repository, *, own: bool) -> Callable[[str], bool]:
+    """Whether a file, by its path from the top, is in this folder's project; own: and of no other pipeline."""
     project = Project.find(repository.folder)
     top = replace(repository, folder=project.root).run("rev-parse", "--show-prefix")
-    return lambda file: file.startswith(top) and not project.of_others([file.removeprefix(top)])
+    return lambda file: file.startswith(top) and not (own and project.of_others([file.removeprefix(top)]))
 
 
 class _Outputs:

@@ -13,7 +13,7 @@ from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
-from perennial.release.audit.needs import Need, in_pipeline, in_project, needs
+from perennial.release.audit.needs import Need, in_project, needs
 from perennial.release.audit.sides import Side, first_content
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def audit(
     places = [cache, remote] if remote else [cache]
     sources = [*places, spare] if spare else places
     revisions, read = list(revisions), partial(first_content, sources)
-    needed, members = needs(repository, revisions, read, (in_pipeline if own else in_project)(repository))
+    needed, members = needs(repository, revisions, read, in_project(repository, own=own))
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:
         others = [other.held for other in sides if other is not one]

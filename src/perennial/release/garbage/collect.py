@@ -65,15 +65,10 @@ def _swept(area: Area, *, yes: bool) -> SpaceUsed:
             sizes += [] if size is None else [size]
     kept = next((item.kept for item in area.items if item.kept is not None), None)
     return SpaceUsed(
-        what=area.name,
-        where=str(area.where),
-        number=len(area.items),
-        bytes=sum(item.bytes for item in area.items),
-        garbage_number=len(sizes),
-        garbage_bytes=sum(sizes),
-        kept=kept,
-        problem=problem,
-    )
+        what=area.name, where=str(area.where), number=len(area.items),
+        bytes=sum(item.bytes for item in area.items), garbage_number=len(sizes), garbage_bytes=sum(sizes),
+        kept=kept, problem=problem,
+    )  # fmt: skip
 
 
 def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterator[SpaceUsed]:
@@ -114,15 +109,10 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
 def _row(garbage: Garbage, gone: Mapping[str, int], kept: str | None = None) -> SpaceUsed:
     side = garbage.side
     return SpaceUsed(
-        what=side.name,
-        where=str(side.folder) if side.folder is not None else side.url,
-        number=garbage.objects,
-        bytes=garbage.bytes,
-        garbage_number=len(gone),
-        garbage_bytes=sum(gone.values()),
-        kept=kept,
-        problem=garbage.problem,
-    )
+        what=side.name, where=str(side.folder) if side.folder is not None else side.url,
+        number=garbage.objects, bytes=garbage.bytes, garbage_number=len(gone),
+        garbage_bytes=sum(gone.values()), kept=kept, problem=garbage.problem,
+    )  # fmt: skip
 
 
 def _sides(home: Path) -> list[Side]:

@@ -119,18 +119,6 @@ class Garbage:
     problem: str | None = None
 
 
-class CachedOutput(documents.JsonFile):
-    """An output in DVC's run cache."""
-
-    md5: str | None = None
-
-
-class CachedRun(documents.JsonFile):
-    """An entry of DVC's run cache, as far as it matters here."""
-
-    outs: list[CachedOutput] | None = None
-
-
 class Incomplete(PerennialError):
     """The needs of some revision are unknown, so nothing may be removed."""
 
@@ -301,11 +289,10 @@ def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
     """The objects in DVC's run cache, from which stages may be restored."""
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
-        try:
-            run = CachedRun.model_validate(documents.yaml_object(file.read_bytes()))
-        except (OSError, ValueError):  # removed meanwhile, or damaged: DVC restores nothing from it
-            continue
-        found |= {out.md5 for out in run.outs or () if out.md5 and DIGEST.fullmatch(out.md5)}
+        # One that was removed meanwhile or is damaged: DVC restores nothing from it.
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            outs = documents.yaml_object(file.read_bytes()).get("outs") or ()
+            found |= {str(out["md5"]) for out in outs if DIGEST.fullmatch(str(out.get("md5")))}
     lists = [digest for digest in found if digest.endswith(FOLDER)]
     for listed in filter(None, map(read, lists)):
         found |= set(members(listed, "an output in DVC's run cache").values())

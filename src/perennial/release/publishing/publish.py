@@ -15,7 +15,7 @@ from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
 from perennial.release.publishing import provenance, publish_to_bucket, publish_to_folder
-from perennial.release.publishing.version_layout import CURRENT, AllowedExport, Destination, Published
+from perennial.release.publishing.version_layout import CURRENT, AllowedExport, Published
 from perennial.release.registry import verdict
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.current_champion import is_champion, rolled_back
@@ -41,10 +41,11 @@ def publish(
 ) -> Published:
     """Publish the export to a URL or folder, by default publish.url, or roll back to a version."""
     started, place = time.monotonic(), _target(config, to)
-    destination: Destination = publish_to_bucket if is_bucket(place) else publish_to_folder
-    options = _options(config)
+    options, in_bucket = _options(config), is_bucket(place)
     if rollback:
-        return destination.roll_back(place, version, options)
+        if in_bucket:
+            return publish_to_bucket.roll_back(place, version, options)
+        return publish_to_folder.roll_back(place, version)
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     champion = _is_wanted(config)
@@ -60,7 +61,9 @@ def publish(
         decision=decision.as_json(),
         provenance=provenance.of_checkout(config.record.artifact, digests),
     )
-    published = destination.add(place, allowed, options)
+    published = (
+        publish_to_bucket.add(place, allowed, options) if in_bucket else publish_to_folder.add(place, allowed)
+    )
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published

@@ -9,7 +9,6 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.base import documents, files
@@ -26,75 +25,58 @@ CLAIMS = "claims"
 GRAPH_LAST = ("saved_model.pb",)
 
 
-@dataclass(frozen=True)
-class _State:
-    """The content of `current`; without that object, nothing is published."""
-
-    pointer: layout.Pointer
-    etag: str | None
-
-    @property
-    def version(self) -> int | None:
-        return self.pointer.version
-
-
 def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = {}) -> layout.Published:
-    """See `Destination.add`."""
+    """Publish as `publish_to_folder.add` does; `options`: of a DVC remote."""
     store = open_store(place, options)
-    state = _state(store)
-    now = None if state.version is None else StoredVersion.at(store, f"{state.version}/").record.files
-    if state.version is not None and now == allowed.digests:
-        return _published(store, state.version, moved=False)
+    before, etag = _pointer(store)
+    now = None if before.version is None else StoredVersion.at(store, f"{before.version}/").record.files
+    if before.version is not None and now == allowed.digests:
+        return _published(store, before.version, moved=False)
     _warn_unless_conditional(store)
-    for version in state.pointer.rolled_back:
+    for version in before.rolled_back:
         if _description(store, version) == (allowed.export / DESCRIPTION).read_bytes():
-            raise layout.rolled_back_refusal(allowed.export, version, store.url, state.version)
-    version = _claimed(store, state, allowed)
+            raise layout.rolled_back_refusal(allowed.export, version, store.url, before.version)
+    version = _claimed(store, before, allowed)
     _upload(store, version, allowed.export, allowed.digests)
     if allowed.provenance is not None:
         store.put(f"{version}/{layout.PROVENANCE.as_posix()}", allowed.provenance)
     record = allowed.record(version)
     store.put(f"{version}/{layout.RECORD.as_posix()}", record)
-    return _point(store, state, version, record, state.pointer.rolled_back)
+    return _point(store, before, etag, version, record, before.rolled_back)
 
 
 def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> layout.Published:
-    """See `Destination.roll_back`."""
+    """Roll back as `publish_to_folder.roll_back` does; `options`: of a DVC remote."""
     store = open_store(place, options)
-    state = _state(store)
-    history = layout.PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
+    before, etag = _pointer(store)
+    record = layout.RECORD.as_posix()
+    complete = [each for each in store.numbers() if next(iter(store.list(f"{each}/{record}")), None)]
+    history = layout.PublishedVersions(store.url, complete, before.version, before.rolled_back)
     version = history.target(version)
     published = StoredVersion.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         published.download(Path(folder))
     rolled_back = history.rolled_back_to(version)
-    if version == state.version and rolled_back == state.pointer.rolled_back:
+    if version == before.version and rolled_back == before.rolled_back:
         return _published(store, version, moved=False)
     _warn_unless_conditional(store)
-    return _point(store, state, version, published.content, rolled_back)
+    return _point(store, before, etag, version, published.content, rolled_back)
 
 
-def _state(store: Store) -> _State:
+def _pointer(store: Store) -> tuple[layout.Pointer, str | None]:
+    """The content of `current`, and its ETag; without that object, nothing is published."""
     try:
         content, entry = store.get_bytes(layout.CURRENT)
     except Missing:
-        return _State(layout.Pointer(), None)
-    pointer = documents.parse_checked(
-        content, f"{store.url}/{layout.CURRENT}", layout.Pointer, layout.UNCHANGED
-    )
-    return _State(pointer, entry.etag)
+        return layout.Pointer(), None
+    where = f"{store.url}/{layout.CURRENT}"
+    return documents.parse_checked(content, where, layout.Pointer, layout.UNCHANGED), entry.etag
 
 
 def _warn_unless_conditional(store: Store) -> None:
     if not store.conditional():
         what = "ignores conditional writes: two publishers at the same time are not kept apart"
         log.warning("%s %s; publish to it from one place only", store.url, what)
-
-
-def _versions(store: Store) -> list[int]:
-    """The complete versions in ascending order."""
-    record = layout.RECORD.as_posix()
-    return [each for each in store.numbers() if next(iter(store.list(f"{each}/{record}")), None)]
 
 
 def _description(store: Store, version: int) -> bytes | None:
@@ -105,7 +87,7 @@ def _description(store: Store, version: int) -> bytes | None:
         return None
 
 
-def _claimed(store: Store, state: _State, allowed: layout.AllowedExport) -> int:
+def _claimed(store: Store, before: layout.Pointer, allowed: layout.AllowedExport) -> int:
     """Claim a number for this export: a new one, or the highest if a publisher of the same export left it."""
     content = files.json_bytes({"files": dict(allowed.digests), "decision": dict(allowed.decision)})
     claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
@@ -113,8 +95,8 @@ def _claimed(store: Store, state: _State, allowed: layout.AllowedExport) -> int:
         claims = [
             int(name) for each in store.list(f"{CLAIMS}/") if (name := each.key[len(CLAIMS) + 1 :]).isdecimal()
         ]
-        highest = max([0, state.version or 0, *state.pointer.rolled_back, *store.numbers(), *claims])
-        taken = {state.version, *state.pointer.rolled_back}
+        highest = max([0, before.version or 0, *before.rolled_back, *store.numbers(), *claims])
+        taken = {before.version, *before.rolled_back}
         if highest in set(claims) - taken and store.get_bytes(f"{CLAIMS}/{highest}")[0] == claim:
             return highest
         try:
@@ -144,7 +126,7 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
 
 
 def _point(
-    store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]
+    store: Store, before: layout.Pointer, etag: str | None, version: int, record: bytes, rolled_back: list[int]
 ) -> layout.Published:
     """Write `current`, unless it has changed since this began."""
     pointer = layout.Pointer(
@@ -153,14 +135,14 @@ def _point(
     content = files.json_bytes(pointer.model_dump())
     try:
         # If the store ignores conditions, compare by reading before and after.
-        if store.conditional() or _state(store).etag == state.etag:
-            store.put(layout.CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
+        if store.conditional() or _pointer(store)[1] == etag:
+            store.put(layout.CURRENT, content, if_match=etag, if_none_match=etag is None)
         won = store.conditional()
     except Changed:
         won = False
-    now = state if won else _state(store)
-    if won or now.pointer == pointer:
-        return _published(store, version, moved=version != state.version)
+    now = pointer if won else _pointer(store)[0]
+    if now == pointer:
+        return _published(store, version, moved=version != before.version)
     raise PerennialError(
         f"another publisher made version {now.version} of {store.url} current meanwhile; version {version} is "
         "complete but not current; run this again if it should be"

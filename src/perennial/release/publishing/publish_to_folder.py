@@ -31,8 +31,11 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = {}) -> layout.Published:  # noqa: ARG001 - of buckets
-    """See `Destination.add`."""
+def add(place: str, allowed: layout.AllowedExport) -> layout.Published:
+    """Publish an export as the current version, with the next number unless the current one is equal.
+
+    A kill leaves `current` at the old or the new version, and the next call with the same export completes it.
+    """
     folder = Path(place)
     export, digests = allowed.export, allowed.digests
     files.make_folder(folder)
@@ -58,8 +61,8 @@ def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = 
         return _move(folder, version, before)
 
 
-def roll_back(place: str, version: int | None, options: Mapping[str, str] = {}) -> layout.Published:  # noqa: ARG001 - of buckets
-    """See `Destination.roll_back`."""
+def roll_back(place: str, version: int | None) -> layout.Published:
+    """Move `current` to a version, by default the previous one; later ones are not published again."""
     folder = Path(place)
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; nothing has been published there")

@@ -59,13 +59,10 @@ def verify(git: Repository, artifact: str, url: str) -> Verified:
         problems = list(dict.fromkeys(checking.problems()))
     registered = read_artifact(git, artifact).at(checking.commit) if checking.commit else None
     return Verified(
-        place=f"{version.store.url}/{version.prefix}".rstrip("/"),
-        number=version.record.version,
-        commit=checking.commit,
-        version=registered.name if registered else None,
-        files=len(found),
+        place=f"{version.store.url}/{version.prefix}".rstrip("/"), number=version.record.version,
+        commit=checking.commit, version=registered.name if registered else None, files=len(found),
         problems=tuple(problems),
-    )
+    )  # fmt: skip
 
 
 @dataclass

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import Field
 
@@ -107,19 +107,3 @@ class Published:
     version: int
     path: str  # folder or URL
     moved: bool  # whether another version was current before
-
-
-class Destination(Protocol):
-    """Publishing to one kind of place, as the modules `folder` and `bucket` do."""
-
-    def add(self, place: str, allowed: AllowedExport, options: Mapping[str, str] = {}) -> Published:
-        """Publish an export as the current version, with the next number unless the current one is equal.
-
-        `options`: of a DVC remote, for a bucket.
-
-        A kill leaves `current` at the old or the new version, and the next call with the same export completes
-        or removes the rest.
-        """
-
-    def roll_back(self, place: str, version: int | None, options: Mapping[str, str] = {}) -> Published:
-        """Move `current` to a version, by default the previous one; later ones are not published again."""

@@ -69,16 +69,13 @@ def request(
     """Build the section `approval` for the record of a waiting run."""
     since = datetime.now(UTC)
     return {
-        "artifact": config.record.artifact,
-        "state": "waiting",
-        "commit": commit,
-        "branch": branch,
+        "artifact": config.record.artifact, "state": "waiting", "commit": commit, "branch": branch,
         "since": since.isoformat(timespec="seconds"),
         "until": (since + timedelta(hours=config.gate.approval_hours)).isoformat(timespec="seconds"),
         "facts": dict(facts),
         "candidate": _scores(decision.candidate),
         "champion": decision.champion and _scores(decision.champion),
-    }
+    }  # fmt: skip
 
 
 def _scores(model: CandidateRecord | ChampionRecord) -> dict[str, Any]:
