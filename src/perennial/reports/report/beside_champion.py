@@ -1,23 +1,20 @@
 """The candidate beside the champion: by class and slice, and the examples that changed sides."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.config.paths import Paths
-from perennial.base.errors import DataError, PerennialError
-from perennial.data.records.random_access import Records
+from perennial.base.errors import PerennialError
 from perennial.data.validation.html import Thumbnail
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.comparison import ENOUGH, Group, Sides, correct, groups
-from perennial.model.evaluation.predictions import Predictions
 from perennial.release.registry import scores
 from perennial.release.registry.access import open_registry
 from perennial.reports.report.facts import Facts
-from perennial.reports.report.suspects import scored_records, thumbnail_of
+from perennial.reports.report.suspects import picture, scored_records
 
 NIGHTS = 365  # runs a year
 CHANGED = 18  # examples won, and as many lost
@@ -93,16 +90,8 @@ def changed(found: Facts, paths: Paths) -> list[ChangedExample]:
             predicted=scored.classes[scored.predicted[row]],
             by_champion=champion.classes[champion.predicted[numbers[row]]],
             won=won,
-            image=image(records, scored, int(numbers[row])) if records else None,
+            image=picture(records, int(numbers[row]), scored.split),
         )
         for won, side in ((True, ours & ~theirs), (False, theirs & ~ours))
         for row in rows[side][:CHANGED].tolist()
     ]
-
-
-def image(records: Records, predictions: Predictions, number: int) -> Thumbnail | None:
-    """The picture of a scored example; None if its record cannot be read."""
-    try:
-        return thumbnail_of(records.record(number, cast(Split, predictions.split)))
-    except DataError:
-        return None

@@ -131,22 +131,16 @@ def _validation(file: Path, digest: str) -> Validation:
 
 def _curve(file: Path, columns: Sequence[str]) -> Curve:
     """Columns of numbers of a CSV file."""
+    if not file.exists():
+        raise DataError(f"{file} does not exist; `dvc repro train` makes it")
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
-    except FileNotFoundError as error:
-        raise DataError(f"{file} does not exist; `dvc repro train` makes it") from error
-    except csv.Error as error:
-        raise DataError(f"{file} is not valid CSV: {error}; `dvc repro -f train` rebuilds it") from error
-    if not rows:
-        raise DataError(f"{file} has no lines")
-    if absent := [name for name in columns if name not in rows[0]]:
-        raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` rebuilds it")
-    curves = {name: np.array([float(row[name]) for row in rows]) for name in columns}
-    if wrong := [name for name, values in curves.items() if not np.isfinite(values).all()]:
-        raise DataError(
-            f"{file} has values that are not finite in {wrong[0]}; `dvc repro -f train` rebuilds it"
-        )
+        curves = {name: np.array([float(row[name]) for row in rows]) for name in columns}
+    except (csv.Error, *UNREADABLE) as error:
+        raise DataError(f"{file} cannot be read ({error!r}); `dvc repro -f train` rebuilds it") from error
+    if not rows or not all(np.isfinite(values).all() for values in curves.values()):
+        raise DataError(f"{file} has no lines, or values that are not finite; `dvc repro -f train` rebuilds it")
     return curves
 
 

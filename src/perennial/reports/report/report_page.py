@@ -24,7 +24,7 @@ from perennial.model.evaluation.results import ClassMetrics, Metrics
 from perennial.reports.report import beside_champion, facts, heatmaps, suspects
 from perennial.reports.report.facts import Facts
 from perennial.reports.report.summary import CURVES
-from perennial.reports.report.suspects import scored_records
+from perennial.reports.report.suspects import picture, scored_records
 
 CLASSES = 50  # in the table, the worst ones
 MISTAKES = 24
@@ -234,9 +234,7 @@ def most_confident(
             predicted=predictions.classes[predictions.predicted[number]],
             p=float(predictions.p[number]),
             p_true=float(predictions.p_true[number]),
-            image=beside_champion.image(scored, predictions, int(predictions.numbers[number]))
-            if scored
-            else None,
+            image=picture(scored, int(predictions.numbers[number]), predictions.split),
             heatmap=drawn.get(number),
         )
         for number in chosen

@@ -1,6 +1,7 @@
 """Examples to look at, with images: likely label errors, and copies of one image in two splits."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -91,28 +92,17 @@ def copies(config: Config) -> SuspectCopies | None:
 
 
 def _label_error(found: Mapping[str, Any], split: str, records: Records | None) -> Contradicted:
-    image = None
-    if records is not None:
-        try:
-            image = thumbnail_of(records.record(found["record"], cast(Split, split)))
-        except DataError:
-            image = None
     return Contradicted(
-        int(found["record"]),
-        found["image"],
-        str(found["label"]),
-        str(found["suggested"]),
-        float(found["p_label"]),
-        float(found["p_suggested"]),
-        image,
-    )
+        int(found["record"]), found["image"], str(found["label"]), str(found["suggested"]),
+        float(found["p_label"]), float(found["p_suggested"]), picture(records, found["record"], split),
+    )  # fmt: skip
 
 
 def _side(folder: Path, place: Mapping[str, Any]) -> CopySide:
     record = random_access.in_file(folder / Path(place["file"]).name, place["record"])
     name = record.fields.filename if record.fields is not None else None
     where = f"{place['file']} record {place['record']}"
-    return CopySide(f"{name} ({where})" if name else where, thumbnail_of(record))
+    return CopySide(f"{name} ({where})" if name else where, _thumbnail(record))
 
 
 def scored_records(folder: Path, index: Path, data: str) -> Records | None:
@@ -123,7 +113,14 @@ def scored_records(folder: Path, index: Path, data: str) -> Records | None:
         return None
 
 
-def thumbnail_of(record: Record) -> Thumbnail | None:
+def picture(records: Records | None, number: int, split: str) -> Thumbnail | None:
+    """The picture of a record of a split; None if the records are others, or if it cannot be read."""
+    with suppress(DataError):
+        return _thumbnail(records.record(number, cast(Split, split))) if records else None
+    return None
+
+
+def _thumbnail(record: Record) -> Thumbnail | None:
     """A small version of a record's image; None if the record is not readable."""
     if record.fields is None or record.encoded is None:
         return None

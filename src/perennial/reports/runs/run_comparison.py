@@ -55,10 +55,7 @@ def input_of(key: str) -> tuple[str, str] | None:
 def document(
     config: Config, a: Mapping[str, Any], b: Mapping[str, Any], commits: Sequence[Any] | None
 ) -> dict[str, Any]:
-    """The JSON document of `perennial runs compare --json`.
-
-    `commits`: how their commits differ, as `perennial why` finds it; None: only their records are known.
-    """
+    """The JSON document; commits: how they differ, as `perennial why` finds it, or None if it is unknown."""
     found = differences(a, b)
     named = ((input_of(each["what"]), each) for each in found)
     recorded = [{**each, "kind": of[0], "what": of[1]} for of, each in named if of]
@@ -67,16 +64,12 @@ def document(
     except PerennialError as error:
         compared, note = None, str(error)
     return {
-        "a": a["run"],
-        "b": b["run"],
-        "differences": found,
+        "a": a["run"], "b": b["run"], "differences": found,
         "runs": list(map(asdict, run_table.rows(config, (a, b)))),
         "changed": recorded if commits is None else list(map(asdict, commits)),
         "loss": [each and each.loss for each in map(run_table.scores_of, (a, b))],
-        "paired": compared and _paired(compared),
-        "unpaired": note,
-        "classes": list(_classes(a, b, compared)),
-    }
+        "paired": compared and _paired(compared), "unpaired": note, "classes": list(_classes(a, b, compared)),
+    }  # fmt: skip
 
 
 def _compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
@@ -102,14 +95,10 @@ def _compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
 def _paired(found: Comparison) -> dict[str, Any]:
     won, lost = found.won, found.lost
     return {
-        "examples": found.examples,
-        "only_a": lost,
-        "only_b": won,
-        "gain": found.gain,
-        "gain_low": found.gain_low,
-        "gain_high": found.gain_high,
+        "examples": found.examples, "only_a": lost, "only_b": won,
+        "gain": found.gain, "gain_low": found.gain_low, "gain_high": found.gain_high,
         "p_value": min(1.0, 2 * comparison.mcnemar(max(won, lost), min(won, lost))),
-    }
+    }  # fmt: skip
 
 
 def _classes(a: Mapping[str, Any], b: Mapping[str, Any], found: Comparison | None) -> list[dict[str, Any]]:

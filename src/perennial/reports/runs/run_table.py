@@ -110,18 +110,14 @@ def _row(record: Mapping[str, Any], short: str, version: str | None) -> Row:
     started = [time for time in map(_time, (record.get("started"), *record.get("started_again", ()))) if time]
     ended = _time(record.get("ended"))
     return Row(
-        run=record["run"],
-        short=short,
+        run=record["run"], short=short, model=_name(params, "model"),
         started=started[0].isoformat(timespec="seconds") if started else None,
         data_set=layout.data_set(_name(params, "dataset"), _name(params, "record", "artifact")),
-        model=_name(params, "model"),
         accuracy=scores.accuracy if scores else (record.get("decision") or {}).get("accuracy"),
-        low=scores.low if scores else None,
-        high=scores.high if scores else None,
-        result=_result(record, version),
-        version=version,
+        low=scores.low if scores else None, high=scores.high if scores else None,
+        result=_result(record, version), version=version,
         seconds=(ended - started[-1]).total_seconds() if started and ended else None,
-    )
+    )  # fmt: skip
 
 
 def _name(params: object, section: str, key: str = "name") -> str:

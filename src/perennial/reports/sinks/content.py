@@ -59,9 +59,7 @@ def of_results(config: Config) -> Content:
         *(paths.export / export_layout.CARD, paths.export / export_layout.README),
     )
     return Content(
-        weights=weights,
-        name=f"{config.model.name} {weights[:8]}",
-        project=config.record.artifact,
+        weights=weights, name=f"{config.model.name} {weights[:8]}", project=config.record.artifact,
         params=_params(config),
         tags=_origin(config) | {"decision": decision.verdict, "reasons": "; ".join(decision.reasons)},
         curves=tuple(_points(paths.curves / name, group) for name, group in GROUPS.items()),
@@ -73,7 +71,7 @@ def of_results(config: Config) -> Content:
         | {"test/calibration_error": metrics.calibration.ece},
         files=tuple(file for file in found if file.is_file()),
         export=paths.export if (paths.export / export_layout.GRAPH).is_file() else None,
-    )
+    )  # fmt: skip
 
 
 def _params(config: Config) -> dict[str, Any]:
