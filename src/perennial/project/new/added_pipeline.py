@@ -22,10 +22,7 @@ IGNORED = (
 
 
 def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:
-    """Make the folder of a further pipeline of the project that holds the working directory.
-
-    photos, data: as for a new project.
-    """
+    """Make the folder of a further pipeline of the project here; photos, data: as for a new project."""
     project = Project.find()
     target = project.root / PIPELINES / name
     if not (project.root / FLOWS).is_dir():
@@ -43,7 +40,8 @@ def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Ma
         files.write_bytes(made / STAGES, _stages(project, shared[STAGES].decode()).encode())
         files.write_bytes(made / PARAMS, options.defaults().encode())
         files.write_bytes(made / OWN, shared[OWN])
-        if not _is_ignored(made / ".work" / "file"):  # by the project's own .gitignore
+        # The project's own .gitignore may name them already.
+        if Repository(made).ask("check-ignore", "--quiet", str(made / ".work" / "file")) is None:
             files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
         started = set_up_pipeline(made, target, source, data)
         move_into_place(made, target)
@@ -59,7 +57,3 @@ def _stages(project: Project, template_text: str) -> str:
     return (
         (others[0].folder / STAGES).read_text(encoding="utf-8") if others else with_prefix(template_text, TOP)
     )
-
-
-def _is_ignored(file: Path) -> bool:
-    return Repository(file.parents[1]).ask("check-ignore", "--quiet", str(file)) is not None

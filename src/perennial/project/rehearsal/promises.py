@@ -41,10 +41,6 @@ class Trial:
         """The copy of the project."""
         return self.folder / "project"
 
-    def begin(self, before: str | None = None) -> None:
-        """Copy the project as it was before a stage; None: as the unbroken run left it."""
-        self.project.copy(self.folder, before)
-
     def run(self, *command: str, limit_s: float = LIMIT_S) -> Finished:
         """Run a module of the checkout as a program."""
         return self.project.run(self.checkout, *command, limit_s=limit_s)
@@ -70,27 +66,22 @@ class Trial:
         else:
             yield from self.project.differences(self.checkout, last)
 
-    def commit(self) -> None:
-        """Commit the results, since verification and audit read git."""
-        self.project.commit(self.checkout)
 
-
-def reported(ended: Finished, codes: Collection[int], *words: str) -> Iterator[str]:
-    """Whether a program ended with one of these codes and a message with one of these words."""
-    named = any(word in ended.output for word in words)
-    if ended.code not in codes or not named or TRACEBACK in ended.output:
-        yield f"exit code {ended.code}, without `{words[0]}`: {ended.last_lines(3)}"
+def reported(ended: Finished, codes: Collection[int], word: str) -> Iterator[str]:
+    """Whether a program ended with one of these codes and a message with this word."""
+    if ended.code not in codes or word not in ended.output or TRACEBACK in ended.output:
+        yield f"exit code {ended.code}, without `{word}`: {ended.last_lines(3)}"
 
 
 def _killed_training(trial: Trial) -> Iterator[str]:
-    trial.begin("train")
+    trial.project.copy(trial.folder, "train")
     trial.kill("perennial", "train", within_s=trial.project.seconds("train"))
     yield from trial.completes("train")
 
 
 def _damaged_data(trial: Trial) -> Iterator[str]:
     stage, split = trial.rng.choice((("validate", ""), ("train", "train"), ("evaluate", "test")))
-    trial.begin(stage)
+    trial.project.copy(trial.folder, stage)
     records = trial.checkout / trial.project.config().paths.records
     file = trial.rng.choice(sorted(each for each in records.glob("*.tfrecord") if split in each.name))
     content = bytearray(file.read_bytes())
@@ -102,8 +93,8 @@ def _damaged_data(trial: Trial) -> Iterator[str]:
 
 
 def _damaged_remote(trial: Trial) -> Iterator[str]:
-    trial.begin()
-    trial.commit()
+    trial.project.copy(trial.folder)
+    trial.project.commit(trial.checkout)  # an audit reads git
     pushed = trial.run("dvc", "push", "--quiet")
     if pushed.code:
         yield f"the push failed: {pushed.last_lines(3)}"

@@ -60,10 +60,8 @@ class Rehearsal:
                 {"promise": each.promise, "did": each.did, "broken": each.broken, "folder": str(each.folder)}
                 for each in self.broken
             ],
-            "seed": self.seed,
-            "seconds": round(self.seconds, 1),
-            "folder": self.folder and str(self.folder),
-        }
+            "seed": self.seed, "seconds": round(self.seconds, 1), "folder": self.folder and str(self.folder),
+        }  # fmt: skip
 
     def lines(self) -> Iterator[str]:
         """The result as a table."""
@@ -137,18 +135,14 @@ def _try_all(result: Rehearsal, project: ScratchProject, minutes: float, *, leas
                 continue
             except (PerennialError, OSError) as error:
                 broken = (str(error),)
-            _add(result, Tried(name, number, tuple(trial.did), broken, trial.folder))
+            result.tried.append(Tried(name, number, tuple(trial.did), broken, trial.folder))
+            verdict = f"NOT HELD: {'; '.join(broken)}" if broken else "held"
+            log.info("%s (%s): %s", name, ", ".join(trial.did), verdict)
+            if not broken:
+                shutil.rmtree(trial.folder)
             break
         else:
             raise PerennialError(f"{name}: the fault came too late {AGAIN} times; try other promises")
-
-
-def _add(result: Rehearsal, tried: Tried) -> None:
-    if not tried.broken:
-        shutil.rmtree(tried.folder)
-    result.tried.append(tried)
-    verdict = f"NOT HELD: {'; '.join(tried.broken)}" if tried.broken else "held"
-    log.info("%s (%s): %s", tried.promise, ", ".join(tried.did), verdict)
 
 
 def _chance(seed: object) -> random.Random:

@@ -57,11 +57,6 @@ class ScratchProject:
         return self.base / "home"
 
     @property
-    def origin(self) -> Path:
-        """The git remote."""
-        return self.base / "origin.git"
-
-    @property
     def reference(self) -> Path:
         """The checkout of the reference run, which no fault disturbs."""
         return self.base / "reference" / "project"
@@ -144,14 +139,13 @@ class ScratchProject:
             found += [f"{out} differs" for out in wanted if wanted[out] != got.get(out)]
         return found
 
-    def copy(self, folder: Path, before: str | None = None) -> Path:
-        """Copy the checkout of the reference run, with its remote, as it was before a stage ran."""
+    def copy(self, folder: Path, before: str | None = None) -> None:
+        """Copy the checkout of the reference run as it was before a stage ran, by default after the last."""
         checkout = folder / "project"
         shutil.copytree(self.reference, checkout, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
         shutil.rmtree(checkout / ".dvc" / "cache" / "runs", ignore_errors=True)  # DVC would restore the stage
         if before is not None:
             self._cut(checkout, before)
-        return checkout
 
     def remove_outs(self, checkout: Path, first: str | None = None) -> None:
         """Remove the outputs of a checkout's stages from `first` on."""
@@ -185,7 +179,9 @@ def make(checked: Config, base: Path) -> ScratchProject:
     original = params.read_text(encoding="utf-8")
     records, index = _records(checked, project)
     per_class = _write_images(records, index, base / ARCHIVE)
-    _remove_outputs(checked, checkout)
+    for name in (*(each for stage in STAGES.values() for each in stage.outputs), "work", "runs"):
+        outputs.remove(checkout / getattr(checked.paths, name))
+    shutil.rmtree(dvc_folder / "tmp", ignore_errors=True)
     change = set_values(original, _values(checked, base / ARCHIVE))
     params.write_text(change.text, encoding="utf-8")
     for file in (*pins.FILES, checked.paths.baseline):
@@ -193,8 +189,9 @@ def make(checked: Config, base: Path) -> ScratchProject:
             files.write_json(checkout / file, dict.fromkeys(documents.read_json(checkout / file)))
     project.git(checkout, "init", "--quiet", "--initial-branch=main")
     project.commit(checkout)
-    project.git(checkout, "clone", "--quiet", "--bare", ".", str(project.origin))
-    project.git(checkout, "remote", "add", "origin", str(project.origin))
+    origin = str(base / "origin.git")
+    project.git(checkout, "clone", "--quiet", "--bare", ".", origin)
+    project.git(checkout, "remote", "add", "origin", origin)
     span = " to ".join(dict.fromkeys(str(pick(per_class.values())) for pick in (min, max)))
     log.info("%s images of each of %d classes in %s", span, len(per_class), base)
     return project
@@ -276,9 +273,3 @@ def _values(checked: Config, archive: Path) -> dict[str, object]:
         "gate.max_calibration_error": None, "gate.max_model_mb": None, "gate.max_latency_ms": None,
         "record.remote": "origin", "record.branch": "fast-forward", "publish.url": "../published",
     }  # fmt: skip
-
-
-def _remove_outputs(checked: Config, checkout: Path) -> None:
-    for name in (*(each for stage in STAGES.values() for each in stage.outputs), "work", "runs"):
-        outputs.remove(checkout / getattr(checked.paths, name))
-    shutil.rmtree(checkout / ".dvc" / "tmp", ignore_errors=True)

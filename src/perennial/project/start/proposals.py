@@ -27,6 +27,7 @@ from perennial.data.datasets.own.split_folders import Layout
 from perennial.data.datasets.own.table_rows import Read
 
 SHOWN = 4
+EMPTY = {"", *label_table.UNLABELLED}  # cells that say that there is no label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,9 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
         raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {names}")
     readings = [_tried(find, table) for table in _readings(tables, there, beside, read, named)]
     kinds = _different([each for each in readings if each.found is not None])
-    if len(kinds) == 1 and not _has_rival(kinds[0], readings):
+    # Another column of the table may name other images, be it in a part of the rows.
+    files = {each.table.file for each in readings if kinds and each.table.path == kinds[0].table.path}
+    if len(kinds) == 1 and len(files) == 1:
         table, found, _ = kinds[0]
         assert found is not None
         return table, found, not (named.table and named.file and (named.label or table.label is None))
@@ -143,13 +146,6 @@ def _meant(reading: Reading) -> dict[str, tuple[str, Split]]:
     assert found is not None
     items = ((item, split) for split, part in found.splits.items() for item in part)
     return {item.member.name: (found.shown(item), split) for item, split in items}
-
-
-def _has_rival(chosen: Reading, readings: Sequence[Reading]) -> bool:
-    """Whether another column of the table names other images, be it in a part of the rows."""
-    return any(
-        each.table.path == chosen.table.path and each.table.file != chosen.table.file for each in readings
-    )
 
 
 def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> DataError:
@@ -254,8 +250,6 @@ def _split_columns(table: SideTable, named: Named) -> list[tuple[Any, int | None
 def _label_columns(table: SideTable, used: set[int | None], named: Named) -> list[Any]:
     """The values of dataset.table.label that content and names allow."""
     if named.label:
-        for each in named.label:
-            _number(table, "--label-column", each)
         chosen = [table.columns[_number(table, "--label-column", each)] for each in named.label]
         return [chosen if len(chosen) > 1 else chosen[0]]
     left = [column for column in range(len(table.columns)) if column not in used]
@@ -275,13 +269,12 @@ def _label_columns(table: SideTable, used: set[int | None], named: Named) -> lis
 
 def _cells(table: SideTable, column: int) -> list[str]:
     """The values of a column, empty where they say that there is no label."""
-    empty = {"", *label_table.UNLABELLED}
-    return ["" if value.casefold() in empty else value for value in table.values(column)]
+    return ["" if value.casefold() in EMPTY else value for value in table.values(column)]
 
 
 def _holds_labels(values: Sequence[str]) -> bool:
     """Whether values are those of classes: several, repeated, and no measures."""
-    kept = [value for value in values if value.casefold() not in {"", *label_table.UNLABELLED}]
+    kept = [value for value in values if value.casefold() not in EMPTY]
     measures = any(re.fullmatch(r"[+-]?[0-9]*\.[0-9]*[1-9][0-9]*(?:e[+-]?[0-9]+)?", value) for value in kept)
     return 1 < len(set(kept)) < len(kept) and not measures
 
@@ -306,7 +299,7 @@ def _partitions(table: SideTable, columns: Sequence[int]) -> list[int]:
 
 def _class_list(labels: Sequence[str], lists: Sequence[Member], read: Read) -> str | None:
     """The list that names labels that are numbers."""
-    ids = {label for label in labels if label.casefold() not in {"", *label_table.UNLABELLED}}
+    ids = {label for label in labels if label.casefold() not in EMPTY}
     if not ids or not all(label.isascii() and label.isdecimal() for label in ids):
         return None
     numbers = sorted(map(int, ids))

@@ -117,10 +117,7 @@ WRITTEN = Path("start.json")  # in paths.work: the digest of the params.yaml tha
 
 
 def new_text(file: Path, choices: Sequence[Choice], values: Mapping[str, Any]) -> str:
-    """Return the text of params.yaml with the choices, each with its reason, and the user's own values.
-
-    Preset keys without a choice get their defaults; all other keys stay unchanged.
-    """
+    """The text of params.yaml with choices, their reasons and the user's values; presets are reset."""
     text = file.read_text(encoding="utf-8") if file.exists() else options.defaults()
     try:
         parsed(text)

@@ -141,7 +141,8 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
     formats, sides, pixels, colours = Counter[str](), [], [], set()
     unreadable: dict[str, str] = {}
     hidden = 0
-    for member in _spread(found):
+    step = max(len(found) / SAMPLE, 1)
+    for member in (found[int(number * step)] for number in range(min(len(found), SAMPLE))):
         image = _sampled(content := read(member))
         if isinstance(image, BadImage):
             unreadable[member.name] = image.reason
@@ -178,12 +179,6 @@ def _sampled(content: bytes) -> Image | BadImage:
     if kept and found:
         return Image(encoded=content, format=found.format, height=found.height, width=found.width)
     return accept.accepted(content, "")
-
-
-def _spread(found: Sequence[Member]) -> list[Member]:
-    """Return at most SAMPLE files, evenly spaced."""
-    step = max(len(found) / SAMPLE, 1)
-    return [found[int(number * step)] for number in range(min(len(found), SAMPLE))]
 
 
 def _copies(found: Sequence[Member], read: Callable[[Member], bytes]) -> int:

@@ -18,10 +18,7 @@ OPTIMISTIC = (
 
 
 def write(found: Search, present: Trial | None, *, written: bool) -> dict[str, Any]:
-    """Write the JSON document about a search, and return it.
-
-    `present`: the trial with the settings before this search. `written`: whether the best ones replaced them.
-    """
+    """Write the JSON document about a search; `present`: the trial with the settings before it."""
     trials = found.study.trials()
     states = [each.state for each in trials]
     document = {

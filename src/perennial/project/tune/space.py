@@ -97,10 +97,7 @@ def parse(texts: Iterable[str], values: Mapping[str, Any]) -> list[Dimension]:
 
 
 def default(config: Config) -> list[str]:
-    """The search where none is given, as on the command line; the same before and after the best is written.
-
-    A fine-tuning gets lower learning rates and smaller batches; another training may also change the optimizer.
-    """
+    """The search where none is given, as on the command line; the same before and after the best is written."""
     if config.model.weights or config.train.warm_start.path:
         return [
             "train.learning_rate=1e-4..3e-2:log",

@@ -68,39 +68,26 @@ def naming_database() -> Iterator[None]:
 class Study:
     """A search that is stored in a folder."""
 
-    def __init__(
-        self,
-        folder: Path,
-        dimensions: Sequence[Dimension],
-        *,
-        metric: str,
-        evaluations: int,
-        random: bool = False,
-    ) -> None:
-        """`evaluations`: of a whole training. `random`: draw without learning from other trials."""
+    def __init__(self, folder: Path, dimensions: Sequence[Dimension], *, metric: str, evaluations: int) -> None:
+        """`evaluations`: of a whole training."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         folder.mkdir(parents=True, exist_ok=True)
-        self.maximizes, self._random = metric != "loss", random
+        self.maximizes = metric != "loss"
         self._first_rung = math.ceil(evaluations / FIRST_RUNG)
         self._keys = {each.key: each for each in dimensions}
         self._distributions = {each.key: _distribution(each) for each in dimensions}
         self._storage = optuna.storages.get_storage(f"sqlite:///{(folder / DATABASE).resolve()}")
         self._study = optuna.create_study(
-            storage=self._storage,
-            study_name=NAME,
+            storage=self._storage, study_name=NAME, load_if_exists=True,
             direction="maximize" if self.maximizes else "minimize",
-            load_if_exists=True,
-        )
+        )  # fmt: skip
 
     def trials(self) -> list[Trial]:
         """All trials, by number."""
         return [self._trial(each) for each in self._study.get_trials(deepcopy=False)]
 
     def next(self, present: Mapping[str, Any]) -> Trial | None:
-        """The trial to run: an interrupted one, one with the present settings, or one with new settings.
-
-        None if all settings have been tried.
-        """
+        """The trial to run: an interrupted one, the present settings, or new ones; None if all were tried."""
         known = self.trials()
         if running := [each for each in known if each.state == "running"]:
             return running[0]
@@ -184,17 +171,12 @@ class Study:
         reason, finished = facts.get(REASON), stored.state == TrialState.COMPLETE
         state = "finished" if finished else "failed" if reason is not None else "stopped early"
         return Trial(
-            number=stored.number,
-            settings=json.loads(facts[SETTINGS]),
-            before=PRESENT in facts,
-            state="running" if stored.state == TrialState.RUNNING else state,
-            score=stored.value if finished else None,
-            loss=facts.get(LOSS),
-            losses=facts.get(LOSSES, []),
+            number=stored.number, settings=json.loads(facts[SETTINGS]), before=PRESENT in facts,
+            state="running" if stored.state == TrialState.RUNNING else state, reason=reason,
+            score=stored.value if finished else None, loss=facts.get(LOSS), losses=facts.get(LOSSES, []),
             evaluations=[stored.intermediate_values[step] for step in sorted(stored.intermediate_values)],
             stopped_by=facts.get(BY),
-            reason=reason,
-        )
+        )  # fmt: skip
 
     def _running(self, number: int) -> optuna.Trial:
         study = self._storage.get_study_id_from_name(NAME)
@@ -205,11 +187,10 @@ class Study:
         params = {key: self._keys[key].drawn(value) for key, value in settings.items()}
         params = {key: value for key, value in params.items() if value is not None}
         new = create_trial(
-            state=TrialState.RUNNING,
-            params=params,
+            state=TrialState.RUNNING, params=params,
             distributions={key: self._distributions[key] for key in params},
             user_attrs={SETTINGS: json.dumps(dict(settings)), **({PRESENT: True} if present else {})},
-        )
+        )  # fmt: skip
         self._study.add_trial(new)
         return self.trials()[-1]
 
@@ -217,19 +198,16 @@ class Study:
         """Settings that no trial has had; in a copy of the study, so that nothing half drawn is stored."""
         known = self._study.get_trials(deepcopy=False)
         for ask in range(ASKS):
-            study = _in_memory(self._study.direction, known, self._sampler(len(known), ask))
+            seed = len(known) * ASKS + ask
+            sampler: BaseSampler = RandomSampler(seed=seed)  # for another draw after one that was tried already
+            if ask == 0:
+                sampler = TPESampler(seed=seed, n_startup_trials=RANDOM, multivariate=True)
+            study = _in_memory(self._study.direction, known, sampler)
             params = study.ask(self._distributions).params
             settings = {key: each.value(params[key]) for key, each in self._keys.items()}
             if settings not in tried:
                 return settings
         return None
-
-    def _sampler(self, number: int, ask: int) -> BaseSampler:
-        seed = number * ASKS + ask
-        # Another draw after one that was tried already is at random.
-        if self._random or ask:
-            return RandomSampler(seed=seed)
-        return TPESampler(seed=seed, n_startup_trials=RANDOM, multivariate=True)
 
 
 def _among_better(value: float, values: Sequence[float]) -> bool:

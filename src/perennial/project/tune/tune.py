@@ -60,7 +60,7 @@ class Search:
     """A search of a pipeline: its parameters, its dimensions and its trials."""
 
     @naming_database()
-    def __init__(self, params: Path, texts: Iterable[str] | None, *, random: bool = False) -> None:
+    def __init__(self, params: Path, texts: Iterable[str] | None) -> None:
         """Check the search, and open the study of an earlier one with the same data, code and parameters."""
         self.params = params
         self.config, self.values = configuration.load_with_values(params)
@@ -72,11 +72,9 @@ class Search:
                 "examples; nothing was started: set dataset.validation_fraction above 0, such as 0.1"
             )
         self.facts = self._facts(self.values)
-        digest = hashlib.sha256(files.json_bytes([self.facts, random])).hexdigest()
+        digest = hashlib.sha256(files.json_bytes(self.facts)).hexdigest()
         self.folder = self.config.paths.work / FOLDER / digest[:12]
-        self.study = Study(
-            self.folder, self.dimensions, metric=self.metric, evaluations=self.evaluations, random=random
-        )
+        self.study = Study(self.folder, self.dimensions, metric=self.metric, evaluations=self.evaluations)
 
     @property
     def metric(self) -> str:
@@ -127,7 +125,7 @@ class Search:
             before = documents.json_object(others[-1].read_bytes())
             log.info(
                 "this search is a new one, since it differs from the last one in %s; that one stays in %s",
-                listed(_differences(before, self.facts), SHOWN) or "its way to draw", others[-1].parent,
+                listed(_differences(before, self.facts), SHOWN), others[-1].parent,
             )  # fmt: skip
         if not (self.folder / FACTS).exists():
             files.write_json(self.folder / FACTS, self.facts)

@@ -30,10 +30,7 @@ def prepare_data(config: Config) -> None:
 
 
 def choose(found: Search) -> bool:
-    """Write the best settings into params.yaml if they are better on validation than the present ones.
-
-    Returns whether they were written.
-    """
+    """Write the best settings into params.yaml if they are better than the present ones; returns whether."""
     found.require_unchanged()
     best, present = found.study.best(), found.present_trial
     if best is None or (present and present.state == "finished" and not found.study.better(best, present)):

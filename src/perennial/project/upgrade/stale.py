@@ -13,10 +13,7 @@ Read = Callable[[str], bytes | None]  # gives the content of a file by its path 
 
 
 def run_again(before: Read, after: Read, folder: str = "") -> list[str]:
-    """The stages of a pipeline that another content of files makes stale, and those after them, in order.
-
-    folder: of the pipeline, from the project's root.
-    """
+    """The stages of the pipeline in `folder` that other contents of files make stale, in order."""
     old, new = _stages(before, folder), _stages(after, folder)
     found = {name for name, stage in new.items() if stage != old.get(name)}
     while True:

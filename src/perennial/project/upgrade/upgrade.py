@@ -1,7 +1,7 @@
 """Move a project to the perennial that runs: its lock, code.yaml, the keys of params.yaml, and its files."""
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,12 +36,7 @@ class Upgraded:
     @property
     def needed(self) -> bool:
         """Whether anything changes."""
-        return bool(self.written_paths) or bool(self.conflicts)
-
-    @property
-    def written_paths(self) -> list[str]:
-        """The files that are written or removed."""
-        return [each.path for each in self.changes if each.what != "kept"]
+        return any(each.what != "kept" for each in self.changes)
 
     @property
     def conflicts(self) -> list[str]:
@@ -59,9 +54,6 @@ class _Plan:
     theirs: dict[str, bytes]
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def add(self, changes: Iterable[Change]) -> None:
-        self.changes += changes
 
     def before(self, path: str) -> bytes | None:
         """A file of the project as it is."""
@@ -141,24 +133,22 @@ def _plan(plan: _Plan) -> None:
     """Fill a plan with the changes of all files."""
     shared = plan.base.keys() | plan.theirs.keys()
     names = {name for name in shared if name not in OWN and not generated(name)}
-    plan.add(
-        merged(
-            {name: plan.base[name] for name in names & plan.base.keys()},
-            {name: content for name in names if (content := plan.before(name)) is not None},
-            {name: plan.theirs[name] for name in names & plan.theirs.keys()},
-            plan.version,
-        )
+    plan.changes += merged(
+        {name: plan.base[name] for name in names & plan.base.keys()},
+        {name: content for name in names if (content := plan.before(name)) is not None},
+        {name: plan.theirs[name] for name in names & plan.theirs.keys()},
+        plan.version,
     )
     wheels = {file.relative_to(plan.root).as_posix() for file in plan.root.glob(OWN_WHEEL)}
     for name in sorted(filter(generated, {*plan.theirs, *wheels})):
         if (ours := plan.before(name)) != (theirs := plan.theirs.get(name)):
             what: What = "added" if ours is None else "removed" if theirs is None else "updated"
-            plan.add([Change(path=name, what=what, content=theirs)])
+            plan.changes.append(Change(path=name, what=what, content=theirs))
     for pipeline in _pipelines(plan.root):
         folder = pipeline.folder.relative_to(plan.root).as_posix()
         prefix = "" if folder == "." else f"{posixpath.relpath('.', folder)}/"
-        plan.add(_pipeline_file(plan, posixpath.normpath(posixpath.join(folder, STAGES)), prefix))
-        plan.add(_params(plan, posixpath.normpath(posixpath.join(folder, PARAMS))))
+        plan.changes += _pipeline_file(plan, posixpath.normpath(posixpath.join(folder, STAGES)), prefix)
+        plan.changes += _params(plan, posixpath.normpath(posixpath.join(folder, PARAMS)))
 
 
 def _pipeline_file(plan: _Plan, path: str, prefix: str) -> list[Change]:
