@@ -41,16 +41,16 @@ LINES = {
     "base": 9_018,
     "data": 13_150,
     "model": 12_158,
-    "release": 4_903,
+    "release": 4_840,
     "stages": 1_365,
     "live": 4_689,
-    "reports": 1_742,
+    "reports": 1_703,
     "orchestration": 5_686,
-    "project": 3_637,
+    "project": 3_546,
     "reproduce": 2_748,
-    "cli": 3_386,
+    "cli": 3_328,
 }
-ALL_LINES = 63_090  # of src, tasks and flows
+ALL_LINES = 62_839  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

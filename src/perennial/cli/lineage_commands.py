@@ -45,13 +45,8 @@ def _seen(
     query = seen.of_file(image) if digest is None else seen.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
     past = trainings.trainings(opened.repository, opened.registry, cache)
-    found = seen.search(
-        query,
-        past,
-        trainings.Indices(cache),
-        bits=checked.validation.near_duplicate_bits,
-        ask=fetch,
-    )
+    bits = checked.validation.near_duplicate_bits
+    found = seen.search(query, past, trainings.Indices(cache), bits=bits, ask=fetch)
     digests = [each.hex() for each in query.sha256]
     known = sorted(set(digests) & set(exclusions.Exclusions.read().digests))
     output(_document(found, digests, known), _lines(found, digests, known))
@@ -122,12 +117,10 @@ def _digest(image: Path) -> str | None:
 
 def _document(found: Any, digests: list[str], excluded: list[str]) -> dict[str, Any]:
     return {
-        "digests": digests,
-        "excluded": bool(excluded),
-        "trainings": found.trainings,
+        "digests": digests, "excluded": bool(excluded), "trainings": found.trainings,
         "versions": [_described(each) for each in found.sightings],
         "unknown": [{**_named(training), "reason": reason} for training, reason in found.unknown],
-    }
+    }  # fmt: skip
 
 
 def _lines(found: Any, digests: list[str], excluded: list[str]) -> Iterator[str]:
@@ -184,9 +177,7 @@ def _forget_document(found: Any, images: Sequence[Path]) -> dict[str, Any]:
         records[each] += count
     there = {**removed, "records": records, "git": Counter(each.found for each in found.committed)}
     return {
-        "file": str(FILE),
-        "added": found.added,
-        "excluded": len(found.excluded.digests),
+        "file": str(FILE), "added": found.added, "excluded": len(found.excluded.digests),
         "images": [
             {
                 "image": str(image),
@@ -200,11 +191,9 @@ def _forget_document(found: Any, images: Sequence[Path]) -> dict[str, Any]:
             for number, image in enumerate(images)
         ],
         "kept_removed": sum(counter.total() for counter in found.kept.values()),
-        "not_searched": found.failed,
-        "statistics": found.statistics,
-        "shallow": found.shallow,
+        "not_searched": found.failed, "statistics": found.statistics, "shallow": found.shallow,
         "git": [{"path": each.path, "references": list(each.references)} for each in found.committed],
-    }
+    }  # fmt: skip
 
 
 def _forget_lines(found: Any, images: Sequence[Path]) -> Iterator[str]:

@@ -36,10 +36,7 @@ def _add(
 
 
 def add(name: str, url: str, *, default: bool) -> bool:
-    """Add a remote with `verify true`: without it, DVC accepts objects that were damaged.
-
-    Returns whether it is the default, which the first remote always is.
-    """
+    """Add a remote with `verify true`, or DVC accepts damaged objects; returns whether it is the default."""
     if any(refused_texts({"url": url})):
         raise ConfigError(
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
@@ -121,15 +118,10 @@ def _audit(
 
 def _problem(found: Any) -> dict[str, Any]:
     return {
-        "kind": found.kind,
-        "path": found.need.path,
-        "stage": found.need.stage,
-        "revision": found.need.revision,
-        "where": found.where,
-        "digest": found.need.digest,
-        "repaired": found.repaired,
-        "why": found.why or None,
-    }
+        "kind": found.kind, "path": found.need.path, "stage": found.need.stage,
+        "revision": found.need.revision, "where": found.where, "digest": found.need.digest,
+        "repaired": found.repaired, "why": found.why or None,
+    }  # fmt: skip
 
 
 def _audit_lines(done: Any, revisions: int, unseen: Sequence[str]) -> Iterator[str]:

@@ -255,8 +255,4 @@ def _as_json(file: str, answer: "Prediction | BadImage", kind: Kind) -> dict[str
     return {"file": file, **more[kind], "classes": classes}
 
 
-WRITERS = {
-    "lines": _write_lines,
-    "json": _write_json,
-    "csv": _write_csv,
-}
+WRITERS = {"lines": _write_lines, "json": _write_json, "csv": _write_csv}

@@ -50,12 +50,9 @@ def _new(
     made = made or added_pipeline.add(str(pipeline), photos=photos, data=data)
     following = list(new.next_commands(made))
     document = {
-        "folder": str(made.folder),
-        "origin": made.origin,
-        "committed": made.committed,
-        "started": made.started and made.started.as_json(),
-        "next": following,
-    }
+        "folder": str(made.folder), "origin": made.origin, "committed": made.committed,
+        "started": made.started and made.started.as_json(), "next": following,
+    }  # fmt: skip
     lines = [] if made.started is None else [*_choices(made.started)]
     own = f"\nits perennial is that of {made.origin}; .perennial/ has the wheel, so no index is asked for it"
     done = f"made the {f'project {made.folder}{own}' if made.origin else f'pipeline {made.folder}'}"
@@ -253,13 +250,12 @@ def _upgrade(
 
 def _document(done: "Upgraded") -> dict[str, Any]:
     return {
-        "before": done.before,
-        "after": done.after,
+        "before": done.before, "after": done.after,
         "changes": [{"path": each.path, "what": each.what, "why": each.why or None} for each in done.changes],
         "notes": list(done.notes),
         "run_again": {name or ".": list(stages) for name, stages in done.run_again.items()},
         "written": done.written,
-    }
+    }  # fmt: skip
 
 
 def _lines(done: "Upgraded") -> Iterator[str]:

@@ -35,11 +35,8 @@ def _rebuild(
 
 def _document(done: Any) -> dict[str, Any]:
     return {
-        "equal": done.equal,
-        "version": done.version and done.version.name,
-        "commit": done.commit,
-        "stages": done.stages,
-        "restored": list(done.restored),
+        "equal": done.equal, "version": done.version and done.version.name, "commit": done.commit,
+        "stages": done.stages, "restored": list(done.restored),
         "causes": list(map(dataclasses.asdict, done.causes)),
         "outputs": {
             stage: {path: {"recorded": a, "rebuilt": b, "equal": a == b} for path, (a, b) in outs.items()}
@@ -47,7 +44,7 @@ def _document(done: Any) -> dict[str, Any]:
         },
         "lock_sha256": {"recorded": done.lock_sha256[0], "rebuilt": done.lock_sha256[1]},
         "seconds": round(done.seconds, 1),
-    }
+    }  # fmt: skip
 
 
 def _lines(done: Any) -> Iterator[str]:

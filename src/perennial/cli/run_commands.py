@@ -209,10 +209,7 @@ def _watched(server: Any, run: Any) -> Any:
 
 
 def _deployment(name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
-    """The full name of a deployment, the given parameters, and the owner of those of its pipeline here.
-
-    Outside of a project there is no owner, and a run of any project may be started.
-    """
+    """The full name of a deployment, the parameters, and the owner of its runs, None outside of a project."""
     from perennial.orchestration.client import owner
 
     flow, _, short = name.rpartition("/")
@@ -260,11 +257,7 @@ def _status_of(project: Project, *, fetch: bool) -> dict[str, Any]:
 
 
 @command(
-    app,
-    "flow-run",
-    "Prepare the checkout and the packages of a flow run, then run it.",
-    json=False,
-    hidden=True,
+    app, "flow-run", "Prepare the checkout and packages of a flow run, then run it.", json=False, hidden=True
 )
 def _flow_run() -> None:
     from perennial.orchestration.run_setup import flow_run

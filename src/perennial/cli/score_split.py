@@ -25,10 +25,7 @@ SCORES = ("accuracy", "map_macro", "map_micro", "f1_macro", "exact_match", "loss
 def score(
     config: Config, split: Split, *, model: Path | None, predictions: Path | None
 ) -> tuple[dict[str, Any], str]:
-    """Score a model folder or export, by default the run's own, on a split; returns the scores, and a table.
-
-    `predictions` names a NumPy archive to write the prediction on each example to.
-    """
+    """Score a model, by default the run's own, on a split; returns the scores, and a table."""
     if predictions is not None:
         _require_free(config, predictions)
     folder = config.paths.model if model is None else model
@@ -53,10 +50,7 @@ def _require_free(config: Config, file: Path) -> None:
 
 
 def _loader(folder: Path) -> tuple[Callable[[], tuple[keras.Model, Description]], bool]:
-    """Return a function that loads a model, and whether it is an export.
-
-    `folder`: a model folder, an export, or a publish folder, of which it loads the current export.
-    """
+    """Return a function that loads a model folder, an export or a version, and whether it is an export."""
     export = find_export(folder)
     if export or (folder / DESCRIPTION).exists():
         return lambda: model_folder.load_export(export or folder), True

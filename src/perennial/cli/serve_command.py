@@ -55,7 +55,8 @@ def _serve(  # noqa: PLR0913 - each option is one
     params: ParamsOption = PARAMS,
 ) -> None:
     chosen, own = _model(params) if model is None else (model, NAME)
-    _require_plain(name or own)
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name or own):
+        raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name or own)}")
     with tempfile.TemporaryDirectory() as work:
         server = import_with_tensorflow("perennial.live.serving.server", Path(work))
     from perennial.live.serving import requests
@@ -73,12 +74,6 @@ def _serve(  # noqa: PLR0913 - each option is one
     )
     rest = {"poll_s": poll_s, "decision": _decision(params, chosen), "traffic": traffic}
     server.serve(name or own, chosen, limits, host=host, port=port, **rest)
-
-
-def _require_plain(name: str) -> None:
-    """Raise a ConfigError if a name cannot be part of a URL."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
 
 
 def _origins(given: Sequence[str]) -> frozenset[str]:

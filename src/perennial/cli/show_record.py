@@ -16,10 +16,7 @@ from perennial.data.records.random_access import Record, Records
 
 
 def show(config: Config, number: int, *, split: Split | None = None, save: Path | None = None) -> None:
-    """Print a record by its number, overall or within a split.
-
-    `save` names a file for the encoded image, byte for byte as it is in the record.
-    """
+    """Print a record by its number, overall or within a split; save: a file for its encoded image."""
     records = Records(config.paths.records, config.paths.index)
     _show(records.record(number, split), records.manifest.classes, save)
 
@@ -52,23 +49,16 @@ def description(record: Record, classes: Sequence[str]) -> dict[str, object]:
     found = None if encoded is None else header(encoded)
     label = None if fields is None else fields.label
     return {
-        "number": place and place.number,
-        "split": place and place.split,
-        "shard": record.file.name,
-        "record": record.record,
-        "offset": record.offset,
-        "bytes": record.length,
-        "label": label,
+        "number": place and place.number, "split": place and place.split, "shard": record.file.name,
+        "record": record.record, "offset": record.offset, "bytes": record.length, "label": label,
         "class": classes[label] if label is not None and 0 <= label < len(classes) else None,
-        "format": fields and fields.format,
-        "height": fields and fields.height,
-        "width": fields and fields.width,
-        "channels": found and found.channels,
+        "format": fields and fields.format, "height": fields and fields.height,
+        "width": fields and fields.width, "channels": found and found.channels,
         "filename": fields and fields.filename,
         "image_bytes": None if encoded is None else len(encoded),
         "image_sha256": None if encoded is None else hashlib.sha256(encoded).hexdigest(),
         "damage": record.damage,
-    }
+    }  # fmt: skip
 
 
 def _lines(facts: dict[str, object], classes: Sequence[str]) -> list[str]:
