@@ -46,11 +46,11 @@ LINES = {
     "live": 4_689,
     "reports": 1_703,
     "orchestration": 5_686,
-    "project": 3_546,
+    "project": 3_640,
     "reproduce": 2_748,
-    "cli": 3_328,
+    "cli": 3_345,
 }
-ALL_LINES = 62_839  # of src, tasks and flows
+ALL_LINES = 62_960  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -31,7 +31,8 @@ def record(**features: Sequence[bytes | int]) -> bytes:
     message = example.Example()
     for key, values in features.items():
         feature = message.features.feature[key.replace("__", "/")]
-        kind = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
+        kind = feature.bytes_list if values and isinstance(values[0], bytes) else feature.int64_list
+        kind.SetInParent()  # also without values
         kind.value.extend(values)
     return framing.frame(message.SerializeToString(deterministic=True))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perennial.base import config, layout
-from perennial.base.choices import EXTRAS
+from perennial.base.choices import EXTRAS, Task
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.base.layout import FLOWS, Project
@@ -75,6 +75,8 @@ def _start(  # noqa: PLR0913 - each option is one
     file_column: str | None = typed("Its column of files; a number if it has no header.", metavar="C"),
     label_column: list[str] | None = typed("Its column of labels; once for each of 0 and 1.", metavar="C"),
     split_column: str | None = typed('Its column of splits; "" for none.', metavar="C"),
+    separator: str | None = typed("What separates several labels in a cell.", metavar="TEXT"),
+    task: Task | None = typed("Whether images have one label each, or several."),
     assign: list[str] | None = typed("--set", "Choose this value yourself; repeatable.", metavar="KEY=VALUE"),
     yes: bool = switch("--yes", "Accept the reading of a table without a question."),
     force: bool = switch("--force", "Replace a params.yaml that git does not have; a copy is kept."),
@@ -83,7 +85,10 @@ def _start(  # noqa: PLR0913 - each option is one
     from perennial.project.start.proposals import Named
 
     values = dict(map(key_and_value, assign or ()))
-    named = Named(table=_below(table, folder), file=file_column, label=label_column or (), split=split_column)
+    named = Named(
+        table=_below(table, folder), file=file_column, label=label_column or (), split=split_column,
+        separator=separator, task=task,
+    )  # fmt: skip
     accept = _accepted if not yes and not wants_json() and sys.stdin.isatty() else lambda _: True
     done = start.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done))

@@ -294,3 +294,52 @@ def test_a_value_that_is_set_is_checked_and_written_with_text_as_keys(start) -> 
     assert "splits: train 12, test 6" in start("--set", f"dataset.table={value}").stdout
     wrong = start("--set", "dataset.table={path: l.csv}")
     assert (wrong.exit_code, "dataset.table needs the column of files" in wrong.output) == (2, True)
+
+
+TAGS = {"name": "l.csv", "t": "cat|dog cat dog|sky", "s": "n s"}
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("head", "row", "labels", "separator"),
+    [
+        ("image,tags", "{n}.png,{t}", "tags", "|"),
+        ("image,tags,site", "{n}.png,{t},{s}", "tags", "|"),
+        ("image,cat,dog,sky", "{n}.png,{h}", ["cat", "dog", "sky"], None),
+    ],
+)
+def test_several_labels_are_proposed_where_one_reading_fits(head, row, labels, separator) -> None:
+    make(head, row, **TAGS, h="1,1,0 1,0,0 0,0,0 0,1,1")
+    survey = found(label=["tags"]) if "site" in head else found()
+    assert (survey.task, survey.block["label"], survey.block.get("separator")) == (
+        "multilabel",
+        labels,
+        separator,
+    )
+    assert survey.chosen
+    assert survey.images == 18
+
+
+@pytest.mark.usefixtures("project")
+def test_a_column_of_one_label_beside_one_of_several_is_asked_about() -> None:
+    make("image,tags,site", "{n}.png,{t},{s}", **TAGS)
+    with pytest.raises(DataError, match=r"choose one by its options(?s:.*)--separator '\|' --task multilabel"):
+        found()
+    assert found(label=["site"]).task == "multiclass"
+
+
+@pytest.mark.usefixtures("project")
+def test_the_written_parameters_read_several_labels() -> None:
+    make("image,tags", "{n}.png,{t}", **TAGS)
+    options = ["--table", "l.csv", "--file-column", "image", "--label-column", "tags", "--separator", "|"]
+    done = CliRunner().invoke(app, ["start", str(OWN), *options, "--set", "model.weights=null"])
+    assert done.exit_code == 0, done.output
+    assert "labels an image: 1.67 on average, at most 2; 0 images have none" in done.output
+    chosen = config.load(PARAMS)
+    assert (chosen.dataset.task, chosen.train.stop_metric, chosen.gate.min_accuracy) == (
+        "multilabel",
+        "loss",
+        None,
+    )
+    download(chosen)
+    convert(chosen)

@@ -26,10 +26,11 @@ SCRATCH_SEEN = 60_000
 NOISY = 300  # below this many validation images, accuracy fluctuates from epoch to epoch
 UNBALANCED = 3  # largest class divided by the smallest
 CACHE_SHARE = 4  # one part in 4 of the memory caches images
-GUESS = "always predicting the largest class"
+NOT_SET = "not set yet: a model passes if it beats always predicting the largest class"
+ONE_LABEL = "for one label an image"
 # Keys that only some image sets need; without a choice they get their defaults.
 OPTIONAL = (
-    "dataset.url", "dataset.table", "dataset.max_side", "dataset.digests", "dataset.layout",
+    "dataset.task", "dataset.url", "dataset.table", "dataset.max_side", "dataset.digests", "dataset.layout",
     "dataset.test_fraction", "dataset.validation_fraction",
     "validate.severity.duplicate_across_splits", "preprocessing.grayscale", "train.max_steps",
     "train.trainable", "train.head.steps", "train.head.learning_rate", "train.class_weights",
@@ -69,15 +70,16 @@ def choose(
         Choice(
             "dataset.name", "image_folder", "labels in a table" if survey.table else "a folder for each class"
         ),
+        *_task(survey),
         Choice("dataset.path", path, _where(survey, path)),
         *_table(survey),
-        *_splits(split, len(survey.per_class)),
+        *_splits(split, len(survey.per_class), several=survey.count is not None),
         *_damage(survey),
         *_size(survey, image_size or net.size),
         *_pixels(survey, net, features=_keeps_features(net, machine, train)),
         *_network(survey, machine, net, train),
         *_training(survey, machine, net, split),
-        Choice("gate.min_accuracy", None, f"not set yet: a model passes if it beats {GUESS}"),
+        Choice("gate.min_accuracy", None, ONE_LABEL if survey.count else NOT_SET),
     ]
 
 
@@ -131,6 +133,11 @@ def _table(survey: Survey) -> Iterator[Choice]:
         yield Choice("dataset.table", survey.block, why)
 
 
+def _task(survey: Survey) -> Iterator[Choice]:
+    if survey.count is not None:
+        yield Choice("dataset.task", survey.task, "images have any number of labels")
+
+
 def _where(survey: Survey, path: str) -> str:
     what = f"{'the archive' if survey.archive else 'the folder'}; DVC versions a copy of it"
     return f"{what}, which other machines use" if path.startswith("/") else what
@@ -152,7 +159,10 @@ def splits(survey: Survey) -> Splits:
     few = survey.images < SMALL_SET
     # If the folder has splits, the number of images per class and split is unknown here.
     own = set(survey.per_split) == {"train"}
-    counts = list(survey.per_class.values()) if own else [survey.per_split["train"]]
+    by_class = own and survey.count is None
+    counts = (
+        list(survey.per_class.values()) if by_class else [survey.images if own else survey.per_split["train"]]
+    )
     fractions: dict[Split, float | None] = {}
     held: dict[Split, int] = {}
     cuts: dict[Split, float] = {"test": 0.2 if few else 0.1, "validation": 0.15 if few else 0.1}
@@ -169,9 +179,10 @@ def splits(survey: Survey) -> Splits:
     )  # fmt: skip
 
 
-def _splits(split: Splits, classes: int) -> Iterator[Choice]:
+def _splits(split: Splits, classes: int, *, several: bool) -> Iterator[Choice]:
     if split.test_fraction is not None:
-        why = f"{split.test:,} images for test: {_precision(split.test)}"
+        why = f"{split.test:,} images for test"
+        why += "" if several else f": {_precision(split.test)}"
         yield Choice("dataset.test_fraction", split.test_fraction, why)
     if split.validation_fraction is not None:
         why = f"{split.validation:,} images to choose the best epoch with"
@@ -257,11 +268,12 @@ def _training(survey: Survey, machine: Machine, net: ChosenNetwork, split: Split
     yield Choice("train.epochs", passes, f"{passes * train:,} images seen in total; the best epoch is kept")
     yield Choice("train.batch_size", batch, f"{steps:,} steps per epoch of {train:,} images")
     yield Choice("train.epochs_between_evals", 1, "a score after every epoch, to keep the best")
-    metric = "loss" if held < NOISY else "accuracy"
-    why = f"accuracy is too coarse on {held:,} images" if metric == "loss" else "the metric of interest"
+    metric, score = ("accuracy", "accuracy") if survey.count is None else ("map", "mAP")
+    metric = "loss" if held < NOISY else metric
+    why = f"{score} is too coarse on {held:,} images" if metric == "loss" else "the metric of interest"
     yield Choice("train.stop_metric", metric, why)
     yield Choice("train.keep", "best", f"the epoch with the best validation {metric} becomes the model")
-    yield Choice("train.stop_threshold", None, "the reachable accuracy is not known yet")
+    yield Choice("train.stop_threshold", None, f"the reachable {score} is not known yet")
     patience = max(5, passes // 3)
     yield Choice("train.patience", patience, f"stop after {patience} epochs without improvement")
     rate = (0.001, "for the last layer") if train <= FEW else (0.0001, "small: weights are pretrained")
@@ -273,7 +285,7 @@ def _training(survey: Survey, machine: Machine, net: ChosenNetwork, split: Split
         yield Choice("train.head.steps", head, "first the last layer alone, then all weights")
         yield Choice("train.head.learning_rate", 0.001, "for the last layer, which starts from random weights")
     low, high = min(survey.per_class.values()), max(survey.per_class.values())
-    if high > UNBALANCED * max(low, 1):
+    if high > UNBALANCED * max(low, 1) and survey.count is None:
         yield Choice("train.class_weights", "balanced", f"classes have {low:,} to {high:,} images")
     memory = min(max(int(machine.memory_gb * 1000 / CACHE_SHARE), 1024), 2**31 - 1)
     yield Choice("train.memory_mb", memory, f"a quarter of {machine.memory_gb:.0f} GB, for decoded images")

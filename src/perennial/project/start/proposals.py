@@ -6,20 +6,28 @@ use what params.yaml says.
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from perennial.base.choices import Split
+from perennial.base.choices import Split, Task
 from perennial.base.config.data import DatasetConfig, TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.archives import Member
 from perennial.data.archives.safety import folded
-from perennial.data.datasets.own import class_lists, image_assignment, label_table, table_columns, table_rows
+from perennial.data.datasets.own import (
+    class_lists,
+    image_assignment,
+    label_table,
+    several_labels,
+    table_columns,
+    table_rows,
+)
 from perennial.data.datasets.own.image_assignment import Contents
 from perennial.data.datasets.own.names import table_split
 from perennial.data.datasets.own.side_tables import SideTable, SideTables
@@ -28,6 +36,7 @@ from perennial.data.datasets.own.table_rows import Read
 
 SHOWN = 4
 EMPTY = {"", *label_table.UNLABELLED}  # cells that say that there is no label
+SEVERAL = re.compile(rf"{table_columns.LABEL.pattern}|\btags?\b|keyword", re.IGNORECASE)  # in names of columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +47,22 @@ class Named:
     file: str | None = None
     label: Sequence[str] = ()
     split: str | None = None  # empty: none of the columns
+    separator: str | None = None  # of several labels in a cell
+    task: Task | None = None
     whole: Any = None  # the value of dataset.table
 
     @property
     def nothing(self) -> bool:
         """Whether no option is set."""
-        return not (self.table or self.file or self.label or self.split is not None or self.whole)
+        several = self.separator or self.task == "multilabel"
+        return not (self.table or self.file or self.label or self.split is not None or self.whole or several)
 
 
 class Reading(NamedTuple):
     """A value of dataset.table, and what it gives."""
 
     table: TableConfig
+    task: Task
     found: Layout | None
     error: str = ""
 
@@ -57,12 +70,14 @@ class Reading(NamedTuple):
         """The options that choose it."""
         block = self.table.block
         label = block["label"] if isinstance(block["label"], list) else [block["label"]]
+        task = "--task multilabel" if self.task == "multilabel" else ""
         if any(isinstance(block[key], dict) for key in ("path", "split")) or label == [None]:
-            return table_columns.table_option(block)
+            return f"{table_columns.table_option(block)} {task}".strip()
         values = [("--table", block["path"]), ("--file-column", block["file"])]
         values += [("--label-column", each) for each in label]
         values += [("--split-column", "" if block["split"] is None else block["split"])]
-        return " ".join(f"{option} {shlex.quote(str(value))}" for option, value in values)
+        values += [("--separator", block["separator"])] if "separator" in block else []
+        return " ".join([*(f"{name} {shlex.quote(str(value))}" for name, value in values), task]).strip()
 
 
 Members = Sequence[Member]
@@ -72,8 +87,8 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
     """Find the value of dataset.table, what it gives, and whether something was chosen that nobody named."""
     find = partial(image_assignment.find, members, read, where)
     if named.whole:
-        table = _checked(named.whole)
-        return table, find(table=table), False
+        table, task = _checked(named.whole, named.task or "multiclass"), named.task or "multiclass"
+        return table, find(table=table, task=task), False
     there = image_assignment.contents(members, where)
     beside = there.side_tables(read, named.table)
     if named.nothing:
@@ -87,21 +102,29 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
     if not tables:
         names = listed(map(repr, beside.names()), SHOWN) or "none"
         raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {names}")
-    readings = [_tried(find, table) for table in _readings(tables, there, beside, read, named)]
+    tasks: tuple[Task, ...] = (named.task,) if named.task else ("multiclass", "multilabel")
+    tasks = ("multilabel",) if named.separator else tasks
+    readings = [
+        _tried(find, table, task)
+        for task in tasks
+        for table in _readings(tables, there, beside, read, replace(named, task=task), sure=len(tasks) > 1)
+    ]
     kinds = _different([each for each in readings if each.found is not None])
     # Another column of the table may name other images, be it in a part of the rows.
     files = {each.table.file for each in readings if kinds and each.table.path == kinds[0].table.path}
     if len(kinds) == 1 and len(files) == 1:
-        table, found, _ = kinds[0]
+        table, task, found, _ = kinds[0]
         assert found is not None
-        return table, found, not (named.table and named.file and (named.label or table.label is None))
-    raise _refused(readings, beside, where)
+        all_named = named.table and named.file and (named.label or table.label is None)
+        return table, found, not (all_named and (task == "multiclass" or len(tasks) == 1))
+    one = [each for each in readings if each.task == tasks[0]] if not kinds else readings
+    raise _refused(one or readings, beside, where)
 
 
-def _checked(value: Any) -> TableConfig | None:
+def _checked(value: Any, task: Task) -> TableConfig | None:
     """The value of dataset.table that a person set."""
     try:
-        return DatasetConfig(name="image_folder", table=value).table
+        return DatasetConfig(name="image_folder", task=task, table=value).table
     except ValidationError as error:
         raise ConfigError(f"dataset.table {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
@@ -125,11 +148,11 @@ def _has_other_labels(beside: SideTables, found: Layout) -> bool:
     )
 
 
-def _tried(find: Callable[..., Layout], table: TableConfig) -> Reading:
+def _tried(find: Callable[..., Layout], table: TableConfig, task: Task) -> Reading:
     try:
-        return Reading(table, find(table=table))
+        return Reading(table, task, find(table=table, task=task))
     except DataError as error:
-        return Reading(table, None, str(error))
+        return Reading(table, task, None, str(error))
 
 
 def _different(readings: Sequence[Reading]) -> list[Reading]:
@@ -164,14 +187,14 @@ def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> Da
 
 
 def _readings(
-    tables: Sequence[SideTable], there: Contents, beside: SideTables, read: Read, named: Named
+    tables: Sequence[SideTable], there: Contents, beside: SideTables, read: Read, named: Named, *, sure: bool
 ) -> Iterator[TableConfig]:
-    """All values of dataset.table that the content of tables allows."""
+    """All values of dataset.table that the content of tables allows; `sure`: several labels must show."""
     parts = _by_split(tables) if named.table is None else {}
     for table in tables:
         if table in parts.values() and table is not parts["train"]:
             continue
-        for columns in _columns(table, named):
+        for columns in _columns(table, named, sure=sure):
             path: Any = (
                 {split: each.path for split, each in parts.items()} if table in parts.values() else table.path
             )
@@ -182,8 +205,10 @@ def _readings(
                 if columns["label"] is None or isinstance(columns["label"], list)
                 else table.values(table.columns.index(columns["label"]))
             )
+            if named.task == "multilabel":
+                labels = [label for cell in labels for label in _parts(cell, columns["separator"])]
             columns["classes"] = _class_list(labels, there.class_lists(beside), read)
-            if table_config := _checked({"path": path, **columns}):
+            if table_config := _checked({"path": path, **columns}, named.task or "multiclass"):
                 yield table_config
 
 
@@ -198,11 +223,16 @@ def _by_split(tables: Sequence[SideTable]) -> dict[Split, SideTable]:
     return found if 1 < len(found) == len(alike) else {}
 
 
-def _columns(table: SideTable, named: Named) -> Iterator[dict[str, Any]]:
+def _columns(table: SideTable, named: Named, *, sure: bool) -> Iterator[dict[str, Any]]:
     """The columns of files, labels and splits that a table may have."""
     for file in _file_columns(table, named):
         for split, number in _split_columns(table, named):
-            for label in _label_columns(table, {file, number, *table.files, *table.splits()}, named):
+            used = {file, number, *table.files, *table.splits()}
+            if named.task == "multilabel":
+                for label, separator in _several_columns(table, used, named, sure=sure):
+                    yield {"file": table.columns[file], "label": label, "split": split, "separator": separator}
+                continue
+            for label in _label_columns(table, used, named):
                 yield {"file": table.columns[file], "label": label, "split": split}
 
 
@@ -265,6 +295,48 @@ def _label_columns(table: SideTable, used: set[int | None], named: Named) -> lis
         hot = [[str(table.columns[column]) for column in bits]] if table.header else []
         found = [each for each in found if each not in bits]
     return hot + [table.columns[column] for column in _partitions(table, found)]
+
+
+def _several_columns(
+    table: SideTable, used: set[int | None], named: Named, *, sure: bool
+) -> list[tuple[Any, str | None]]:
+    """Columns of several labels, or of 0 and 1, each with what separates the labels of a cell."""
+    left = [_number(table, "--label-column", each) for each in named.label]
+    left = left or [column for column in range(len(table.columns)) if column not in used]
+    bits = [column for column in left if all(map(table_rows.is_bit, table.values(column)))]
+    if len(bits) > 1 and bits == left and table.header:
+        ones = {sum(float(table.values(column)[row]) for column in bits) for row in range(len(table.body))}
+        return [] if sure and ones == {1} else [([str(table.columns[column]) for column in bits], None)]
+    found = [
+        (table.columns[column], mark) for column in left for mark in _separators(table.values(column), named)
+    ]
+    strong = [each for each in found if each[1] is None or re.fullmatch(several_labels.STRONG, each[1])]
+    named_so = [each for each in strong or found if SEVERAL.search(str(each[0])) is not None]
+    plain = [] if sure or found else [(table.columns[column], named.separator) for column in left]
+    return named_so or strong or found or plain
+
+
+def _separators(cells: Sequence[str], named: Named) -> list[str | None]:
+    """What may separate labels: each label is in several cells, and in different ones."""
+    if named.separator is not None:
+        return [named.separator]
+    if any(map(several_labels.LIST.fullmatch, cells)):
+        return [None]
+    found: list[str | None] = []
+    for mark in several_labels.SEPARATORS:
+        parts = [_parts(cell, mark) for cell in cells]
+        counts = Counter(label for each in parts for label in each)
+        shared = Counter(label for each in set(map(tuple, parts)) for label in each)
+        if any(mark in cell for cell in cells) and min(counts.values(), default=0) > 1 < max(shared.values()):
+            found.append(mark)
+    return found
+
+
+def _parts(cell: str, separator: str | None) -> list[str]:
+    try:
+        return several_labels.of_cell(cell, separator)
+    except ValueError:
+        return []
 
 
 def _cells(table: SideTable, column: int) -> list[str]:

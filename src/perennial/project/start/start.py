@@ -68,7 +68,8 @@ def start(
     """
     work = _work(params)
     _require_replaceable(params, work, force=force)
-    named = replace(named, whole=values.get("dataset.table", named.whole))
+    task = values.get("dataset.task", named.task)
+    named = replace(named, whole=values.get("dataset.table", named.whole), task=task)
     found, here = survey.look(folder, work, named), machine.this()
     values = {key: found.block if key == "dataset.table" else value for key, value in values.items()}
     if found.chosen and not confirm(found):

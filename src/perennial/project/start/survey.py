@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from perennial.base.choices import Split
+from perennial.base.choices import Split, Task
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member
@@ -42,6 +42,8 @@ class Survey:
     path: Path
     archive: bool
     per_class: Mapping[str, int]  # images, all splits together
+    count: int | None = None  # images, where they may have several labels
+    task: Task = "multiclass"
     per_split: Mapping[Split, int]  # only train where perennial makes the splits
     split_folders: bool
     bytes: int
@@ -62,7 +64,7 @@ class Survey:
     @property
     def images(self) -> int:
         """The number of images."""
-        return sum(self.per_class.values())
+        return sum(self.per_class.values()) if self.count is None else self.count
 
     def described(self) -> str:
         """Describe the survey in a line."""
@@ -161,6 +163,7 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
     return Survey(
         path=path, archive=not path.is_dir(),
         per_class={name: counts[label] for label, name in enumerate(classes.classes)},
+        count=len(items) if classes.task == "multilabel" else None, task=classes.task,
         per_split={split: len(part) for split, part in classes.splits.items()},
         split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "", table=classes.table,
         examples=classes.examples(), understood=classes.lines(), left_out=classes.left_out, bytes=total,

@@ -19,7 +19,7 @@ class RecordImage(NamedTuple):
     """An image of the records."""
 
     sha256: bytes  # of its encoded bytes
-    label: str  # name of its class
+    label: str  # name of its class, or names of its labels
     split: Split
 
 
@@ -76,9 +76,9 @@ class RevisionRecords:
     def images(self, split: Split, shards: Sequence[Shard]) -> Iterator[RecordImage]:
         """The images of shards, in their order."""
         for shard in shards:
-            for label, encoded in _examples(self._file(shard.file), f"{self._what}/{shard.file}"):
-                known = self.manifest.classes
-                name = known[label] if 0 <= label < len(known) else str(label)
+            known = dict(enumerate(self.manifest.classes))
+            for labels, encoded in _examples(self._file(shard.file), f"{self._what}/{shard.file}"):
+                name = ", ".join(known.get(label, str(label)) for label in labels)
                 yield RecordImage(hashlib.sha256(encoded).digest(), name, split)
 
     def _file(self, name: str) -> Path:
@@ -154,8 +154,8 @@ def _count(data: Manifest, split: Split) -> int:
     return data.splits[split].examples if split in data.splits else 0
 
 
-def _examples(file: Path, what: str) -> Iterator[tuple[int, bytes]]:
-    """The label and the encoded image of each record."""
+def _examples(file: Path, what: str) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """The labels and the encoded image of each record."""
     with file.open("rb") as stream:
         spans, fault = framing.scan(stream, file.stat().st_size)
         if fault is not None:
@@ -166,4 +166,4 @@ def _examples(file: Path, what: str) -> Iterator[tuple[int, bytes]]:
                 fields, encoded = example.parse(stream.read(length))
             except ValueError as error:
                 raise DataError(f"{what} is damaged at byte {offset}: {error}") from error
-            yield fields.label, encoded
+            yield fields.labels, encoded
