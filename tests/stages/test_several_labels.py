@@ -1,8 +1,10 @@
 """Several labels an image, from tables and TFRecords to checked records: what is read, said and refused."""
 
 import csv
+import hashlib
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from support.records import record
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
+from perennial.data.datasets.readers import labelled
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import columns, manifest, pipeline
 from perennial.data.records.label_map import LabelMap
@@ -20,7 +23,8 @@ from perennial.stages.download import download
 from perennial.stages.validate import validate
 
 NAMES = ("cat", "dog", "grass", "sky")
-OWN = {"dataset.name": "image_folder", "dataset.path": "own", "dataset.task": "multilabel"}
+SEVERAL = {"dataset.task": "multilabel", "train.stop_metric": "map", "gate.min_accuracy": None}
+OWN = {"dataset.name": "image_folder", "dataset.path": "own", **SEVERAL}
 
 
 def tags(number):
@@ -195,6 +199,34 @@ def test_further_columns_name_the_labels_as_a_json_list(own):
     assert found == {f"images/{number:03}.png": (tags(number), f"s{number % 2}") for number in range(60)}
 
 
+def test_labelled_images_of_traffic_join_with_their_json_lists(own):
+    config = own("a.csv", "file,labels\n" + rows(60), separator="|")
+    download(config)
+    given = {'["fox", "dog"]': ["dog", "fox"], "[]": [], "sky": ["sky"]}
+    labels = []
+    for number, cell in enumerate(given):
+        content = raw.encoded(raw.picture(1000 + number))
+        digest = hashlib.sha256(content).hexdigest()
+        files.write_bytes(labelled.IMAGES / f"{digest}.png", content)
+        labels.append(labelled.Label(sha256=digest, class_=cell, reason="margin"))
+    files.write_bytes(labelled.TABLE, labelled.text_of(labels).encode())
+    labelled.pack(config.paths.raw)  # as download does, once the labels are pinned
+    convert(config)
+    data = manifest.load(config.paths.records)
+    found = found_labels(config, data)
+    assert data.classes == [*NAMES, "fox"]
+    assert [found[f"labels/{each.sha256}.png"] for each in labels] == list(given.values())
+    assert found["000.png"] == tags(0)
+    labels[0] = replace(labels[0], class_="['fox']")
+    files.write_bytes(labelled.TABLE, labelled.text_of(labels).encode())
+    (config.paths.raw / labelled.TAR).unlink()
+    labelled.pack(config.paths.raw)
+    with pytest.raises(
+        DataError, match=r"labels/labels.csv: the class .*\['fox'\].* is no JSON lists of names"
+    ):
+        convert(config)
+
+
 @pytest.fixture
 def tagged(own):
     """Converted records of 60 images, of which two are equal and have other labels."""
@@ -274,7 +306,8 @@ def of_records(load):
     """The parameters for TFRecords of one's own with these records, and a list of the classes."""
 
     def of(records, names=NAMES, task="multilabel"):
-        config = load(**{"dataset.name": "tfrecord", "dataset.path": "own", "dataset.task": task})
+        keys = SEVERAL if task == "multilabel" else {}
+        config = load(**{"dataset.name": "tfrecord", "dataset.path": "own", **keys})
         files.write_bytes(config.dataset.path / "own_train.tfrecord", b"".join(records))
         files.write_bytes(config.dataset.path / "labels.txt", "\n".join(names).encode())
         return config
