@@ -136,11 +136,7 @@ def decide_each() -> Iterator[dict[str, Figures]]:
         train(chosen.model_copy(update={"train": chosen.train.model_copy(update={"seed": seed})}))
         evaluate(chosen)
         scored = predictions.read(paths.predictions).judged()
-        candidate = Champion(
-            commit=str(seed), version=f"v0.0.{seed}", model=scored.model, model_bytes=None,
-            classes=scored.classes, split_digest=scored.split_digest, rescored=False,
-            predicted=scored.predicted, p=scored.p, p_true=scored.p_true,
-        )  # fmt: skip
+        candidate = Champion.of(scored, commit=str(seed), version=f"v0.0.{seed}")
         decisions = {}
         for name in OPPONENTS:
             if name in opponents:

@@ -17,6 +17,7 @@ from perennial.base.stage_state import recorded
 from perennial.cli.command import command, may_push, output, wants_json
 from perennial.cli.option_types import PARAMS, PUSH, FetchOption, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
+from perennial.model.evaluation.results import scored_text
 
 app = typer.Typer(rich_markup_mode=None)
 PinName = StrEnum("PinName", ["source", "baseline", "weights", "champion"])
@@ -40,13 +41,9 @@ def _versions(params: ParamsOption = PARAMS, *, fetch: FetchOption = True) -> No
 def _row(version: Mapping[str, Any], more: Sequence[str]) -> str:
     champion = "  champion" if version["champion"] else ""
     champion += "  only here" if version["only_here"] else ""
-    scored = _scored(version["accuracy"])
+    scored = scored_text(version, short=True) or "-"
     first = f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
     return "\n".join((first, *(f"{'':<10} {line}" for line in more)))
-
-
-def _scored(accuracy: float | None) -> str:
-    return "-" if accuracy is None else f"{accuracy:.4f}"
 
 
 @command(app, "promote")
@@ -96,7 +93,7 @@ def _approve(
     if run is None or not (by or expire):
         opened = access.open_registry(checked)
         found = [approval.find(checked, opened, run)] if run else approval.listing(checked, opened)
-        scores = [_scored(each.candidate["accuracy"]) for each in found]
+        scores = [scored_text(each.candidate, short=True) or "-" for each in found]
         rows = [
             f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {approval.described(each)}"
             for each, scored in zip(found, scores, strict=True)

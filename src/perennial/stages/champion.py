@@ -28,7 +28,6 @@ from perennial.release.registry import revision
 log = logging.getLogger(__name__)
 RESCORE = "perennial.model.inference.rescore"
 LOG = "rescore.log"  # of the rescoring program, in paths.work
-NONE = np.zeros(0, np.float32)
 
 
 def champion(config: Config) -> None:
@@ -61,21 +60,14 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
         file = Path(temporary, "predictions.npz")
         revision.fetch_output(commit, paths["predictions"], file)
         scored = predictions.read(file)
-        found = Champion(
-            commit=commit,
-            version=version,
-            model=scored.model,
-            model_bytes=size.bytes if size else None,
-            classes=scored.classes,
-            split_digest=digest,
-            rescored=False,
-            predicted=scored.predicted,
-            p=scored.p,
-            p_true=scored.p_true,
-        )
+        facts = {"model_bytes": size.bytes if size else None, "split_digest": digest}
+        found = Champion.of(scored, commit=commit, version=version, **facts)
         same = scored.data == manifest.digest(config.paths.records)
         parts = _parts(config, commit, paths, None if same else Path(temporary), scored.audit)
         found = dataclasses.replace(found, parts=parts)
+        if scored.multilabel != (data.task == "multilabel"):
+            theirs = "multilabel" if scored.multilabel else "multiclass"
+            return _without(found, f"it is {theirs}, and these records are {data.task} (dataset.task)")
         if scored.split_digest == digest:
             return found
         log.info("champion %s was evaluated on another test split: its export is scored on this one", version)
@@ -111,10 +103,14 @@ def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
         with lease.leased(devices, count, key="evaluate.devices", name="champion", one=True) as taken:
             child.call(RESCORE, {**job, "devices": taken.devices}, config.paths.work / LOG)
     except QualityError as error:
-        return dataclasses.replace(
-            known, rescored=True, problem=str(error), predicted=np.zeros(0, np.int64), p=NONE, p_true=NONE
-        )
+        return _without(dataclasses.replace(known, rescored=True), str(error))
     with predictions.arrays(file, "champion") as arrays:
-        return dataclasses.replace(
-            known, rescored=True, predicted=arrays["predicted"], p=arrays["p"], p_true=arrays["p_true"]
-        )
+        return dataclasses.replace(known, rescored=True, **{name: arrays[name] for name in arrays})
+
+
+def _without(known: Champion, problem: str) -> Champion:
+    """A champion that has no predictions on this test split."""
+    return dataclasses.replace(
+        known, problem=problem, predicted=np.zeros(0, np.int64), p=comparison.NONE, p_true=comparison.NONE,
+        probabilities=None,
+    )  # fmt: skip

@@ -13,8 +13,16 @@ from perennial.base.config import Config
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import DataError, printable
 from perennial.base.parallel import child
-from perennial.model.evaluation import comparison, predictions, results
+from perennial.model.evaluation import (
+    average_precision,
+    comparison,
+    intervals,
+    label_comparison,
+    predictions,
+    results,
+)
 from perennial.model.evaluation.comparison import Champion, Comparison, Group, Scores
+from perennial.model.evaluation.label_comparison import LabelGroup
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import (
     CandidateRecord,
@@ -74,7 +82,7 @@ def _candidate(config: Config) -> Candidate:
             f"{paths.predictions} is of model {top.model} and data {top.data}, {paths.metrics} of model "
             f"{metrics.model} and data {metrics.data}; {ADVICE}"
         )
-    finite = bool(np.isfinite(top.p).all() and np.isfinite(top.p_true).all())
+    finite = bool(np.isfinite(top.probabilities).all())
     latency = None
     if config.gate.max_latency_ms is not None:
         latency = float(child.call(LATENCY, {"export": str(paths.export)}, paths.work / LOG))
@@ -88,8 +96,9 @@ def _candidate(config: Config) -> Candidate:
 
 
 def _scores(top: Predictions, *, bins: int) -> Scores:
-    right = top.predicted == top.labels
-    return comparison.scores(top.labels, right, top.p, top.p_true, classes=len(top.classes), bins=bins)
+    if top.multilabel:
+        return label_comparison.scores(top.labels, top.probabilities, bins=bins)
+    return comparison.scores(top.labels, top.right, top.p, top.p_true, classes=len(top.classes), bins=bins)
 
 
 def _bytes(export: Path) -> int:
@@ -103,14 +112,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
     """Pass a candidate that keeps every limit and, if there is a champion, beats it."""
     theirs, compared = None, None
     if champion and not champion.problem and candidate.scores:
-        rows, _, right = comparison.correct(candidate.predictions, champion)
-        if len(rows):
-            numbers = candidate.predictions.numbers[rows]
-            labels, classes = candidate.predictions.labels[rows], len(candidate.predictions.classes)
-            theirs = comparison.scores(
-                labels, right, champion.p[numbers], champion.p_true[numbers], classes=classes, bins=bins
-            )
-            compared = comparison.compare(candidate.predictions, champion)
+        theirs, compared = _against(candidate.predictions, champion, bins=bins)
     judged = list(_checks(candidate, champion, compared, limits))
     failed = [rule.reason for rule in judged if not rule.check.passed]
     kept = [rule.reason for rule in judged]
@@ -126,6 +128,22 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
     )
 
 
+def _against(
+    top: Predictions, champion: Champion, *, bins: int
+) -> tuple[Scores, Comparison] | tuple[None, None]:
+    """The champion's scores on the examples that count, and the comparison; none if no example does."""
+    rows, _, right = comparison.correct(top, champion)
+    if not len(rows):
+        return None, None
+    labels, numbers, classes = top.labels[rows], top.numbers[rows], len(top.classes)
+    if top.multilabel:
+        theirs = label_comparison.probabilities(top, champion)[rows]
+        return label_comparison.scores(labels, theirs, bins=bins), label_comparison.compare(top, champion)
+    p, p_true = champion.p[numbers], champion.p_true[numbers]
+    scores = comparison.scores(labels, right, p, p_true, classes=classes, bins=bins)
+    return scores, comparison.compare(top, champion)
+
+
 def _checks(
     candidate: Candidate, champion: Champion | None, compared: Comparison | None, limits: GateConfig
 ) -> Iterator[Judged]:
@@ -133,11 +151,14 @@ def _checks(
     if scores is None:
         yield _not_finite(candidate.predictions)
         return
-    if limits.min_accuracy is None:
-        yield _better_than_largest_class(candidate, limits)
+    score, name = candidate.metrics.score, candidate.metrics.score_name
+    rule = "min_map" if candidate.predictions.multilabel else "min_accuracy"
+    if (least := getattr(limits, rule)) is not None:
+        yield _compared(rule, f"test {name}", score, least, least=True)
+    elif candidate.predictions.multilabel:
+        yield _better_than_prior(candidate.predictions, score)
     else:
-        accuracy = candidate.metrics.score
-        yield _compared("min_accuracy", "test accuracy", accuracy, limits.min_accuracy, least=True)
+        yield _better_than_largest_class(candidate, limits)
     yield from _limits(candidate, scores, limits)
     if (abstention := candidate.metrics.abstention) is not None:
         some = abstention.threshold is not None
@@ -163,7 +184,7 @@ def _checks(
         reason = f"the champion {champion.version} cannot be compared on this test split: {why}"
         yield Judged(Check(name="comparable", value=None, limit=None, passed=False), reason)
         return
-    yield from _better(champion, compared, limits)
+    yield from _better(champion, compared, limits, name)
 
 
 def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judged:
@@ -183,8 +204,19 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
     return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)
 
 
+def _better_than_prior(top: Predictions, score: float) -> Judged:
+    """Check that the model beats equal probabilities for every example; a difference by chance only shows."""
+    prior = average_precision.prior(top.labels)
+    passed = score > prior
+    reason = f"test mAP {score:.4g} is {'' if passed else 'not '}above the {prior:.4g} of equal answers"
+    low, _ = average_precision.interval(top.labels, top.probabilities, intervals.LEVEL)
+    if passed and low <= prior:
+        reason += f", which may be chance on {len(top.labels)} test examples (95 %: from {low:.4g})"
+    return Judged(Check(name="min_map", value=score, limit=prior, passed=passed), reason)
+
+
 def _not_finite(top: Predictions) -> Judged:
-    count = int((~np.isfinite(top.p) | ~np.isfinite(top.p_true)).sum())
+    count = int((~np.isfinite(top.probabilities).all(axis=1)).sum())
     reason = f"predictions of {count} of {len(top.labels)} test examples are not finite numbers"
     return Judged(Check(name="finite", value=count, limit=0, passed=False), reason)
 
@@ -215,7 +247,7 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
             yield _compared(name, what, value, limit)
 
 
-def _better(champion: Champion, comparison: Comparison, limits: GateConfig) -> Iterator[Judged]:
+def _better(champion: Champion, comparison: Comparison, limits: GateConfig, score: str) -> Iterator[Judged]:
     """Check the rules of the comparison with the champion."""
     missing = ", ".join(map(printable, comparison.missing_classes))
     yield Judged(
@@ -230,10 +262,11 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig) -> I
         else ""
     )
     won = f"{comparison.won} won and {comparison.lost} lost of {comparison.examples} test examples{new}"
+    won += "" if champion.probabilities is None else ", by exact match"
     if comparison.left_out:
         won += f", without {comparison.left_out} that {champion.version} was trained on"
     between = f"(95 %: {comparison.gain_low:.3g} to {comparison.gain_high:.3g})"
-    what = f"gain in accuracy over {champion.version} {between}, {won},"
+    what = f"gain in {score} over {champion.version} {between}, {won},"
     gain = _compared("min_gain", what, comparison.gain, limits.min_gain, least=True)
     if comparison.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} does not pass: {won}"
@@ -247,13 +280,15 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig) -> I
 def _drops(compared: Comparison, limits: GateConfig) -> Iterator[Judged]:
     """Check that no class or slice lost more than its limit, beyond chance.
 
-    A drop counts if the exact McNemar test of the losses finds it at a level of 0.05 divided by the number of
-    classes and slices that are judged (Bonferroni): of equally good models, at most 5 % are rejected, whatever
-    the number of groups and however they overlap.
+    A drop counts if the exact McNemar test of the losses, or the permutation test of the average precision of a
+    class, finds it at a level of 0.05 divided by the number of classes and slices that are judged (Bonferroni):
+    of equally good models, at most 5 % are rejected, whatever the number of groups and however they overlap.
     """
+    by_label = any(isinstance(group, LabelGroup) for group in compared.classes)
+    of_class, of_slice = ("average precision", "exact match") if by_label else ("recall", "accuracy")
     rules = (
-        ("max_class_drop", "recall, of class", limits.max_class_drop, compared.classes),
-        ("max_slice_drop", "accuracy, of slice", limits.max_slice_drop, compared.slices),
+        ("max_class_drop", f"{of_class}, of class", limits.max_class_drop, compared.classes),
+        ("max_slice_drop", f"{of_slice}, of slice", limits.max_slice_drop, compared.slices),
     )
     judged = sum(group.judged for *_, limit, found in rules if limit is not None for group in found)
     for name, what, limit, found in rules:
@@ -296,7 +331,7 @@ def _recorded(candidate: Candidate) -> CandidateRecord:
     metrics, scores = candidate.metrics, candidate.scores
     latency = {} if candidate.latency_ms is None else {"latency_ms": candidate.latency_ms}
     return CandidateRecord(
-        accuracy=metrics.accuracy,
+        **{"map" if candidate.predictions.multilabel else "accuracy": metrics.score},
         loss=metrics.loss,
         examples=metrics.examples,
         data=metrics.data,
@@ -316,7 +351,7 @@ def _recorded_champion(champion: Champion, top: Predictions, scores: Scores | No
         commit=champion.commit,
         model=champion.model,
         model_bytes=champion.model_bytes,
-        accuracy=None if scores is None else scores.accuracy,
+        **{"map" if top.multilabel else "accuracy": None if scores is None else scores.score},
         loss=None if scores is None else scores.loss,
         calibration_error=None if scores is None else scores.calibration_error,
         unbiased=None if fresh is None else UnbiasedScore(**fresh),

@@ -52,7 +52,10 @@ def test_an_upgrade_adds_the_task_of_one_label() -> None:
     ],
 )
 def test_what_cannot_have_several_labels_is_refused_by_name(values: dict[str, object], message: str) -> None:
-    several = {"dataset.task": "multilabel", "dataset.name": "image_folder", "train.stop_metric": "loss"}
+    several = {
+        "dataset.task": "multilabel", "dataset.name": "image_folder", "train.stop_metric": "loss",
+        "gate.min_accuracy": None,
+    }  # fmt: skip
     table = {"dataset.table": {**TABLE, "separator": "|"}}
     assert check(read(set_values(options.defaults(), several | table).text)).dataset.task == "multilabel"
     others = {"dataset.table": None} if values.get("dataset.name") == "digits" else {}

@@ -99,7 +99,7 @@ def test_scores_are_of_the_probabilities() -> None:
     labels, right = np.array([0, 0, 0, 1]), np.array([True, False, True, True])
     p, p_true = np.array([0.9, 0.6, 0.5, 1], np.float32), np.array([0.9, 0, 0.5, 1], np.float32)
     found = comparison.scores(labels, right, p, p_true, classes=3, bins=4)
-    assert (found.accuracy, found.recall.tolist()[:2]) == (0.75, [pytest.approx(2 / 3), 1])
+    assert (found.score, found.recall.tolist()[:2]) == (0.75, [pytest.approx(2 / 3), 1])
     assert np.isnan(found.recall[2])
     assert found.loss == pytest.approx(-np.log([0.9, np.finfo(np.float32).tiny, 0.5, 1]).mean())
     assert found.calibration_error == pytest.approx((abs(0.9 + 1 - 2) + abs(0.6 + 0.5 - 1)) / 4)

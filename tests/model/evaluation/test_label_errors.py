@@ -82,3 +82,22 @@ def test_the_list_names_record_label_and_suggestion_of_each(tmp_path):
         "record": 17, "image": None, "label": "dog", "suggested": "cat", "p_label": 0.01, "p_suggested": 0.99,
     }  # fmt: skip
     assert [each["record"] for each in found["listed"]] == [17, 8]
+
+
+def test_a_missing_and_a_superfluous_label_are_told_apart(tmp_path):
+    labels = np.tile(np.array([[1, 0], [0, 1]], np.int8), (20, 1))
+    probabilities = np.where(labels, 0.9, 0.05).astype(np.float32)
+    probabilities[2] = (0.97, 0.93)  # record 2 has cat alone
+    probabilities[5] = (0.02, 0.01)  # record 5 has dog
+    grey = np.full((8, 8), 9, np.uint8)
+    write_folder(tmp_path, {"test": [[record(grey, 0) for _ in labels]]}, ["cat", "dog"])
+    scored = Predictions(
+        labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
+        split_digest="s", model="m", thresholds=np.full(2, 0.5, np.float32),
+    )  # fmt: skip
+    found = label_errors.described(tmp_path, scored)
+    assert (found["likely"], found["missing"], found["superfluous"]) == (2, 1, 1)
+    assert found["listed"] == [
+        {"record": 5, "image": None, "kind": "superfluous", "label": "dog", "p": 0.01},
+        {"record": 2, "image": None, "kind": "missing", "label": "dog", "p": 0.93},
+    ]

@@ -39,10 +39,15 @@ OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
         "train.class_weights": (None, "train.positive_weights"),
         "evaluate.calibrate": (False, "evaluate.threshold"),
         "evaluate.max_error": (None, "evaluate.threshold"),
+        "gate.min_accuracy": (None, "gate.min_map"),
+        "gate.min_class_recall": (None, "gate.max_class_drop"),
+        "gate.max_calibration_error": (None, "gate.min_map"),
+        "monitor.min_accuracy": (None, "monitor.source"),
     },
     "multiclass": {
         "train.positive_weights": (None, "train.class_weights"),
         "evaluate.threshold": ("f1", "evaluate.max_error"),
+        "gate.min_map": (None, "gate.min_accuracy"),
     },
 }
 SHOWN = 3  # keys in a message

@@ -54,15 +54,18 @@ class GateConfig(Section):
     """The limits that a model must keep to be promoted."""
 
     min_accuracy: float | None = option(0.97, "test accuracy; null: above that of always one class", ge=0, le=1)
+    min_map: float | None = option(None, "multilabel: test mAP; null: above that of equal answers", ge=0, le=1)
     min_class_recall: float | None = option(None, "minimum recall of each class; null: no limit", ge=0, le=1)
     max_calibration_error: float | None = option(None, "expected calibration error; null: no limit", ge=0, le=1)
     max_model_mb: float | None = option(None, "maximum size of the export, in MB; null: no limit", gt=0)
     max_latency_ms: float | None = option(None, "for one image on the CPU; null: not measured", gt=0)
-    min_gain: float = option(0.005, "minimum gain in test accuracy over the champion", ge=0, le=1)
+    min_gain: float = option(0.005, "minimum gain in accuracy or mAP over the champion", ge=0, le=1)
     significance: float | None = option(
-        0.002, "p-value of that gain (exact McNemar test); null: no test", gt=0, lt=1
+        0.002, "p-value of that gain (exact McNemar or permutation test); null: none", gt=0, lt=1
     )
-    max_class_drop: float | None = option(0.1, "of a class's recall, beyond chance; null: no limit", ge=0, le=1)
+    max_class_drop: float | None = option(
+        0.1, "of a class's recall or AP, beyond chance; null: no limit", ge=0, le=1
+    )
     max_slice_drop: float | None = option(
         0.05, "the same for examples that are alike in a column of labels", ge=0, le=1
     )

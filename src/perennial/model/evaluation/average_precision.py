@@ -26,6 +26,12 @@ def macro(values: list[float | None]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
+def prior(labels: NDArray[np.integer]) -> float:
+    """The macro average precision of equal probabilities for every example, 0..1: labels are [N, classes]."""
+    shares = labels.mean(axis=0)
+    return float(shares[shares > 0].mean()) if shares.any() else 0.0
+
+
 def influence(labels: NDArray[np.integer], probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
     """How the macro average precision changes with the weight of each example, [N]; the sum is 0.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -15,6 +15,8 @@ from perennial.model.evaluation import diagnostics, intervals, predictions, unbi
 from perennial.model.evaluation.predictions import Predictions
 
 FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in metrics/champion
+ARRAYS, OF_LABELS = ("predicted", "p", "p_true", "parts"), ("probabilities",)
+NONE = np.zeros(0, np.float32)
 SMALLEST = np.finfo(np.float32).tiny
 ADVICE = "`dvc repro champion` makes or restores it"
 ENOUGH = 50  # examples of a slice from which on it is judged
@@ -50,11 +52,27 @@ class Champion:
     problem: str | None = None  # why it has no predictions on this test split
     # The part that each example played in it, as `unbiased.parts` says; empty if that is not known.
     parts: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    # Of several labels an image: [N, classes], as is `predicted`; p and p_true are empty.
+    probabilities: NDArray[np.float32] | None = None
+
+    @classmethod
+    def of(cls, scored: Predictions, **facts: Any) -> Self:
+        """The model of these predictions as the opponent of another one."""
+        p, p_true, probabilities = (
+            (NONE, NONE, scored.probabilities) if scored.multilabel else (scored.p, scored.p_true, None)
+        )
+        facts = {"model_bytes": None, "split_digest": scored.split_digest, **facts}
+        return cls(
+            model=scored.model, classes=scored.classes, rescored=False, predicted=scored.predicted, p=p,
+            p_true=p_true, probabilities=probabilities, **facts,
+        )  # fmt: skip
 
     def write(self, folder: Path) -> None:
         """Write into an empty folder; equal champions give equal bytes."""
-        content = predictions.archived(predicted=self.predicted, p=self.p, p_true=self.p_true, parts=self.parts)
-        files.write_bytes(folder / PREDICTIONS, content)
+        arrays = {
+            name: getattr(self, name) for name in (*ARRAYS, *OF_LABELS) if getattr(self, name) is not None
+        }
+        files.write_bytes(folder / PREDICTIONS, predictions.archived(**arrays))
         files.write_json(folder / FACTS, {name: getattr(self, name) for name in ChampionFile.model_fields})
 
 
@@ -73,7 +91,7 @@ def read(folder: Path) -> Champion | None:
     if absent:
         raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")
     with predictions.arrays(folder / PREDICTIONS, "champion") as found:
-        columns = {name: found[name] for name in ("predicted", "p", "p_true", "parts")}
+        columns = {name: found[name] for name in (*ARRAYS, *(each for each in OF_LABELS if each in found))}
     return Champion(**{**known, "classes": tuple(facts.classes or ())}, **columns)
 
 
@@ -81,7 +99,7 @@ def read(folder: Path) -> Champion | None:
 class Scores:
     """Scores of a model on the test split, from the probabilities of its predictions."""
 
-    accuracy: float  # 0..1
+    score: float  # 0..1: accuracy, or the mean average precision of several labels
     loss: float | None  # mean cross-entropy, in nats; None for a model that does not know every class
     calibration_error: float  # ECE, 0..1
     recall: NDArray[np.float64]  # of each class, 0..1; NaN for one without examples
@@ -136,7 +154,7 @@ def scores(
     """Compute scores from labels [N], whether each prediction is correct [N], and probabilities."""
     losses = -np.log(np.maximum(p_true.astype(np.float64), SMALLEST))
     return Scores(
-        accuracy=float(correct.mean()),
+        score=float(correct.mean()),
         loss=None if np.isnan(losses).any() else float(losses.mean()),
         calibration_error=diagnostics.reliability(p, correct, bins=bins).ece,
         recall=recall(labels, correct, classes),
@@ -163,7 +181,7 @@ def correct(candidate: Predictions, champion: Champion) -> Sides:
             f"the champion {champion.version} was scored on the test split {champion.split_digest}, the "
             f"candidate on {candidate.split_digest}; `dvc repro champion` scores the champion on that one"
         )
-    ours, theirs = candidate.predicted == candidate.labels, _right(candidate, champion)[candidate.numbers]
+    ours, theirs = candidate.right, _right(candidate, champion)[candidate.numbers]
     rows = np.arange(len(ours))
     if len(champion.parts):
         rows = np.flatnonzero(champion.parts[candidate.numbers] != unbiased.TRAINED)
@@ -172,10 +190,20 @@ def correct(candidate: Predictions, champion: Champion) -> Sides:
 
 def _right(candidate: Predictions, champion: Champion) -> NDArray[np.bool_]:
     """Whether the champion is right on each example of the split."""
+    if candidate.multilabel:
+        return predictions.right(aligned(champion.predicted, candidate, champion), candidate.split_labels)
     index = {name: number for number, name in enumerate(candidate.classes)}
     names = np.array([index.get(name, -1) for name in champion.classes], np.int64)
-    right: NDArray[np.bool_] = names[champion.predicted] == candidate.split_labels
-    return right
+    return predictions.right(names[champion.predicted], candidate.split_labels)
+
+
+def aligned(values: NDArray[Any], candidate: Predictions, champion: Champion) -> NDArray[Any]:
+    """Values of the champion, [N, classes], in the order of the candidate's classes; 0 for new classes."""
+    found = np.zeros((len(values), len(candidate.classes)), values.dtype)
+    for number, name in enumerate(candidate.classes):
+        if name in champion.classes:
+            found[:, number] = values[:, champion.classes.index(name)]
+    return found
 
 
 def fresh_score(candidate: Predictions, champion: Champion) -> dict[str, Any] | None:
@@ -188,13 +216,18 @@ def fresh_score(candidate: Predictions, champion: Champion) -> dict[str, Any] | 
 
 def compare(candidate: Predictions, champion: Champion) -> Comparison:
     """Compare two models example by example; at least one must count."""
-    rows, ours, theirs = correct(candidate, champion)
-    labels = candidate.labels[rows]
+    sides = correct(candidate, champion)
+    classes = groups(candidate.labels[sides.rows], candidate.classes, sides.ours, sides.theirs)
+    return counted(candidate, champion, sides, classes)
+
+
+def counted(candidate: Predictions, champion: Champion, sides: Sides, classes: tuple[Group, ...]) -> Comparison:
+    """The comparison by the examples on which only one model is right."""
+    rows, ours, theirs = sides
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     low, high = intervals.gain(won, lost, len(ours))
-    classes = groups(labels, candidate.classes, ours, theirs)
-    worst = max(classes, key=lambda group: group.drop)
-    dropped = worst.drop > 0
+    worst = max(classes, key=lambda group: group.drop, default=None)
+    dropped = worst if worst and worst.drop > 0 else None
     return Comparison(
         examples=len(ours),
         left_out=len(candidate.labels) - len(rows),
@@ -204,9 +237,9 @@ def compare(candidate: Predictions, champion: Champion) -> Comparison:
         gain=(won - lost) / len(ours),
         gain_low=low,
         gain_high=high,
-        class_drop=worst.drop if dropped else 0.0,
-        dropped_class=worst.name if dropped else None,
-        drop_p_value=worst.p_value if dropped else 1.0,
+        class_drop=dropped.drop if dropped else 0.0,
+        dropped_class=dropped.name if dropped else None,
+        drop_p_value=dropped.p_value if dropped else 1.0,
         classes=classes,
         slices=tuple(
             group

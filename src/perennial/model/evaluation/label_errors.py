@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from perennial.base.choices import Split
 from perennial.base.errors import printable
 from perennial.data.records import manifest, random_access
-from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example, framing
-from perennial.model.evaluation import intervals
+from perennial.model.evaluation import average_precision, intervals
 from perennial.model.evaluation.predictions import Predictions
 
 LISTED = 500
@@ -47,6 +46,24 @@ def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Label
     return LabelErrors(numbers[order], predicted[numbers][order])
 
 
+def find_labels(predictions: Predictions) -> list[tuple[int, int]]:
+    """Likely missing and superfluous labels of an image: example and class, the most probable first.
+
+    As `find`, for each class by itself: a label that is there, or is not, is suspect if the model says the
+    opposite at its threshold, and is as sure of that as it is on average where the opposite is recorded.
+    """
+    labels, p = predictions.labels != 0, predictions.probabilities.astype(np.float64)
+    counts = labels.sum(axis=0)
+    there = (p * labels).sum(axis=0) / np.maximum(counts, 1)
+    absent = ((1 - p) * ~labels).sum(axis=0) / np.maximum(len(p) - counts, 1)
+    predicted = predictions.predicted != 0
+    missing = ~labels & predicted & (p >= np.where(counts > 0, there, np.inf))
+    superfluous = labels & ~predicted & (1 - p >= np.where(counts < len(p), absent, np.inf))
+    found = np.argwhere(missing | superfluous)
+    own = np.where(labels, p, 1 - p)[tuple(found.T)]  # of what is recorded
+    return [(example, index) for example, index in found[np.argsort(own, kind="stable")].tolist()]
+
+
 def above_chance(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> bool:
     """Whether the interval of the accuracy lies above the accuracy of always predicting the largest class."""
     if not len(labels):
@@ -62,12 +79,14 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
     is listed. Examples that no decision reads are left out.
     """
     predictions = predictions.judged()
+    if predictions.multilabel:
+        return _described_labels(folder, predictions)
     above = above_chance(predictions.labels, predictions.predicted)
     nothing = np.zeros(0, np.int64)
     found = find(predictions.labels, predictions.probabilities) if above else LabelErrors(nothing, nothing)
     shown = found.numbers[:LISTED].tolist()
     numbers = predictions.numbers[shown].tolist()
-    names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), numbers))
+    names = dict(_names(folder, predictions, numbers))
     listed = [
         {
             "record": record,
@@ -79,21 +98,38 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
         }
         for record, number, suggested in zip(numbers, shown, found.suggested.tolist(), strict=False)
     ]
-    return {
-        "split": predictions.split,
-        "examples": len(predictions.labels),
-        "above_chance": above,
-        "likely": len(found.numbers),
-        "listed": listed,
-        "data": predictions.data,
-        "model": predictions.model,
-    }
+    return _facts(predictions) | {"above_chance": above, "likely": len(found.numbers), "listed": listed}
 
 
-def _names(folder: Path, data: Manifest, split: Split, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+def _facts(predictions: Predictions) -> dict[str, Any]:
+    facts = {name: getattr(predictions, name) for name in ("split", "data", "model")}
+    return facts | {"examples": len(predictions.labels)}
+
+
+def _described_labels(folder: Path, predictions: Predictions) -> dict[str, Any]:
+    """The content of label_errors.json for several labels an image; `kind` is missing or superfluous."""
+    labels, probabilities = predictions.labels, predictions.probabilities
+    low, _ = average_precision.interval(labels, probabilities, intervals.LEVEL)
+    above = low > average_precision.prior(labels)
+    found = find_labels(predictions) if above else []
+    kinds = ["superfluous" if labels[pair] else "missing" for pair in found]
+    numbers = [int(predictions.numbers[example]) for example, _ in found[:LISTED]]
+    names = dict(_names(folder, predictions, numbers))
+    listed = [
+        {
+            "record": record, "image": names.get(record) or None, "kind": kind,
+            "label": predictions.classes[pair[1]], "p": round(float(probabilities[pair]), 4),
+        }
+        for record, pair, kind in zip(numbers, found, kinds, strict=False)
+    ]  # fmt: skip
+    counts = {kind: kinds.count(kind) for kind in ("missing", "superfluous")}
+    return _facts(predictions) | counts | {"above_chance": above, "likely": len(found), "listed": listed}
+
+
+def _names(folder: Path, predictions: Predictions, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
     """The number and image file name of each record, if it has a name."""
-    first, wanted = 0, sorted(numbers)
-    for shard in data.splits[split].shards:
+    first, wanted = 0, sorted(set(numbers))
+    for shard in manifest.load(folder).splits[cast(Split, predictions.split)].shards:
         own = [number for number in wanted if first <= number < first + shard.examples]
         if own:
             file = folder / shard.file

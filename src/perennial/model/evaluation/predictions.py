@@ -80,6 +80,11 @@ class Predictions:
         return found
 
     @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether the prediction for each example is its label, or exactly its labels."""
+        return right(self.predicted, self.labels)
+
+    @property
     def split_labels(self) -> Labels:
         """The labels of all examples of the split."""
         return self.labels if self.whole is None else self.whole.labels
@@ -118,6 +123,11 @@ class Predictions:
             **({} if self.audit is None else {"audit": self.audit}),
         )
         files.write_bytes(file, content)
+
+
+def right(predicted: Labels, labels: Labels) -> NDArray[np.bool_]:
+    """Whether each prediction is the label, or exactly the labels, [N]."""
+    return np.asarray((predicted == labels).reshape(len(labels), -1).all(axis=1))
 
 
 def read(file: Path) -> Predictions:

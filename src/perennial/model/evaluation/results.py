@@ -1,5 +1,6 @@
 """Schemas of a run's results: training record, metrics and decision, all of one model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,7 +169,8 @@ class Metrics(MainMetrics):
 class CandidateRecord(JsonFile):
     """The model that the gate decided on."""
 
-    accuracy: Share | None = None
+    accuracy: Share | None = None  # of one label an image
+    map: Share | None = None  # mean average precision of several
     loss: float | None = None
     examples: int | None = None  # of the test split
     data: str  # digest of the manifest
@@ -186,10 +188,31 @@ class ChampionRecord(JsonFile):
     commit: str | None = None
     model: str | None = None
     model_bytes: int | None = None
-    accuracy: Share | None
+    accuracy: Share | None = None  # as of the candidate
+    map: Share | None = None
     loss: float | None = None
     calibration_error: Share | None = None
     unbiased: UnbiasedScore | None = None
+
+
+def score_fact(model: CandidateRecord | ChampionRecord) -> dict[str, float | None]:
+    """The main score as a fact of a version or a run: `map` of several labels an image, or `accuracy`."""
+    return {"accuracy": model.accuracy} if model.map is None else {"map": model.map}
+
+
+def named_score(found: Mapping[str, Any]) -> tuple[str, float | None]:
+    """The name of the main score for people and its value, from facts of a version, a run or a decision."""
+    if (score := found.get("map")) is not None:
+        return SCORE_NAMES["multilabel"], score
+    return SCORE_NAMES["multiclass"], found.get("accuracy")
+
+
+def scored_text(found: Mapping[str, Any], *, short: bool = False) -> str:
+    """The main score with its name, `accuracy 0.9731` (`short`: `0.9731`, `mAP 0.7120`); empty without one."""
+    name, score = named_score(found)
+    if score is None:
+        return ""
+    return f"{score:.4f}" if short and found.get("map") is None else f"{name} {score:.4f}"
 
 
 class Check(JsonFile):

@@ -51,11 +51,7 @@ class SplitResult:
     @property
     def right(self) -> NDArray[np.bool_]:
         """Whether the answer on each example is its label, or exactly its labels."""
-        if isinstance(self.scores, ExampleScores):
-            return np.asarray(self.scores.predicted == self.scores.labels)
-        judged = self.predictions.judged()
-        found: NDArray[np.bool_] = (judged.predicted == judged.labels).all(axis=1)
-        return found
+        return self.predictions.judged().right
 
     def reliability(self, bins: int) -> Reliability:
         """Reliability of the predictions in equal bins of probability; of several labels, of every class."""

@@ -21,6 +21,7 @@ from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.models.model_folder import Description
 
 TEMPLATE = "model_card.md.jinja"
+SCORES = ("accuracy", "map_macro", "map_micro", "f1_macro", "exact_match", "loss", "recall_at_5", "examples")
 MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word has no meaning
 LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 
@@ -60,10 +61,11 @@ def model_card(
         "pixels": {"version": description.pixels.version, "resize": description.pixels.resize},
         "mirrored": models.named(description.name).mirrored,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
-        "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
+        "test": {name: scores[name] for name in SCORES if scores[name] is not None},
         "unbiased": scores["audit"],
         **({} if metrics.abstention is None else {"abstention": scores["abstention"]}),
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
+        **({"thresholds": metrics.thresholds} if metrics.thresholds else {}),
         "training": {"step": training.step, "stopped_by": training.stopped_by, "parameters": _used(train)},
         "formats": export.formats,
         "components": _components(description, data, train=train, export=export),

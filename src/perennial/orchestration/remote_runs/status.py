@@ -7,6 +7,7 @@ from typing import Any
 
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
+from perennial.model.evaluation.results import scored_text
 from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
@@ -48,7 +49,7 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     if champion is None:
         yield f"{status['pipeline']} has no champion yet; `perennial promote` registers one"
     else:
-        scored = "" if champion["accuracy"] is None else f", accuracy {champion['accuracy']:.4f}"
+        scored = f", {text}" if (text := scored_text(champion)) else ""
         yield (
             f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}, "
             f"registered {_ago(champion['age_s'])}"
@@ -80,8 +81,8 @@ def rows(statuses: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if champion is None:
             facts = ["no champion"]
         else:
-            scored = "" if champion["accuracy"] is None else f" {champion['accuracy']:.4f}"
-            facts = [f"champion {champion['version']}{scored}, {_ago(champion['age_s'])}"]
+            scored = " ".join(filter(None, (champion["version"], scored_text(champion, short=True))))
+            facts = [f"champion {scored}, {_ago(champion['age_s'])}"]
         facts += [f"at work: {run['name']}" for one in deployments for run in one["at_work"]]
         due = [one["next_run"] for one in deployments if one["active"] and one["next_run"]]
         facts += [f"next run {_minute(min(due))} UTC"] if due else []
@@ -100,12 +101,13 @@ def _champion(config: Config, registry: versions.Registry, now: datetime) -> dic
 
 def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
     outcome = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
+    decided = record.get("decision") or {}
     return {
         "name": record["run"],
         "start": record.get("started"),
         "state": ", ".join(outcome) or "not ended",
         "message": record.get("message"),
-        "accuracy": (record.get("decision") or {}).get("accuracy"),
+        **{key: decided.get(key) for key in ("map" if "map" in decided else "accuracy",)},
     }
 
 
@@ -272,7 +274,7 @@ def _held_up(run: Mapping[str, Any], deployment: str, now: datetime) -> str | No
 
 
 def _row(run: Mapping[str, Any]) -> str:
-    scored = "" if run.get("accuracy") is None else f"  {run['accuracy']:.4f}"
+    scored = f"  {text}" if (text := scored_text(run, short=True)) else ""
     why = f": {run['message']}" if run["message"] and run["state"] != "Completed" else ""
     return printable(f"{_minute(run['start'])}  {run['name']}{scored}  {run['state']}{why}")
 

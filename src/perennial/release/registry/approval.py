@@ -18,7 +18,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, printable
 from perennial.base.project.git import Repository
-from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision
+from perennial.model.evaluation.results import CandidateRecord, ChampionRecord, Decision, score_fact
 from perennial.release.registry import remote_tags, run_records, versions
 from perennial.release.registry.access import OpenRegistry, open_for_change
 from perennial.release.registry.push import push_references
@@ -54,13 +54,14 @@ class ShownScores(documents.JsonFile):
     """The scores of both models in a request."""
 
     accuracy: float | None = None
+    map: float | None = None  # in place of accuracy, of several labels an image
     loss: float | None = None
     calibration_error: float | None = None
     model_bytes: int | None = None
 
 
 REQUEST = TypeAdapter(ApprovalRequest)
-SHOWN = tuple(ShownScores.model_fields)
+SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")
 
 
 def request(
@@ -79,7 +80,7 @@ def request(
 
 
 def _scores(model: CandidateRecord | ChampionRecord) -> dict[str, Any]:
-    return {name: getattr(model, name, None) for name in SHOWN}
+    return {name: getattr(model, name, None) for name in SHOWN} | score_fact(model)
 
 
 def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:

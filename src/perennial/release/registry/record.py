@@ -278,7 +278,7 @@ def _facts(decision: results.Decision, run: str, by_hand: ByHand | None) -> dict
         who = {"by": by_hand.by, "because": by_hand.because}
         decided |= {"forced" if by_hand.forced else "approved": who}
     return {
-        "accuracy": decision.candidate.accuracy,
+        **results.score_fact(decision.candidate),
         "data": decision.candidate.data,
         "model": decision.candidate.model,
         "opponent": pins.ChampionPin.read().version,
@@ -291,8 +291,8 @@ def _facts(decision: results.Decision, run: str, by_hand: ByHand | None) -> dict
 def _commit_message(
     run: str, decision: results.Decision, facts: Mapping[str, object], reason: str | None
 ) -> str:
-    accuracy = facts["accuracy"]
-    scored = f"accuracy {accuracy:.4g}, " if isinstance(accuracy, float) else ""
+    name, score = results.named_score(facts)
+    scored = f"{name} {score:.4g}, " if isinstance(score, float) else ""
     passed = "passes the gate" if decision.promote else "rejected by the gate"
     started = f"\nReason of the run: {reason}\n" if reason else ""
     reasons = "\n".join(f"- {each}" for each in decision.reasons)

@@ -29,7 +29,7 @@ from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import ConfigError, DataError, PerennialError, exit_code, printable
 from perennial.base.project.git import Repository, repository
 from perennial.data.records import manifest
-from perennial.model.evaluation.results import read_results
+from perennial.model.evaluation.results import read_results, score_fact
 from perennial.release.registry import checkout_state, run_branches, versions
 from perennial.release.registry.push import short
 
@@ -56,6 +56,7 @@ class RunDecision(documents.JsonFile):
 
     promote: bool
     accuracy: float | None = None
+    map: float | None = None  # in place of accuracy, of several labels an image
     champion: dict[str, Any] | None = None  # the opponent, with its score on examples that played no part
 
 
@@ -262,7 +263,7 @@ def made(config: Config) -> dict[str, object]:
     """The current digests of dvc.lock and of the data, and the gate's current decision."""
     try:
         decision = checkout_state.read_decision(config)
-        scored: dict[str, Any] = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
+        scored: dict[str, Any] = {"promote": decision.promote, **score_fact(decision.candidate)}
         if (best := decision.champion) and best.unbiased:
             scored["champion"] = {"version": best.version, "unbiased": best.unbiased.model_dump()}
     except PerennialError:
@@ -280,10 +281,16 @@ def _scores(config: Config) -> dict[str, Any] | None:
     """The scores of the model that was decided on; None if a file of them is missing or of another model."""
     with suppress(PerennialError, OSError):
         found, predictions = read_results(config.paths), dvc_digests.digest(config.paths.predictions)
-        scores = found.metrics.model_dump(include={"model", "accuracy", "loss", "examples", "per_class"})
-        intervals = importlib.import_module("perennial.model.evaluation.intervals")  # SciPy is slow to import
-        low, high = intervals.wilson(round(scores["accuracy"] * scores["examples"]), scores["examples"])
-        curve = [each.model_dump(include={"step", "accuracy", "loss"}) for each in found.training.evaluations]
+        scores = found.metrics.model_dump(include={"model", "loss", "examples", "per_class"})
+        scores |= (key := score_fact(found.decision.candidate))
+        if "map" in key:
+            low, high = found.metrics.intervals["map_macro"].low, found.metrics.intervals["map_macro"].high
+        else:
+            intervals = importlib.import_module(
+                "perennial.model.evaluation.intervals"
+            )  # SciPy is slow to import
+            low, high = intervals.wilson(round(scores["accuracy"] * scores["examples"]), scores["examples"])
+        curve = [each.model_dump(include={"step", "loss", *key}) for each in found.training.evaluations]
         return {**scores, "low": low, "high": high, "evaluations": curve, "predictions": predictions}
     return None
 

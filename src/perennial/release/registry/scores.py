@@ -14,11 +14,11 @@ from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.model.evaluation import unbiased
-from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore
+from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore, named_score
 from perennial.release.registry import checkout_state, run_records
 from perennial.release.registry.versions import Registry
 
-FACTS = ("data", "accuracy", "decision", "examples", "comparison")  # of a tag
+FACTS = ("data", "decision", "examples", "comparison")  # of a tag
 LAST = 10  # records of runs that are read
 
 
@@ -65,7 +65,10 @@ def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:
             "commit": version.commit,
             "date": datetime.fromtimestamp(version.date, UTC).isoformat(timespec="seconds"),
             "champion": version is registry.champion,
-            **{fact: version.facts.get(fact) for fact in FACTS},
+            **{
+                fact: version.facts.get(fact)
+                for fact in ("map" if "map" in version.facts else "accuracy", *FACTS)
+            },
             "only_here": version.only_here,
             "unbiased": _largest(score for name, score in measured if name == version.name),
         }
@@ -80,10 +83,13 @@ def of_version(config: Config, registry: Registry, name: str) -> dict[str, Any] 
 
 def lines(version: Mapping[str, Any]) -> Sequence[str]:
     """Both scores of an entry of `listing` in words."""
-    if version["accuracy"] is None:
-        return [unbiased.text(version["unbiased"])]
-    chosen = unbiased.chosen_text(version["accuracy"], version["examples"], version["comparison"])
-    return [chosen, unbiased.text(version["unbiased"])]
+    name, score = named_score(version)
+    by_label = "map" in version  # its second score is the share of exact matches
+    second = ("exact match " if by_label else "") + unbiased.text(version["unbiased"])
+    if score is None:
+        return [second]
+    chosen = unbiased.chosen_text(score, version["examples"], version["comparison"])
+    return [f"{name} {chosen}" if by_label else chosen, second]
 
 
 def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, UnbiasedScore]]:

@@ -1,5 +1,6 @@
 """The decision of the gate in one sentence; its `reasons` and the report have the statistics."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,14 +24,19 @@ def sentence(decision: Decision) -> str:
 
 def _clauses(decision: Decision) -> Iterator[str]:
     compared, champion = decision.comparison, decision.champion
-    if decision.promote and compared and champion:
+    if decision.promote and compared and champion and champion.map is not None:
+        yield f"mAP {decision.candidate.map:.3f} is {compared['gain']:.3f} above {champion.version}'s"
+    elif decision.promote and compared and champion:
         yield f"better than {champion.version} on {_images(compared['won'])}, worse on {compared['lost']:,}"
     elif decision.promote:
         yield from decision.reasons
     failed = [check for check in decision.checks if not check.passed]
     for check, reason in zip(failed, decision.reasons, strict=False):
+        rules = {each.name for each in failed}
         if compared and check.name in {"min_gain", "significance"}:
-            yield _gain(compared["won"], compared["lost"], {each.name for each in failed})
+            by_map = decision.candidate.map
+            won, lost = compared["won"], compared["lost"]
+            yield _gain(won, lost, rules) if by_map is None else _map_gain(by_map, compared["gain"], rules)
         elif compared and check.name in DROPS:
             yield _drop(check, compared[DROPS[check.name]]) or reason
         else:
@@ -43,14 +49,28 @@ def _gain(won: int, lost: int, failed: set[str]) -> str:
         return f"worse on {_images(lost)}, better on {won:,}"
     if won == lost:
         return f"a tie: better on {_images(won)}, worse on {lost:,}"
-    why = "too little for gate.min_gain" if "min_gain" in failed else "which may be chance"
-    return f"better on {_images(won)}, worse on {lost:,}, {why}"
+    return f"better on {_images(won)}, worse on {lost:,}, {_why(failed)}"
+
+
+def _map_gain(score: float, gain: float, failed: set[str]) -> str:
+    """The gain in mean average precision of a model that does not beat the champion, or not by enough."""
+    if gain == 0:
+        return f"a tie: mAP {score:.3f}"
+    side = "below" if gain < 0 else "above"
+    said = f"mAP {score:.3f} is {abs(gain):.3f} {side} the champion's"
+    return said if gain < 0 else f"{said}, {_why(failed)}"
+
+
+def _why(failed: set[str]) -> str:
+    return "too little for gate.min_gain" if "min_gain" in failed else "which may be chance"
 
 
 def _drop(check: Check, groups: list[dict[str, Any]]) -> str | None:
     """The scores of the class or slice whose drop the gate counts."""
-    drops = {(each["lost"] - each["won"]) / each["examples"]: each for each in groups if each["judged"]}
-    if found := drops.get(check.value or 0.0):
+    for found in reversed(groups):
+        drop = found["champion"] - found["candidate"]
+        if not found["judged"] or not math.isclose(drop, check.value or 0.0, abs_tol=1e-9):
+            continue
         digits = int(f"{found['champion']:.0%}" == f"{found['candidate']:.0%}")
         before, now = (f"{100 * found[each]:.{digits}f} %" for each in ("champion", "candidate"))
         return f"{printable(found['name'])} fell from {before} to {now}"

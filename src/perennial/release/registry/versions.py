@@ -17,6 +17,7 @@ from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.base.layout import STAGES, Project
 from perennial.base.project.git import LAST_DATE, Repository, after
+from perennial.model.evaluation import results
 from perennial.release.registry import remote_tags
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class TagFacts(documents.JsonFile):
     """The facts in the tag of a version, which anyone with push access can write."""
 
     accuracy: float | None = None
+    map: float | None = None  # in place of accuracy, of several labels an image
     data: str | None = None
     model: str | None = None
     opponent: str | None = None
@@ -275,8 +277,8 @@ def promotion(
     # A commit that is a version already, because a push stopped halfway, only becomes champion.
     known = registry.at(commit)
     name = known.name if known else registry.next_name()
-    accuracy = facts.get("accuracy")
-    scored = f", accuracy {accuracy:.4g}" if isinstance(accuracy, float) else ""
+    what, value = results.named_score(facts)
+    scored = f", {what} {value:.4g}" if isinstance(value, float) else ""
     subject, date, tags = f"{registry.artifact} {name}{scored}", after(registry.last_date), dict[str, str]()
     if not known:
         tag = f"{registry.artifact}@{name}"
