@@ -62,6 +62,20 @@ def test_a_record_is_one_json_document(config, capsys):
     assert expected.items() <= found.items()
 
 
+@pytest.mark.parametrize(("labels", "shown"), [((0, 1), "0: cat, 1: dog"), ((1,), "1: dog"), ((), "none")])
+def test_a_record_with_several_labels_names_all_of_them(config, capsys, labels, shown):
+    content = shard_of([(IMAGES[0][0], labels)])
+    files.write_bytes(config.paths.records / "all.tfrecord", content)
+    data = manifest.load(config.paths.records)
+    manifest.write(config.paths.records, data.model_copy(update={"task": "multilabel"}))
+    shard = config.paths.records / "all.tfrecord"
+    guarded("show", lambda: show_in_file(shard, 0), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["label"], found["class"]) == (list(labels), [data.classes[label] for label in labels])
+    show_in_file(shard, 0)
+    assert f"label   {shown}" in capsys.readouterr().out.splitlines()
+
+
 def test_a_damaged_image_with_an_unknown_label_is_described(config, capsys):
     show(config, 1)
     out = capsys.readouterr().out
