@@ -2,8 +2,9 @@
 
 import getpass
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from perennial.base.processes import process
 from perennial.base.project.git import Repository
 from perennial.cli.command import command, may_push, output
 from perennial.cli.option_types import PARAMS, PUSH, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.data.datasets.own import several_labels
 
 app = typer.Typer(rich_markup_mode=None)
 LOCAL_FILES = (
@@ -57,23 +59,28 @@ def _label(  # noqa: PLR0913 - each option is one
         output(made, _next_steps(made, checked.record.remote or ""))
         return
     if take is not None:
-        output(*_taken(take, answers))
+        output(*_taken(take, answers, several=_has_several(checked)))
         return
     queue = None if new else answers.unfinished(place)
     if queue is None:
         queue = _drawn(checked, answers, place, count=count, seed=seed)
-    classes = _classes(checked, answers, queue, add or ())
+    classes, several = _classes(checked, answers, queue, add or ()), _has_several(checked)
     if export is not None:
-        output(*_exported(export, queue, answers, classes))
+        output(*_exported(export, queue, answers, classes, several=several))
         return
     page = _module("label_page")
     listener = page.listen(port)
     who = who or Repository(Path()).ask("config", "user.name") or getpass.getuser()
-    labelling = page.Labelling(queue, answers, classes, who, none_as)
+    labelling = page.Labelling(queue, answers, classes, who, none_as, several=several)
     url, left = f"http://127.0.0.1:{listener.getsockname()[1]}/", len(labelling.state()["left"])
     document = {"url": url, "images": len(queue.images), "left": left}
     output(document, f"{left} of {len(queue.images)} images to label: open {url}; Ctrl-C ends")
     page.serve(labelling, listener)
+
+
+def _has_several(checked: Config) -> bool:
+    """Whether an image may have several labels."""
+    return checked.dataset.task == "multilabel"
 
 
 def _module(name: str) -> Any:
@@ -90,34 +97,43 @@ def _drawn(checked: Config, answers: Any, place: str | None, *, count: int, seed
 
 def _classes(checked: Config, answers: Any, queue: Any, more: Sequence[str]) -> list[str]:
     """The classes of the records, else those that models have answered; and those of labels and options."""
+    several = _has_several(checked)
+
+    def named(cells: Iterable[str]) -> list[str]:
+        found = (several_labels.of_cell(each, None) if several else [each] for each in cells if each)
+        return sorted(set(chain.from_iterable(found)))
+
     file = checked.paths.records / "labels.txt"
     if file.exists():
         rows = file.read_text(encoding="utf-8").splitlines()
         names = [row.partition(":")[2] for row in rows][checked.model.labels_offset :]
     else:
-        names = sorted({name for each in queue.images for name in (each.served, each.candidate) if name})
+        names = named(each for image in queue.images for each in (image.served, image.candidate))
     labels = (*_module("answers").project_labels().values(), *answers.labels().values())
-    given = sorted({each.class_ for each in labels if each.class_})
+    given = named(each.class_ for each in labels)
     return list(dict.fromkeys((*names, *given, *(name.strip() for name in more))))
 
 
-def _taken(file: Path, answers: Any) -> tuple[dict[str, Any], str]:
-    rows = _module("studio").read(file.read_text(encoding="utf-8-sig"), file, answers.drawn().images)
+def _taken(file: Path, answers: Any, *, several: bool) -> tuple[dict[str, Any], str]:
+    text, images = file.read_text(encoding="utf-8-sig"), answers.drawn().images
+    rows = _module("studio").read(text, file, images, several=several)
     changed = answers.take(rows)
     document = {"file": str(file), "labels": len(rows), "changed": changed}
     return document, f"{file}: {len(rows)} labels, {changed} of them new or changed"
 
 
-def _exported(file: Path, queue: Any, answers: Any, classes: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _exported(
+    file: Path, queue: Any, answers: Any, classes: Sequence[str], *, several: bool
+) -> tuple[dict[str, Any], list[str]]:
     studio, labels = _module("studio"), answers.labels()
     images = [(each, found.name) for each in queue.images if (found := answers.image(each.sha256)) is not None]
     if file.suffix == ".csv":
         files.write_bytes(file, studio.table(images).encode())
     elif file.suffix == ".json":
-        files.write_json(file, studio.tasks(images, labels))
+        files.write_json(file, studio.tasks(images, labels, several=several))
     else:
         raise ConfigError(f"--export takes a file that ends in .json or .csv, got {file}")
-    interface, folder = studio.interface(classes), answers.images.resolve()
+    interface, folder = studio.interface(classes, several=several), answers.images.resolve()
     document = {"file": str(file), "images": len(images), "folder": str(folder), "interface": interface}
     return document, [
         f"{file}: {len(images)} images in {folder}",

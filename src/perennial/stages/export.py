@@ -79,7 +79,7 @@ def export(config: Config) -> None:
             reports = parity.compare_apart(job, compare)
         files.write_json(folder / export_layout.DIGESTS, files.digests(folder))
     for report in reports:
-        _log(report)
+        _log(report, several=description.task == "multilabel")
     log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)
 
 
@@ -90,7 +90,9 @@ def _card(config: Config, description: Description, data: Manifest) -> tuple[dic
     card = model_card.model_card(
         description, data, metrics, training, train=config.train, export=config.export, dataset=config.dataset
     )
-    found = Confidence(temperature=metrics.calibration.temperature)
+    given = metrics.thresholds
+    thresholds = None if given is None else [given[name] for name in description.classes]
+    found = Confidence(temperature=metrics.calibration.temperature, thresholds=thresholds)
     if (abstention := metrics.abstention) is not None:
         chosen = Abstention(max_error=abstention.max_error, threshold=abstention.threshold)
         found = found.model_copy(update={"abstention": chosen})
@@ -103,9 +105,12 @@ def _metrics(config: Config, description: Description) -> Metrics:
     """Read the metrics, which must have a value for every class of the model."""
     file, advice = config.paths.metrics, f"`dvc repro evaluate` makes or restores it; {KEPT}"
     metrics = documents.read_checked(file, Metrics, advice)
-    names = ("accuracy", "loss", "recall_at_5") if metrics.intervals else ()
+    several = description.task == "multilabel"
+    names = ("map_macro" if several else "accuracy", "loss") if metrics.intervals else ()
     missing = [f"intervals.{name}" for name in names if name not in metrics.intervals]
     missing += [f"per_class.{name}" for name in description.classes if name not in metrics.per_class]
+    thresholds = metrics.thresholds or {}
+    missing += [f"thresholds.{name}" for name in description.classes if several and name not in thresholds]
     if missing:
         raise DataError(f"{file} has no {missing[0]}; {advice}")
     return metrics
@@ -196,10 +201,10 @@ def _representative(config: Config, description: Description, data: Manifest) ->
             yield pixels
 
 
-def _log(report: FormatReport) -> None:
+def _log(report: FormatReport, *, several: bool) -> None:
     log.info(
         "%s: %.2f MB, %.2f ms an image, probabilities at most %.1e from the scored model's, "
-        "the same class for %.2f %% of %d test examples",
+        "%.2f %% of %s the same on %d test examples",
         report.format, report.bytes / 1e6, report.milliseconds, report.difference,
-        100 * report.agreement, report.examples,
+        100 * report.agreement, "the labels" if several else "the classes", report.examples,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import PIL.Image
 import pytest
 from conftest import ROOT
 from support import chromium
+from support.parameters import change_params
 
 from perennial.base.storage.local import LocalStore
 from perennial.data.datasets.readers import labelled
@@ -20,6 +21,13 @@ from perennial.live.capture.place import KeptImage
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")
 TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+SEVERAL = {
+    "dataset.name": "image_folder", "dataset.task": "multilabel", "dataset.path": "own",
+    "gate.min_accuracy": None, "train.stop_metric": "map",
+    "dataset.table": {"path": "tags.csv", "file": "file", "label": "tags", "split": None},
+}  # fmt: skip
 
 
 def kept(folder, classes, count=8):
@@ -67,9 +75,10 @@ def started(tmp_path):
     """Starts the server for some classes."""
     running = []
 
-    def start(classes=TEN, *options):
+    def start(classes=TEN, *options, params=None):
         if not running:
             (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+            change_params(tmp_path / "params.yaml", params or {})
             kept(tmp_path / "kept", classes)
             (tmp_path / "data" / "records").mkdir(parents=True)
             labels = "".join(f"{number}:{name}\n" for number, name in enumerate(classes))
@@ -142,3 +151,28 @@ def test_more_than_ten_classes_are_found_by_typing(started, browser):
         assert page.evaluate("document.querySelectorAll('#classes button').length") == 14
         press(page, *"kind m", "Enter", "n", "Escape", "n", "2")
         assert [each.class_ for each in server.labels()] == ["kind m", "", "kind b"]
+
+
+def test_keys_toggle_several_labels_until_enter_gives_them(started, browser):
+    server = started(params=SEVERAL)
+    with browser(server) as page:
+        press(page, "1", "4", "2", "4", "Enter", "n", "Enter", "u", "3", "Enter", "5", "s", "Enter")
+        labels = [each.labels for each in server.labels()]
+        assert labels == [["airplane", "automobile"], [], ["bird"], []]
+        press(page, "1", "2", "Enter", "u")
+        assert page.evaluate(PRESSED) == ["airplane", "automobile"]
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page.show(width=width, scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(chromium.CONTRAST) >= 4.5
+
+
+PRESSED = "[...document.querySelectorAll('[aria-pressed=true] span')].map(each => each.textContent)"
+
+
+@pytest.mark.slow
+def test_more_than_ten_labels_are_found_by_typing_one_after_the_other(started, browser):
+    server = started(tuple(f"kind {chr(97 + number)}" for number in range(14)), params=SEVERAL)
+    with browser(server) as page:
+        press(page, *"kind m", "Enter", *"kind c", "Enter", "Enter", "Enter")
+        assert [each.labels for each in server.labels()] == [["kind c", "kind m"], []]

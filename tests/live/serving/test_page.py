@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from live.serving.served import serving
 from support import chromium
-from support.inference import CLASSES, abstain
+from support.inference import CLASSES, abstain, write_export
 from support.pages import Elements
 from support.raw import encoded, picture
 
@@ -48,6 +48,28 @@ def test_photos_show_their_classes_and_other_files_the_reason(page) -> None:
     assert best == classes[0]
     assert set(classes) == set(HOSTILE)
     assert "98.33 % of 1,359 images" in page.evaluate("document.querySelector('header').innerText")
+
+
+def test_labels_of_a_photo_are_marked(tmp_path) -> None:
+    world = write_export(tmp_path / "export", thresholds=(0.0, 1.0, 0.0))
+    card = {"architecture": "lenet", "test": {"map_macro": 0.91234, "examples": 1359}}
+    (world.folder / "assets" / "model_card.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "photo.png").write_bytes(encoded(picture(1)))
+    with (
+        serving(world.folder) as (_, client),
+        chromium.opened(str(client.base_url), tmp_path / "profile") as shown,
+    ):
+        shown.choose("#file", [tmp_path / "photo.png"])
+        shown.wait_for("document.querySelectorAll('article li').length === 3")
+        given = shown.evaluate("[...document.querySelectorAll('li.given bdi')].map(each => each.textContent)")
+        assert set(given) == {CLASSES[0], CLASSES[2]}
+        assert shown.evaluate("document.querySelector('article h2').textContent") == ", ".join(given)
+        assert shown.evaluate("document.querySelectorAll('li b').length") == 2
+        assert "Test mAP\n91.23 %" in shown.evaluate("document.querySelector('header').innerText")
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            shown.show(width=width, scheme=scheme)
+            assert shown.evaluate("document.documentElement.scrollWidth") <= width
+            assert shown.evaluate(chromium.CONTRAST) >= 4.5
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from perennial.base.errors import ConfigError, DataError
+from perennial.data.datasets.readers import labelled
 from perennial.data.validation import html
 from perennial.live.label import queue
 from perennial.live.label.answers import Answers, Taken
@@ -42,9 +43,19 @@ class Labelling:
     """What the page shows, and what it writes."""
 
     def __init__(
-        self, found: Queue, answers: Answers, classes: Sequence[str], who: str, none: str = ""
+        self,
+        found: Queue,
+        answers: Answers,
+        classes: Sequence[str],
+        who: str,
+        none: str = "",
+        *,
+        several: bool = False,
     ) -> None:
         self.queue, self.answers, self.classes, self.who, self.none = found, answers, classes, who, none
+        self.several = several  # labels an image
+        if several and none:
+            raise ConfigError("--none-as is for one label an image; with several, none of these is an answer")
         self._images = {each.sha256: each for each in found.images}
 
     def state(self) -> dict[str, Any]:
@@ -52,18 +63,23 @@ class Labelling:
         left = queue.left(self.queue.images, self.answers.labels())
         return {
             "classes": self.classes,
+            "several": self.several,
             "who": self.who,
             "total": len(self._images),
             "left": [each.sha256 for each in left],
         }
 
-    def answer(self, sha256: str, name: str | None) -> dict[str, Any]:
-        """Write a label; None is none of the classes."""
+    def answer(self, sha256: str, given: Any) -> dict[str, Any]:
+        """Write a label, None being none of the classes; of several labels, a list."""
         if sha256 not in self._images:
             raise DataError("this image is not in the queue; reload the page")
-        if name is not None and name not in self.classes:
-            raise DataError(f"there is no class {name!r}; reload the page")
-        label = self.answers.add(self._images[sha256], self.none if name is None else name, self.who)
+        if isinstance(given, list) != self.several:
+            raise DataError("the page is of another task; reload it")
+        names = given if self.several else [] if given is None else [given]
+        if strange := [name for name in names if name not in self.classes]:
+            raise DataError(f"there is no class {strange[0]!r}; reload the page")
+        name = labelled.cell(names) if self.several else names[0] if names else self.none
+        label = self.answers.add(self._images[sha256], name, self.who)
         return {"time": label.time}
 
 

@@ -4,10 +4,11 @@
   const KEYS = "1234567890";
   const MANY = KEYS.length; // more classes are found by typing
   const part = Object.fromEntries(
-    ["count", "progress", "image", "done", "choices", "finder", "filter", "classes", "none", "skip", "undo", "status"]
+    ["count", "progress", "image", "done", "choices", "finder", "filter", "classes", "give", "none", "skip", "undo", "status"]
       .map(id => [id, document.getElementById(id)]));
-  let classes = [], left = [], skipped = [], total = 0, busy = false;
-  const given = []; // answers of this page: sha256, name and time
+  let classes = [], left = [], skipped = [], total = 0, busy = false, several = false;
+  const given = []; // answers of this page: sha256, time and labels
+  const chosen = new Set(); // of several labels, those of the image that is shown
 
   const say = (text, bad = false) => {
     part.status.textContent = text;
@@ -41,9 +42,29 @@
       text.textContent = name;
       key.textContent = KEYS[place] ?? "";
       button.append(...place < MANY ? [key, text] : [text]);
-      button.addEventListener("click", () => answer(name));
+      button.addEventListener("click", () => take(name));
       return button;
     }));
+    showChosen();
+  };
+
+  const showChosen = () => {
+    part.give.hidden = !several || !left.length;
+    if (!several) return;
+    for (const button of part.classes.children) {
+      button.setAttribute("aria-pressed", chosen.has(button.querySelector("span").textContent));
+    }
+    part.give.querySelector("span").textContent = chosen.size ? `Done: ${[...chosen].join(", ")}` : "Done: no label";
+  };
+
+  const take = name => {
+    if (!several) return answer(name);
+    if (busy || !left.length) return;
+    if (!chosen.delete(name)) chosen.add(name);
+    if (part.filter.value) { // the next label is another one
+      part.filter.value = "";
+      showClasses();
+    } else showChosen();
   };
 
   const show = () => {
@@ -89,10 +110,12 @@
   const answer = name => alone(async () => {
     const sha256 = left[0];
     if (!sha256) return;
-    const { time } = await send("answers", { sha256, class: name });
-    given.push({ sha256, time });
+    const labels = several && name === undefined ? [...chosen] : [];
+    const { time } = await send("answers", { sha256, class: several ? labels : name });
+    given.push({ sha256, time, labels });
     left.shift();
-    say(`Labelled as ${name ?? "none of these"}`);
+    chosen.clear();
+    say(`Labelled as ${labels.join(", ") || (name ?? "none of these")}`);
     show();
   });
 
@@ -101,6 +124,8 @@
     if (!last) return;
     await send("undo", last);
     left.unshift(last.sha256);
+    chosen.clear();
+    last.labels.forEach(name => chosen.add(name));
     say("Undone");
     show();
   });
@@ -108,13 +133,14 @@
   const skip = () => {
     if (busy || !left.length) return;
     skipped.push(left.shift());
+    chosen.clear();
     say("Skipped");
     show();
   };
 
   const load = async () => {
     const state = await (await fetch("queue")).json();
-    ({ classes, total } = state);
+    ({ classes, several, total } = state);
     left = state.left.filter(each => !skipped.includes(each));
     skipped = skipped.filter(each => state.left.includes(each));
     show();
@@ -125,6 +151,7 @@
     part.image.classList.toggle("small", Math.max(naturalWidth, naturalHeight) < SMALL);
   });
   part.image.addEventListener("error", () => say("This image cannot be shown; skip it", true));
+  part.give.addEventListener("click", () => answer());
   part.none.addEventListener("click", () => answer(null));
   part.skip.addEventListener("click", skip);
   part.undo.addEventListener("click", undo);
@@ -134,11 +161,12 @@
     const { key } = event, typing = event.target === part.filter;
     const place = KEYS.indexOf(key), names = offered();
     const actions = { u: undo, s: skip, n: () => answer(null), Backspace: undo };
-    let action = place >= 0 && place < names.length && left.length ? () => answer(names[place]) : actions[key];
+    if (several && !event.target.matches("button:focus-visible")) actions.Enter = () => answer();
+    let action = place >= 0 && place < names.length && left.length ? () => take(names[place]) : actions[key];
     if (typing && place < 0) {
-      if (key === "Enter") action = names.length ? () => answer(names[0]) : undefined;
+      if (key === "Enter" && !(several && !part.filter.value)) action = names.length ? () => take(names[0]) : undefined;
       else if (key === "Escape") action = () => part.filter.blur();
-      else if (key !== "Backspace" || part.filter.value) return;
+      else if (!["Backspace", "Enter"].includes(key) || part.filter.value) return;
     }
     if (!action) return;
     event.preventDefault();

@@ -3,8 +3,10 @@
 A hash of its digest decides once whether an image may be drawn or chosen, so what is drawn stays fair however
 many queues went before. Of those that may be chosen, images on which the candidate in the shadow disagreed
 come first, in random order, so that their labels are fair evidence about the two models; then those with the
-smallest margin between the two most probable classes, spread over the predicted classes. Chosen images that
-look like another one of the queue or a labelled one are left out.
+smallest margin between the two most probable classes, spread over the predicted classes. Of several labels an
+image, the margin is the smallest distance of a class to its threshold, in log odds, spread over these classes
+(K. Brinker, On Active Learning in Multi-label Classification, 2006). Chosen images that look like another one
+of the queue or a labelled one are left out.
 """
 
 import hashlib
@@ -15,11 +17,12 @@ from dataclasses import dataclass, replace
 
 from perennial.base import documents
 from perennial.base.project.exclusions import Digest
+from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label, Reason, may_be_drawn
 from perennial.data.images import Refused, decode, statistics
 from perennial.data.images.decode import PILLOW_ERRORS
 from perennial.data.validation.inspection import TINY_PIXELS
-from perennial.live.capture.place import KeptImage
+from perennial.live.capture.place import KeptImage, Labels, Top
 
 log = logging.getLogger(__name__)
 COUNT = 300  # images of a queue, by default
@@ -32,9 +35,9 @@ class QueuedImage(documents.JsonFile):
     sha256: Digest
     reason: Reason
     version: str
-    served: str  # class
+    served: str  # class, or several labels as a JSON list
     candidate_version: str = ""
-    candidate: str = ""  # class
+    candidate: str = ""  # the same
 
     def labelled(self, name: str, who: str, time: str) -> Label:
         """The row of the table of labels; an empty name means none of the classes."""
@@ -58,10 +61,25 @@ class _Candidate:
 
     @property
     def disagrees(self) -> bool:
-        return bool(self.last.candidate_top) and self.last.candidate_top[0][0] != self.last.top[0][0]
+        return bool(self.last.candidate_top) and self.candidate != self.served
+
+    @property
+    def served(self) -> str:
+        return _named(self.last.top, self.last.labels)
+
+    @property
+    def candidate(self) -> str:
+        return _named(self.last.candidate_top, self.last.candidate_labels) if self.last.candidate_top else ""
+
+    @property
+    def unsure(self) -> str:
+        """The class that the margin is of."""
+        return self.last.nearest[0] if self.last.nearest else self.last.top[0][0]
 
     @property
     def margin(self) -> float:
+        if self.last.nearest:
+            return self.last.nearest[1]
         first, second = (*(share for _, share in self.last.top[:2]), 0.0)[:2]
         return first - second
 
@@ -71,10 +89,14 @@ class _Candidate:
             sha256=last.sha256,
             reason=reason,
             version=last.version,
-            served=last.top[0][0],
+            served=self.served,
             candidate_version=last.candidate or "",
-            candidate=last.candidate_top[0][0] if last.candidate_top else "",
+            candidate=self.candidate,
         )
+
+
+def _named(top: Top, labels: Labels | None) -> str:
+    return top[0][0] if labels is None else labelled.cell(labels)
 
 
 class Lookalikes:
@@ -171,7 +193,7 @@ def _chosen(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]
     classes: dict[str, list[str]] = defaultdict(list)
     others = sorted(there.keys() - set(disagreeing), key=lambda name: (there[name].margin, name))
     for name in others:
-        classes[there[name].last.top[0][0]].append(name)
+        classes[there[name].unsure].append(name)
     for turn in range(max(map(len, classes.values()), default=0)):
         for names in classes.values():
             yield from (there[name].queued("margin") for name in names[turn : turn + 1])

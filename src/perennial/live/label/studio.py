@@ -14,6 +14,8 @@ from xml.sax.saxutils import quoteattr
 
 from perennial.base import documents
 from perennial.base.errors import DataError, listed
+from perennial.data.datasets.own import several_labels
+from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import SHA256, Label
 from perennial.live.label.queue import QueuedImage
 
@@ -28,27 +30,30 @@ class Answer(NamedTuple):
     """What a program says of an image."""
 
     sha256: str
-    name: str  # empty: none of the classes
+    name: Any  # its choice; then the class of a row, empty for none
     who: str
     time: str
 
 
-def interface(classes: Sequence[str]) -> str:
+def interface(classes: Sequence[str], *, several: bool = False) -> str:
     """Label Studio's labelling interface for these classes, as XML."""
     choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in (*classes, NONE))
     return (
         f'<View>\n  <Image name="{TO}" value="${TO}"/>\n'
-        f'  <Choices name="{FROM}" toName="{TO}" choice="single" required="true">\n{choices}'
+        f'  <Choices name="{FROM}" toName="{TO}" choice="{"multiple" if several else "single"}" '
+        f'required="true">\n{choices}'
         "  </Choices>\n</View>"
     )
 
 
-def tasks(images: Iterable[tuple[QueuedImage, str]], labels: Mapping[str, Label]) -> list[dict[str, Any]]:
+def tasks(
+    images: Iterable[tuple[QueuedImage, str]], labels: Mapping[str, Label], *, several: bool = False
+) -> list[dict[str, Any]]:
     """Tasks in Label Studio's JSON with their labels, and without predictions, which would lead people."""
     return [
         {
             "data": {TO: f"{LOCAL}{name}", "sha256": each.sha256},
-            "annotations": [_annotation(labels[each.sha256])] if each.sha256 in labels else [],
+            "annotations": [_annotation(labels[each.sha256], several)] if each.sha256 in labels else [],
         }
         for each, name in images
     ]
@@ -63,15 +68,18 @@ def table(images: Iterable[tuple[QueuedImage, str]]) -> str:
     return stream.getvalue()
 
 
-def _annotation(label: Label) -> dict[str, Any]:
-    choice = {"from_name": FROM, "to_name": TO, "type": "choices", "value": {"choices": [label.class_ or NONE]}}
+def _annotation(label: Label, several: bool) -> dict[str, Any]:
+    names = label.labels if several else [label.class_]
+    value = {"choices": list(filter(None, names)) or [NONE]}
+    choice = {"from_name": FROM, "to_name": TO, "type": "choices", "value": value}
     return {"result": [choice], "was_cancelled": False, "created_at": label.time}
 
 
-def read(text: str, where: object, images: Sequence[QueuedImage]) -> list[Label]:
+def read(text: str, where: object, images: Sequence[QueuedImage], *, several: bool = False) -> list[Label]:
     """The labels in an export of Label Studio (JSON, JSON-MIN or CSV), or in a table with sha256 and class."""
     try:
-        answers = list(_of_json(documents.parse_json(text)) if text.lstrip().startswith("[") else _of_csv(text))
+        found = _of_json(documents.parse_json(text)) if text.lstrip().startswith("[") else _of_csv(text)
+        answers = [each._replace(name=_name(each.name, several)) for each in found]
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(
             f"{where} is no export of Label Studio as JSON, JSON-MIN or CSV, and no table with the columns "
@@ -86,9 +94,9 @@ def read(text: str, where: object, images: Sequence[QueuedImage]) -> list[Label]
     names = defaultdict[str, set[str]](set)
     for each in answers:
         names[each.sha256].add(each.name)
-    if several := sorted(name for name, found in names.items() if len(found) > 1):
+    if twice := sorted(name for name, found in names.items() if len(found) > 1):
         raise DataError(
-            f"{where} has several labels of {len(several)} images: {listed(several, SHOWN)}; nothing was "
+            f"{where} has several labels of {len(twice)} images: {listed(twice, SHOWN)}; nothing was "
             "taken; leave one of each"
         )
     return [known[each.sha256].labelled(each.name, each.who, each.time) for each in answers]
@@ -104,7 +112,7 @@ def _of_json(document: list[dict[str, Any]]) -> Iterator[Answer]:
             chosen = [result["value"]["choices"] for result in each["result"] if result["type"] == "choices"]
             if chosen and not each.get("was_cancelled"):
                 time = each.get("updated_at") or each.get("created_at") or ""
-                yield Answer(sha256, _name(chosen[0]), _who(each.get("completed_by")), time)
+                yield Answer(sha256, chosen[0], _who(each.get("completed_by")), time)
 
 
 def _of_csv(text: str) -> Iterator[Answer]:
@@ -120,7 +128,7 @@ def _of_row(row: Mapping[str, Any]) -> Iterator[Answer]:
     name = next((row[key] for key in CHOICE if row.get(key)), None)
     if name is not None:
         time = row.get("updated_at") or row.get("created_at") or ""
-        yield Answer(_sha256(row), _name(name), _who(row.get("annotator") or row.get("who")), time)
+        yield Answer(_sha256(row), name, _who(row.get("annotator") or row.get("who")), time)
 
 
 def _sha256(data: Mapping[str, Any]) -> str:
@@ -131,10 +139,15 @@ def _sha256(data: Mapping[str, Any]) -> str:
     return str(found)
 
 
-def _name(choice: Any) -> str:
-    """The class of a choice: a text, or a list or an object of one."""
+def _name(choice: Any, several: bool) -> str:
+    """The class of a choice: a text, or a list or an object of one; of several labels, all as a list."""
+    if several and isinstance(choice, str) and choice.startswith("{"):  # in Label Studio's CSV
+        choice = documents.parse_json(choice)
     if isinstance(choice, dict):
         choice = choice["choices"]
+    if several:
+        names = choice if isinstance(choice, list) else several_labels.of_cell(str(choice), None)
+        return labelled.cell(name for name in names if name != NONE)
     if isinstance(choice, list):
         if len(choice) != 1:
             raise ValueError(f"an image has the choices {choice}; expected one")

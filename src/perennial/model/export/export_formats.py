@@ -18,6 +18,7 @@ from perennial.base.config.fields import is_component
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
 from perennial.data.preprocessing import ImageSpec
+from perennial.model import tasks
 from perennial.model.export import graphs, loading, saved_model
 from perennial.model.export.graphs import IMAGE
 from perennial.model.export.loading import suppressed
@@ -132,8 +133,7 @@ def _load_slim_graph(file: Path) -> Predict:
 
     def predict(images: Any) -> Outputs:
         result = network(found.pixels.evaluation(tf.constant(images)))
-        activation = (tf.nn.softmax if thresholds is None else tf.sigmoid) if logits else tf.identity
-        probabilities = activation(result).numpy()
+        probabilities = (tasks.activation(found.task)(result) if logits else result).numpy()
         if thresholds is None:
             return tf.argmax(result, axis=-1).numpy(), probabilities
         return (probabilities >= np.array(thresholds, np.float32)).astype(np.int64), probabilities

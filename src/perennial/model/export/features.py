@@ -18,7 +18,7 @@ from perennial.data.images import BRIGHTNESS_BINS
 from perennial.data.preprocessing import ImageSpec, photographs
 from perennial.data.records import pipeline
 from perennial.data.records.manifest import Manifest
-from perennial.model import models
+from perennial.model import models, tasks
 from perennial.model.export import reference
 from perennial.model.export.reference import FEATURES, LEAST_IMAGES, Reference
 from perennial.model.models.model_folder import Description
@@ -117,7 +117,9 @@ def measure(
     bandwidth = _bandwidth(values.penultimate)
     features = random_features(tf.constant(values.penultimate), bandwidth).numpy()
     # Of several labels, several logits may be that of a probability of 1, as which traffic counts them.
-    sure = values.logits if description.task == "multiclass" else tf.sigmoid(values.logits).numpy()
+    sure = (
+        values.logits if description.task == "multiclass" else tasks.probabilities("multilabel", values.logits)
+    )
     predicted = np.bincount(sure.argmax(axis=1), minlength=len(description.classes)).tolist()
     bins = (values.brightness * BRIGHTNESS_BINS / 256).astype(int)
     return Reference(

@@ -14,6 +14,7 @@ break, `\r` a carriage return and `\uXXXX` another character that a line does no
 import csv
 import hashlib
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -45,7 +46,7 @@ POOL_SALT = "drawn or chosen"  # a constant: all queues, branches and machines a
 HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\\]|\A\s|\s\Z")
 ESCAPE = re.compile(r"\\(u[0-9a-f]{4}|.?)", re.DOTALL)
 ESCAPES = {"\\": "\\", "n": "\n", "r": "\r"}
-LONGEST = 1000  # characters of a cell
+LONGEST = 10_000  # characters of a cell
 SHOWN = 3
 Reason = Literal["random", "disagreement", "margin"]
 
@@ -65,6 +66,11 @@ class Label:
     candidate: str = ""  # the class that it answered
 
     @property
+    def labels(self) -> list[str]:
+        """The labels of a row of a data set with several an image."""
+        return several_labels.of_cell(self.class_, None)
+
+    @property
     def measures(self) -> bool:
         """Whether the image may only measure; the others may only train."""
         return self.reason == "random" and may_be_drawn(self.sha256)
@@ -77,6 +83,11 @@ def may_be_drawn(sha256: str) -> bool:
 
 COLUMNS = tuple(each.name.rstrip("_") for each in fields(Label))
 NEEDED = COLUMNS[:3]
+
+
+def cell(labels: Iterable[str]) -> str:
+    """Several labels as the class of a row: a JSON list in order, so that equal ones are equal."""
+    return json.dumps(sorted(set(labels)), ensure_ascii=False)
 
 
 def read(table: Path) -> dict[str, Label]:
@@ -217,7 +228,7 @@ def join(source: Source, tar: Path) -> Source:
 def _labels(row: Label, task: Task) -> list[str]:
     """The labels that a row gives."""
     try:
-        found = [row.class_] if task == "multiclass" else several_labels.of_cell(row.class_, None)
+        found = [row.class_] if task == "multiclass" else row.labels
     except ValueError as error:
         raise DataError(f"{TABLE}: the class {row.class_!r} of {row.sha256} is {error}") from error
     return [class_name(each) for each in found]
