@@ -70,5 +70,6 @@ def test_after_a_perfect_order_the_interval_is_not_one_point():
     assert 0.8 < low < 0.99 < high == 1.0
 
 
-def test_without_labels_the_interval_is_0():
-    assert average_precision.interval(np.zeros((5, 2), int), np.ones((5, 2)), 0.95) == (0.0, 0.0)
+@pytest.mark.parametrize(("labels", "ends"), [([[0, 0]] * 5, (0.0, 0.0)), ([[1, 0]] * 5, (1.0, 1.0))])
+def test_without_two_kinds_of_examples_the_interval_is_one_point(labels, ends):
+    assert average_precision.interval(np.array(labels), np.ones((5, 2)), 0.95) == ends

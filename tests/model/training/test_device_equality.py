@@ -6,7 +6,7 @@ from typing import NamedTuple, get_args
 
 import PIL.Image
 import pytest
-from support import training
+from support import tagged, training
 from support.on_devices import SAVED, STEPS, Devices, Trained
 from support.raw import picture
 
@@ -48,6 +48,7 @@ class Case(NamedTuple):
     fast: bool = False
     devices: tuple[int, ...] = (2, 3)  # compared with one
     photographs: bool = False  # instead of digits
+    tagged: bool = False  # pictures with several labels instead
 
 
 AVERAGED: Mapping[str, object] = {"averages.decay": 0.9}
@@ -98,6 +99,8 @@ CASES: dict[str, Case] = {
         },
         both=True,
     ),
+    "several labels": Case({"positive_weights": "balanced"}, tagged=True, both=True),
+    "mixup of several labels": Case({"augmentation.mixup": 0.2, "label_smoothing": 0.1}, tagged=True),
     "photographs": Case({}, photographs=True, both=True),
     "mixup of photographs": Case({"augmentation.mixup": 0.2}, photographs=True, fast=True, both=True),
 }  # fmt: skip
@@ -122,16 +125,18 @@ Train = Callable[[Mapping[str, object], Sequence[int], bool], list[Trained]]
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     """Trains on so many devices, one training for each number."""
-    digits, photographs = tmp_path_factory.mktemp("digits"), tmp_path_factory.mktemp("photographs")
+    digits, photographs, tags = map(tmp_path_factory.mktemp, ("digits", "photographs", "tags"))
     write_photographs(photographs / "originals")
-    for folder, more, examples in ((digits, {}, EXAMPLES), (photographs, PHOTOGRAPHS, 37)):
+    tagged.write(tags / "tagged", train=EXAMPLES, validation=50, test=50)
+    sets = (digits, {}, EXAMPLES), (photographs, PHOTOGRAPHS, 37), (tags, tagged.VALUES, EXAMPLES)
+    for folder, more, examples in sets:
         training.prepare(folder, {**COMMON, **more})
         manifest = documents.read_json(folder / "data" / "records" / "manifest.json")
         assert manifest["splits"]["train"]["examples"] == examples
     groups: dict[tuple[Path, int], Devices] = {}
 
     def train(values: Mapping[str, object], counts: Sequence[int], resume: bool) -> list[Trained]:
-        records = photographs if "dataset.path" in values else digits
+        records = {"originals": photographs, "tagged": tags}.get(str(values.get("dataset.path")), digits)
         for count in counts:
             if (records, count) not in groups:
                 groups[records, count] = Devices(records, tmp_path_factory.mktemp(f"cpu{count}"), count)
@@ -170,6 +175,8 @@ def test_devices_learn_what_one_learns(
     values = {f"train.{key}": value for key, value in case.values.items()}
     if case.photographs:
         size, values = BATCHES[size], {**PHOTOGRAPHS, **(FAST if case.fast else {}), **values}
+    if case.tagged:
+        values = {**tagged.VALUES, **values}
     resume = (name, size, *counts) != (*QUICK, 2)  # other tests of the quick suite do
     one, *several = train({"train.batch_size": size, **values}, (1, *counts), resume)
     for count, trained in zip(counts, several, strict=True):

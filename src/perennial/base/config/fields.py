@@ -157,8 +157,8 @@ Devices = Annotated[
 
 def shown(value: object) -> str:
     """Format a value as YAML on one line, shortened and without passwords."""
-    if value is None:
-        return "null"
+    if value is None or isinstance(value, bool):
+        return {None: "null", False: "false", True: "true"}[value]
     text = repr(value)
     return without_secrets(text) if len(text) <= 1000 else f"{len(text)} characters"
 

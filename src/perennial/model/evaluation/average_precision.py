@@ -62,20 +62,20 @@ def interval(
 
     Its variance is that of the infinitesimal jackknife (L. Jaeckel, 1972; B. Efron, The Jackknife, the
     Bootstrap and Other Resampling Plans, 1982), which the bootstrap approaches with the number of its samples.
-    On the scale of the logit, so that it stays within 0..1. Two more examples with every label, one before and
-    one after all others, stand for what a sample does not show, as in the intervals of Agresti and Coull, 1998.
+    On the scale of the logit, so that it stays within 0..1. After a perfect order, which shows no variance, the
+    lower end is that with one more example, which has every label and comes last.
     """
-    value, every = macro(per_class(labels, probabilities)), np.ones((2, labels.shape[1]), labels.dtype)
-    labels = np.concatenate([labels, every * labels.any(axis=0)])
-    probabilities = np.concatenate([probabilities, every * np.array([[2.0], [-1.0]])])
-    adjusted, examples = macro(per_class(labels, probabilities)), len(labels)
-    if adjusted in {0.0, 1.0}:  # no class has labels, or none lacks one
+    value, examples = macro(per_class(labels, probabilities)), len(labels)
+    variance = float((influence(labels, probabilities) ** 2).sum()) * examples / max(examples - 1, 1)
+    if value == 1 and (labels.max(axis=0) > labels.min(axis=0)).any():
+        labels = np.concatenate([labels, labels.max(axis=0, keepdims=True)])
+        last = np.full((1, labels.shape[1]), -1.0)
+        return interval(labels, np.concatenate([probabilities, last]), level)[0], value
+    if not variance:
         return value, value
-    variance = float((influence(labels, probabilities) ** 2).sum()) * examples / (examples - 1)
-    half = float(scipy.special.ndtri((1 + level) / 2)) * np.sqrt(variance) / (adjusted * (1 - adjusted))
-    center = float(scipy.special.logit(adjusted))
-    low, high = float(scipy.special.expit(center - half)), float(scipy.special.expit(center + half))
-    return min(low, value), max(high, value)
+    half = float(scipy.special.ndtri((1 + level) / 2)) * np.sqrt(variance) / (value * (1 - value))
+    center = float(scipy.special.logit(value))
+    return float(scipy.special.expit(center - half)), float(scipy.special.expit(center + half))
 
 
 def _precisions(

@@ -1,0 +1,58 @@
+"""Options of one label an image, or of several, are refused for the other."""
+
+import pytest
+
+from perennial.base.config import check, read
+from perennial.base.errors import ConfigError
+from perennial.base.params import options
+from perennial.base.params.edit_params import set_values
+
+SEVERAL = {
+    "dataset.task": "multilabel", "dataset.name": "tfrecord", "train.stop_metric": "map",
+    "gate.min_accuracy": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"train.stop_metric": "accuracy"},
+            "train.stop_metric must be map or loss for dataset.task multilabel",
+        ),
+        ({"train.class_weights": "balanced"}, "train.class_weights must be null .* use train.positive_weights"),
+        ({"evaluate.calibrate": True}, "evaluate.calibrate must be false .* use evaluate.threshold"),
+        ({"evaluate.max_error": 0.1}, "evaluate.max_error must be null .* use evaluate.threshold"),
+    ],
+)
+def test_what_needs_one_label_an_image_is_refused_for_several(values, message):
+    with pytest.raises(ConfigError, match=message):
+        set_values(options.defaults(), SEVERAL | values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"train.stop_metric": "map"},
+            "train.stop_metric must be accuracy or loss or recall_at_5 .* multiclass",
+        ),
+        ({"train.positive_weights": "balanced"}, "must be null .* multiclass, .* use train.class_weights"),
+        (
+            {"evaluate.threshold": 0.5},
+            "must be 'f1' for dataset.task multiclass, got 0.5; use evaluate.max_error",
+        ),
+        ({"evaluate.threshold": 1.5}, "evaluate.threshold must be .*less than or equal to 1.*got 1.5"),
+        ({"evaluate.threshold": {"recall": 0.5}}, "evaluate.threshold"),
+    ],
+)
+def test_what_needs_several_labels_is_refused_for_one(values, message):
+    with pytest.raises(ConfigError, match=message):
+        set_values(options.defaults(), values)
+
+
+@pytest.mark.parametrize("rule", ["f1", 0.3, 1, {"precision": 0.9}])
+def test_a_threshold_is_a_rule_or_a_number(rule):
+    text = set_values(options.defaults(), SEVERAL | {"evaluate.threshold": rule}).text
+    found = check(read(text)).model_dump()["evaluate"]["threshold"]
+    assert found == rule

@@ -1,0 +1,95 @@
+"""Several labels an image, from the table to the scores."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from sklearn import metrics as sklearn
+from support import tagged, training
+from support.training import run
+
+from perennial.base import documents
+from perennial.base.errors import DataError
+from perennial.model.evaluation import predictions
+from perennial.model.models import model_folder
+from perennial.model.training import checkpoints
+from perennial.stages.evaluate import evaluate
+
+VALUES = {
+    **tagged.VALUES,
+    "train.max_steps": 60,
+    "train.batch_size": 50,
+    "train.optimizer": "adam",
+    "train.learning_rate": 0.003,
+    "train.steps_between_evals": 20,
+    "checkpoints.interval_steps": 20,
+}
+MIXED = {
+    "train.positive_weights": "balanced", "train.label_smoothing": 0.1, "train.augmentation.mixup": 0.2,
+    "train.augmentation.cutmix": 1.0, "train.averages.decay": 0.9, "train.keep": "best", "train.head.steps": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tags(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tags")
+    tagged.write(folder / "tagged", train=300, validation=80, test=80)
+    return training.prepare(folder, VALUES)
+
+
+@pytest.fixture
+def there(tags, tmp_path, monkeypatch):
+    shutil.copytree(tags, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("there")
+def test_labels_are_learnt_scored_and_predicted_from_thresholds_on():
+    found = run(VALUES, evaluate)
+    assert [each.keys() for each in found.record["evaluations"]] == [{"epoch", "step", "map", "loss"}] * 3
+    assert found.record["evaluations"][-1]["map"] > 0.9
+    assert 0.8 < found.steps[-1]["train_accuracy"] <= 1
+    _, description = model_folder.load(found.config.paths.model)
+    assert description.task == "multilabel"
+    top, scores = (
+        predictions.read(Path("metrics/predictions.npz")),
+        documents.read_json(Path("metrics/metrics.json")),
+    )
+    macro = sklearn.average_precision_score(top.labels, top.probabilities, average="macro")
+    assert scores["map_macro"] == pytest.approx(macro, abs=1e-12)
+    assert scores["exact_match"] == sklearn.accuracy_score(top.labels, top.predicted)
+    assert list(scores["thresholds"].values()) == pytest.approx(top.thresholds.tolist())
+    assert documents.read_json(Path("metrics/scores.json")).keys() == {
+        "map_macro", "map_micro", "f1_macro", "exact_match", "loss", "calibration_error",
+    }  # fmt: skip
+    assert (
+        (found.folder.parents[2] / "metrics/curves/validation.csv")
+        .read_text()
+        .startswith("epoch,step,map,loss")
+    )
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+@pytest.mark.usefixtures("there")
+def test_a_resumed_training_ends_with_the_same_weights(cache):
+    values = {**VALUES, **MIXED, "train.cache": cache, "train.max_steps": 12, "train.steps_between_evals": 4}
+    values["checkpoints.interval_steps"] = 4
+    whole = run(values)
+    assert (whole.folder / "finished").exists()
+    (whole.folder / "finished").unlink()
+    for path in checkpoints.committed(whole.folder):
+        if checkpoints.step_of(path) > 8:
+            shutil.rmtree(path)
+    resumed = run(values)
+    assert resumed.record == whole.record
+
+
+@pytest.mark.usefixtures("there")
+def test_a_model_of_one_label_is_not_scored_on_several():
+    found = run({**VALUES, "train.max_steps": 1})
+    file = found.config.paths.model / "model.json"
+    description = documents.read_json(file)
+    file.write_text(file.read_text().replace('"task": "multilabel",', ""))
+    assert documents.read_json(file).keys() == description.keys() - {"task"}
+    with pytest.raises(DataError, match="the model is multiclass, data/records is multilabel"):
+        evaluate(found.config)
