@@ -27,14 +27,14 @@ NOISY = 300  # below this many validation images, accuracy fluctuates from epoch
 UNBALANCED = 3  # largest class divided by the smallest
 CACHE_SHARE = 4  # one part in 4 of the memory caches images
 NOT_SET = "not set yet: a model passes if it beats always predicting the largest class"
-ONE_LABEL = "for one label an image"
+NO_MAP = "not set yet: a model passes if it beats equal answers for all images"
 # Keys that only some image sets need; without a choice they get their defaults.
 OPTIONAL = (
     "dataset.task", "dataset.url", "dataset.table", "dataset.max_side", "dataset.digests", "dataset.layout",
     "dataset.test_fraction", "dataset.validation_fraction",
     "validate.severity.duplicate_across_splits", "preprocessing.grayscale", "train.max_steps",
     "train.trainable", "train.head.steps", "train.head.learning_rate", "train.class_weights",
-    "train.stop_metric",
+    "train.stop_metric", "train.positive_weights", "gate.min_map",
 )  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def choose(
         *_pixels(survey, net, features=_keeps_features(net, machine, train)),
         *_network(survey, machine, net, train),
         *_training(survey, machine, net, split),
-        Choice("gate.min_accuracy", None, ONE_LABEL if survey.count else NOT_SET),
+        Choice("gate.min_accuracy", None, NOT_SET if survey.count is None else "for one label an image"),
+        *([] if survey.count is None else [Choice("gate.min_map", None, NO_MAP)]),
     ]
 
 
