@@ -19,26 +19,26 @@ LEAST = 0.6  # share of the meaningful tables that are read without help
 
 def as_found(found):
     return {
-        item.member.name: (found.classes[item.label], split)
-        for split, part in found.splits.items()
-        for item in part
+        item.member.name: (found.shown(item), split) for split, part in found.splits.items() for item in part
     }
 
 
 def outcome(world, folder):
-    """`read`, `refused` or `wrong`."""
+    """`read`, `refused`, `asked` whether images have several labels, or `wrong`."""
     world.write(folder, table_worlds.picture)
 
     def read(member):
         return (folder / member.name).read_bytes()
 
     try:
-        table, found, _ = proposals.choose(archives.folder_contents(folder), read, folder, Named())
+        table, found, asked = proposals.choose(archives.folder_contents(folder), read, folder, Named())
     except DataError:
         return "refused"
     named = None if table is None else TableConfig(**table.block)
-    staged = image_assignment.find(archives.folder_contents(folder), read, folder, table=named)
+    staged = image_assignment.find(archives.folder_contents(folder), read, folder, table=named, task=found.task)
     assert as_found(staged) == as_found(found)  # the stages do what start says
+    if found.task == "multilabel":
+        return "asked" if asked and "several" in world.kind else "wrong"
     if world.truth is not None and table_worlds.meant(as_found(found), world.truth):
         return "read"
     return "wrong"
