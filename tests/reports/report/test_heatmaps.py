@@ -33,7 +33,7 @@ def test_each_image_gets_a_picture_and_a_refused_one_none(world) -> None:
 def test_examples_are_explained_in_another_process(world, tmp_path) -> None:
     found = predicted(tmp_path)
     paths = paths_of(records=tmp_path, index=tmp_path / "index", export=world.folder, work=tmp_path / "work")
-    drawn = heatmaps.of_examples(found, paths, [4, 2])
+    drawn = heatmaps.of_examples(found, paths, found.predicted, [4, 2])
     assert drawn.keys() == {4, 2}
     for uri in drawn.values():
         image = PIL.Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
@@ -43,9 +43,12 @@ def test_examples_are_explained_in_another_process(world, tmp_path) -> None:
 def test_without_an_export_the_stage_is_named(tmp_path) -> None:
     paths = paths_of(records=tmp_path, index=tmp_path / "index", export=tmp_path / "none")
     with pytest.raises(DataError, match="`dvc repro export` makes it"):
-        heatmaps.of_examples(predicted(tmp_path), paths, [4])
+        heatmaps.of_examples(predicted(tmp_path), paths, predicted(tmp_path).predicted, [4])
 
 
 def test_other_records_are_not_explained(tmp_path) -> None:
     found = replace(predicted(tmp_path), data="0" * 64)
-    assert heatmaps.of_examples(found, paths_of(records=tmp_path, index=tmp_path / "index"), [4]) == {}
+    assert (
+        heatmaps.of_examples(found, paths_of(records=tmp_path, index=tmp_path / "index"), found.predicted, [4])
+        == {}
+    )

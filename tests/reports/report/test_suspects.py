@@ -20,7 +20,7 @@ def test_labels_that_are_likely_wrong_are_shown_with_their_images(config):
     listed = documents.read_json(config.paths.label_errors)["listed"]
     shown = found(config)
     assert shown.likely == len(shown.listed) == len(listed) > 0
-    assert [(one.number, one.label) for one in shown.listed] == [
+    assert [(one.number, one.answers[1][2]) for one in shown.listed] == [
         (one["record"], one["label"]) for one in listed
     ]
     assert all(one.image.uri.startswith("data:image/png") for one in shown.listed)

@@ -77,6 +77,8 @@ def _of_report(config: Config, judge: Callable[[dict[str, Any]], Iterator[Advice
 
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
     """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the accuracy."""
+    if scores["accuracy"] is None:  # several labels an image
+        return [*_copies(config), *of_data(config)]
     accuracy = {"test": scores["accuracy"], **({} if validation is None else {"validation": validation})}
     return [*_chance(scores), *_copies(config), *of_data(config, accuracy)]
 

@@ -61,7 +61,6 @@ def _ranks(own: NDArray[np.bool_], ours: NDArray[np.floating], theirs: NDArray[n
         np.searchsorted(np.sort(ranks[mask]), at, side="right")
         for mask in (slice(None), np.tile(own, 2), ~of, ~of & np.tile(own, 2))
     ]
-    # The first place from which on an example counts: equal ranks count together.
     first = np.searchsorted(at, ranks).reshape(2, examples)
     return _Ranks(
         own=places % examples,
@@ -92,7 +91,6 @@ def _gains(classes: Sequence[_Ranks], swapped: NDArray[np.float32]) -> NDArray[n
         places, hits, their_places, their_hits = each.counts
         their_places = their_places + np.cumsum(each.moved @ swapped, axis=0)
         their_hits = their_hits + np.cumsum(each.own_moved @ swapped, axis=0)
-        # Each labelled example counts once for each model, with the precision at its place.
         is_theirs = (swapped[each.own] != 0) != each.theirs
         precisions = np.where(is_theirs, -their_hits, hits - their_hits) / np.where(
             is_theirs, their_places, places - their_places

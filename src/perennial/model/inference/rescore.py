@@ -28,19 +28,28 @@ def main(job: dict[str, Any]) -> None:
     devices.configure(kind, indices[:1])
     devices.disable_tf32()
     export, records = Path(job["export"]), Path(job["records"])
-    classes = [str(name) for name in documents.read_json(export / DESCRIPTION)["classes"]]
+    description = documents.read_json(export / DESCRIPTION)
+    classes = [str(name) for name in description["classes"]]
+    by_label = description.get("task") == "multilabel"
     labels, sources = _test_split(records, classes)
     predicted, p = np.empty(len(labels), np.int64), np.empty(len(labels), np.float32)
     p_true = np.full(len(labels), np.nan, np.float32)
+    probabilities = np.empty((len(labels), len(classes)), np.float32)
     classifier = Classifier(_load(export), classes)
     with pipeline.naming_shards(records, manifest.load(records)):
         for row, prediction in enumerate(classifier.predictions(sources, top=1)):
             if isinstance(prediction, BadImage):
                 raise QualityError(f"{prediction.filename}: {prediction.reason}")
+            if by_label:  # else the array stays untouched, and takes no memory
+                probabilities[row] = prediction.probabilities
             predicted[row], p[row] = prediction.index, prediction.probability
-            if labels[row] >= 0:
+            if not by_label and labels[row] >= 0:
                 p_true[row] = prediction.probabilities[labels[row]]
-    np.savez(job["to"], predicted=predicted, p=p, p_true=p_true)
+    if by_label:
+        answers = probabilities >= np.array(description["confidence"]["thresholds"], np.float32)
+        predicted, p, p_true = answers.astype(np.int8), p[:0], p_true[:0]
+    more: dict[str, Any] = {"probabilities": probabilities} if by_label else {}
+    np.savez(job["to"], predicted=predicted, p=p, p_true=p_true, **more)
 
 
 def _load(export: Path) -> Any:
@@ -51,16 +60,17 @@ def _load(export: Path) -> Any:
 
 
 def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:
-    """Return the index of each example's class in `classes` (-1 if it is missing), and the images."""
+    """Return the index of each example's class in `classes` (-1 if missing), or its labels; and the images."""
     data = manifest.load(folder)
     index = {name: number for number, name in enumerate(classes)}
     ours = np.array([index.get(name, -1) for name in data.classes], np.int64)
     shards = data.splits["test"].shards
-    labels = [ours[pipeline.encoded(folder, shard)[0]] for shard in shards]
+    labels = [pipeline.encoded(folder, shard, data.label_columns)[0] for shard in shards]
 
     def images() -> Iterator[ImageSource]:
         for shard in shards:
-            for number, image in enumerate(pipeline.encoded(folder, shard)[1]):
+            for number, image in enumerate(pipeline.encoded(folder, shard, data.label_columns)[1]):
                 yield image_inputs.from_record(f"{folder / shard.file} record {number}", image)
 
-    return np.concatenate(labels), images()
+    every = np.concatenate(labels)
+    return every if every.ndim == 2 else ours[every], images()

@@ -54,11 +54,8 @@ def _gain(won: int, lost: int, failed: set[str]) -> str:
 
 def _map_gain(score: float, gain: float, failed: set[str]) -> str:
     """The gain in mean average precision of a model that does not beat the champion, or not by enough."""
-    if gain == 0:
-        return f"a tie: mAP {score:.3f}"
-    side = "below" if gain < 0 else "above"
-    said = f"mAP {score:.3f} is {abs(gain):.3f} {side} the champion's"
-    return said if gain < 0 else f"{said}, {_why(failed)}"
+    side = "below the champion's" if gain < 0 else f"above the champion's, {_why(failed)}"
+    return f"mAP {score:.3f} is {abs(gain):.3f} {side}" if gain else f"a tie: mAP {score:.3f}"
 
 
 def _why(failed: set[str]) -> str:

@@ -1,7 +1,7 @@
 """The candidate beside the champion: by class and slice, and the examples that changed sides."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from perennial.base.errors import PerennialError
 from perennial.data.validation.html import Thumbnail
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.comparison import ENOUGH, Group, Sides, correct, groups
+from perennial.model.evaluation.diagnostics import NONE
+from perennial.model.evaluation.label_comparison import LabelGroup
 from perennial.release.registry import scores
 from perennial.release.registry.access import open_registry
 from perennial.reports.report.facts import Facts
@@ -58,6 +60,9 @@ def classes(found: Facts) -> list[Group]:
     if found.test is None or found.champion is None:
         return []
     scored = found.test.predictions
+    if scored.multilabel:  # the gate's tests take too long to be repeated
+        compared = (found.results.decision.comparison or {}).get("classes", [])
+        return sorted((LabelGroup(**each) for each in compared), key=lambda group: -group.drop)
     rows, ours, theirs = correct(scored, found.champion)
     found_groups = groups(scored.labels[rows], scored.classes, ours, theirs)
     return sorted(found_groups, key=lambda group: -group.drop)
@@ -67,7 +72,7 @@ def slices(found: Facts) -> list[Group]:
     """The slices in the order of their columns and values; without a champion, both sides are the model."""
     if found.test is None:
         return []
-    scored, ours = found.test.predictions, found.test.predictions.predicted == found.test.predictions.labels
+    scored, ours = found.test.predictions, found.test.predictions.right
     own = Sides(np.arange(len(ours)), ours, ours)
     rows, ours, theirs = correct(scored, found.champion) if found.champion else own
     return [
@@ -86,12 +91,18 @@ def changed(found: Facts, paths: Paths) -> list[ChangedExample]:
     return [
         ChangedExample(
             int(numbers[row]),
-            true=scored.classes[scored.labels[row]],
-            predicted=scored.classes[scored.predicted[row]],
-            by_champion=champion.classes[champion.predicted[numbers[row]]],
+            true=named(scored.classes, scored.labels[row]),
+            predicted=named(scored.classes, scored.predicted[row]),
+            by_champion=named(champion.classes, champion.predicted[numbers[row]]),
             won=won,
             image=picture(records, int(numbers[row]), scored.split),
         )
         for won, side in ((True, ours & ~theirs), (False, theirs & ~ours))
         for row in rows[side][:CHANGED].tolist()
     ]
+
+
+def named(classes: Sequence[str], answer: Any) -> str:
+    """The name of a class by its index, or the names of the labels that an array of 0 and 1 marks."""
+    chosen = np.flatnonzero(answer).tolist() if np.ndim(answer) else [int(answer)]
+    return ", ".join(classes[index] for index in chosen) or NONE

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 
 from perennial.base import documents
+from perennial.base.choices import STOP_METRICS
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError
 from perennial.data.records import manifest
@@ -40,7 +41,7 @@ class TestPredictions(NamedTuple):
     """Predictions on the test split and their statistics."""
 
     predictions: Predictions
-    confusion: "scipy.sparse.coo_array"  # examples by label and prediction, [classes, classes]
+    confusion: "scipy.sparse.coo_array"  # [classes, classes], by label and prediction; or as `co_confusion`
     matrix: Matrix
     reliability: Reliability
 
@@ -67,6 +68,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
     paths = config.paths
     missing: dict[str, str] = {}
     results = read_results(paths)
+    score = STOP_METRICS[results.metrics.task][0]
     digest, bins = manifest.digest(paths.records), config.evaluate.calibration_bins
 
     def or_none(part: str, file: Path, read: Callable[[Path], Part]) -> Part | None:
@@ -86,7 +88,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         results=results,
         validation=or_none("validation", paths.validation, lambda file: _validation(file, digest)),
         training_curve=curve("training_curve", TRAINING_CURVE, "step", "loss", "learning_rate"),
-        validation_curve=curve("validation_curve", VALIDATION_CURVE, "step", "loss", "accuracy"),
+        validation_curve=curve("validation_curve", VALIDATION_CURVE, "step", "loss", score),
         test=or_none("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
         champion=None
         if results.decision.champion is None
@@ -104,12 +106,18 @@ def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
         raise DataError(
             f"{file} is of another model or other data than the metrics; `dvc repro evaluate` makes it"
         )
-    confusion = diagnostics.confusion(top.labels, top.predicted, len(top.classes))
+    if top.multilabel:
+        names: tuple[str, ...] = (*top.classes, diagnostics.NONE)
+        confusion = scipy.sparse.coo_array(diagnostics.co_confusion(top.labels, top.predicted))
+        p, right = top.probabilities.ravel(), top.labels.ravel() != 0
+    else:
+        names, p, right = top.classes, top.p, top.right
+        confusion = diagnostics.confusion(top.labels, top.predicted, len(names))
     return TestPredictions(
         predictions=top,
         confusion=confusion,
-        matrix=diagnostics.matrix(confusion, top.classes),
-        reliability=diagnostics.reliability(top.p, top.predicted == top.labels, bins=bins),
+        matrix=diagnostics.matrix(confusion, names),
+        reliability=diagnostics.reliability(p, right, bins=bins),
     )
 
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perennial.base.choices import Split
 from perennial.base.config.paths import Paths
 from perennial.base.errors import DataError
@@ -18,8 +21,10 @@ from perennial.reports.report.suspects import scored_records
 LOG = "heatmaps.log"  # of the process, in paths.work
 
 
-def of_examples(predictions: Predictions, paths: Paths, rows: Sequence[int]) -> dict[int, str]:
-    """Heatmaps of examples by their rows in the predictions, as URIs; empty if the records are others."""
+def of_examples(
+    predictions: Predictions, paths: Paths, classes: NDArray[np.int64], rows: Sequence[int]
+) -> dict[int, str]:
+    """Heatmaps of each example's class, by rows of the predictions, as URIs; empty if records are others."""
     records = scored_records(paths.records, paths.index, predictions.data)
     if records is None or not rows:
         return {}
@@ -29,7 +34,7 @@ def of_examples(predictions: Predictions, paths: Paths, rows: Sequence[int]) -> 
     for row in rows:
         record = records.record(int(predictions.numbers[row]), cast(Split, predictions.split))
         encoded = base64.b64encode(record.encoded or b"").decode()  # none of a damaged record
-        images.append([encoded, int(predictions.predicted[row])])
+        images.append([encoded, int(classes[row])])
     job = {"export": str(paths.export), "images": images}
     drawn = child.call(__name__, job, paths.work / LOG)
     return {row: f"data:image/png;base64,{each}" for row, each in zip(rows, drawn, strict=True) if each}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.config import Config
@@ -18,7 +19,7 @@ from perennial.base.project.stage_table import STAGES
 from perennial.data.validation import html
 from perennial.data.validation.html import Thumbnail
 from perennial.data.validation.validation_report import by_split
-from perennial.model.evaluation import plots
+from perennial.model.evaluation import diagnostics, plots
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
 from perennial.reports.report import beside_champion, facts, heatmaps, suspects
@@ -41,10 +42,11 @@ class Mistake(NamedTuple):
     number: int  # of the record in its split
     true: str
     predicted: str
-    p: float  # of the predicted class, 0..1
-    p_true: float
+    p: float  # of the predicted class, 0..1; of several labels, of the one that is most wrong
+    p_true: float | None
     image: Thumbnail | None  # None if the records are not those that were scored
     heatmap: str | None = None  # URI of a picture, if asked for
+    wrong: str | None = None  # of several labels, the one that is most wrong
 
 
 class ClassPair(NamedTuple):
@@ -107,7 +109,7 @@ def render(
 
 def threshold(config: Config) -> float | None:
     """The accuracy that ends a training, 0..1."""
-    return config.train.stop_threshold if config.train.stop_metric == "accuracy" else None
+    return config.train.stop_threshold if config.train.stop_metric in {"accuracy", "map"} else None
 
 
 def percent(share: float | None, digits: int = 2) -> str:
@@ -134,12 +136,18 @@ def duration(seconds: float) -> str:
 def _tiles(found: Facts) -> Iterator[tuple[str, str, str]]:
     """Yield the name, value and note of each number at the top of the page."""
     metrics, training = found.results.metrics, found.results.training
-    yield "Test accuracy", percent(metrics.score), _between(metrics, "accuracy")
-    mistakes = round((1 - metrics.score) * metrics.examples)
-    yield "Mistakes", f"{mistakes:,}", f"of {metrics.examples:,} examples"
+    by_label = metrics.task == "multilabel"
+    if by_label:
+        yield "Test mAP", percent(metrics.score), _between(metrics, "map_macro") + " (macro)"
+        yield "F1, macro", percent(metrics.f1_macro), "at the thresholds"
+        yield "Exact match", percent(metrics.exact_match), _between(metrics, "exact_match")
+    else:
+        yield "Test accuracy", percent(metrics.score), _between(metrics, "accuracy")
+    right = metrics.score if metrics.exact_match is None else metrics.exact_match
+    yield "Mistakes", f"{round((1 - right) * metrics.examples):,}", f"of {metrics.examples:,} examples"
     if metrics.recall_at_5 is not None and len(found.data.classes) > 5:
         yield "Top-5 accuracy", percent(metrics.recall_at_5), _between(metrics, "recall_at_5")
-    yield "Test loss", f"{metrics.loss:.4f}", "mean cross-entropy, in nats"
+    yield "Test loss", f"{metrics.loss:.4f}", f"mean cross-entropy{' of a label' * by_label}, in nats"
     ece = percent(metrics.calibration.ece)
     note, before = "mean difference of probability and accuracy (ECE)", metrics.calibration.ece_before
     if before is not None:
@@ -189,7 +197,11 @@ def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
     if test is None:
         return {"matrix": None, "reliability": None, "mistakes": []}
     matrix, predictions, paths, found_bins = test.matrix, test.predictions, config.paths, test.reliability
-    draw = partial(heatmaps.of_examples, predictions, paths) if explain else None
+    draw = partial(heatmaps.of_examples, predictions, paths, _worst(predictions)[0]) if explain else None
+    names, curve = predictions.classes, None
+    if predictions.multilabel:
+        curve = plots.precision_recall(predictions.labels, predictions.probabilities, names)
+        names = (*names, diagnostics.NONE)
     edges = np.linspace(0, 100, len(found_bins.examples) + 1)
     rows = zip(edges, edges[1:], found_bins.examples, found_bins.confidence, found_bins.accuracy, strict=False)
     return {
@@ -199,8 +211,9 @@ def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
         "undrawn": plots.without_glyph(matrix.names),
         "reliability": plots.reliability(found_bins),
         "bins": [row for row in rows if row[2]],
-        "confusions": most_confused(test.confusion, predictions.classes, CONFUSIONS),
+        "confusions": most_confused(test.confusion, names, CONFUSIONS),
         "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES, draw),
+        "precision_recall": curve,
     }
 
 
@@ -223,19 +236,30 @@ def most_confident(
     draw: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
 ) -> list[Mistake]:
     """The most confident mistakes with their images; `draw` gives heatmaps by rows of the predictions."""
-    wrong = np.flatnonzero(predictions.predicted != predictions.labels)
-    chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
+    wrong = np.flatnonzero(~predictions.right)
+    worst, sure = _worst(predictions)
+    chosen = wrong[np.argsort(-sure[wrong], kind="stable")][:most].tolist()
     scored = scored_records(records, index, predictions.data)
     drawn = draw(chosen) if draw else {}
     return [
         Mistake(
             int(predictions.numbers[number]),
-            true=predictions.classes[predictions.labels[number]],
-            predicted=predictions.classes[predictions.predicted[number]],
-            p=float(predictions.p[number]),
-            p_true=float(predictions.p_true[number]),
+            true=beside_champion.named(predictions.classes, predictions.labels[number]),
+            predicted=beside_champion.named(predictions.classes, predictions.predicted[number]),
+            p=float(predictions.probabilities[number, worst[number]]),
+            p_true=None if predictions.multilabel else float(predictions.p_true[number]),
             image=picture(scored, int(predictions.numbers[number]), predictions.split),
             heatmap=drawn.get(number),
+            wrong=predictions.classes[worst[number]] if predictions.multilabel else None,
         )
         for number in chosen
     ]
+
+
+def _worst(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The class of each example that is most wrong, and how sure the model is of it: [N]."""
+    if not predictions.multilabel:
+        return predictions.predicted, predictions.p
+    p, labels = predictions.probabilities, predictions.labels
+    sure = np.where(predictions.predicted != labels, np.where(labels != 0, 1 - p, p), -1)
+    return sure.argmax(axis=1), sure.max(axis=1)

@@ -26,13 +26,14 @@ def summary(config: Config) -> dict[str, Any]:
     results, data = read_results(paths), manifest.load(paths.records)
     training, metrics, decision = results.training, results.metrics, results.decision
     examples = ", ".join(f"{split} {data.splits[split].examples:,}" for split in SPLITS if split in data.splits)
+    held_out = "none held out" if training.score is None else round(training.score, 4)
     return {
         "data set": layout.data_set(data.dataset, config.record.artifact),
         "examples": examples,
         "epochs": training.epoch,
         "stopped by": training.stopped_by,
-        "validation accuracy": "none held out" if training.score is None else round(training.score, 4),
-        "test accuracy": round(metrics.score, 4),
+        f"validation {metrics.score_name}": held_out,
+        f"test {metrics.score_name}": round(metrics.score, 4),
         "test loss": round(metrics.loss, 4),
         **_traffic(results),
         "decision": verdict.sentence(decision),

@@ -20,14 +20,11 @@ UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, Peren
 
 
 class Contradicted(NamedTuple):
-    """An example whose label is likely wrong."""
+    """An example whose label is likely wrong; of several labels, one that is likely missing or superfluous."""
 
     number: int  # of the record in its split
     name: str | None  # of the image
-    label: str
-    suggested: str
-    p_label: float  # 0..1
-    p_suggested: float
+    answers: list[tuple[str, float, str]]  # what each is, its probability (0..1) and class, the suggested first
     image: Thumbnail | None  # None if the records are not those that were scored
 
 
@@ -38,6 +35,7 @@ class SuspectLabels(NamedTuple):
     examples: int
     likely: int
     above_chance: bool  # of the model; below, no label is listed
+    kinds: str  # of several labels an image, how many are missing and superfluous
     listed: list[Contradicted]
 
 
@@ -64,7 +62,9 @@ def label_errors(config: Config, data: str, model: str) -> SuspectLabels | None:
             return None
         records = scored_records(paths.records, paths.index, data)
         listed = [_label_error(each, found["split"], records) for each in found["listed"][:LABELS]]
+        kinds = [f"{found[kind]:,} {kind}" for kind in ("missing", "superfluous") if kind in found]
         return SuspectLabels(
+            kinds=" and ".join(kinds),
             split=str(found["split"]),
             examples=int(found["examples"]),
             likely=int(found["likely"]),
@@ -92,10 +92,12 @@ def copies(config: Config) -> SuspectCopies | None:
 
 
 def _label_error(found: Mapping[str, Any], split: str, records: Records | None) -> Contradicted:
-    return Contradicted(
-        int(found["record"]), found["image"], str(found["label"]), str(found["suggested"]),
-        float(found["p_label"]), float(found["p_suggested"]), picture(records, found["record"], split),
-    )  # fmt: skip
+    if "kind" in found:
+        answers = [(f"{found['kind']}?", float(found["p"]), str(found["label"]))]
+    else:
+        pairs = (("perhaps", "suggested"), ("label", "label"))
+        answers = [(what, float(found[f"p_{key}"]), str(found[key])) for what, key in pairs]
+    return Contradicted(int(found["record"]), found["image"], answers, picture(records, found["record"], split))
 
 
 def _side(folder: Path, place: Mapping[str, Any]) -> CopySide:
