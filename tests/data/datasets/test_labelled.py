@@ -245,7 +245,7 @@ def test_any_class_and_name_comes_back_as_it_was_from_a_row_of_one_line(text, tm
 
 
 def test_a_text_that_no_table_could_hold_is_refused_before_it_is_written():
-    with pytest.raises(DataError, match="has 200,000 characters, expected at most 1,000"):
+    with pytest.raises(DataError, match="has 200,000 characters, expected at most 10,000"):
         labelled.text_of([label(b"x", "c" * 200_000)])
 
 
