@@ -195,6 +195,15 @@ def test_the_old_folder_stays_when_filling_the_new_one_fails(tmp_path):
     assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "old")
 
 
+def test_the_old_folder_is_back_where_the_new_one_does_not_get_its_name(tmp_path, monkeypatch):
+    fill(tmp_path / "folder", "old")
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda a, b: rename(a, "/gone/folder" if a.suffix == ".tmp" else b))
+    with pytest.raises(OSError, match="folder"), files.new_folder(tmp_path / "folder") as new:
+        fill(new, "new")
+    assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "old")
+
+
 @pytest.mark.parametrize("there", ["old", "new"])
 def test_after_a_kill_an_old_folder_is_restored_unless_the_new_one_is_there(tmp_path, there):
     fill(tmp_path / f".folder.{HEX}.old", "old")
