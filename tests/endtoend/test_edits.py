@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import sklearn
 from support.checkout import Checkout
-from support.parameters import change_params
 
 from perennial.base.dvc import dvc_digests, dvc_lock
 
@@ -168,67 +167,3 @@ def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, s
     assert "dataset.digests ('pinned', now 'record') changed since this run started download" in again.stdout
     assert json.loads((project.folder / ".work" / "failure.json").read_bytes())["changed"] is True
     project.must(*command, **run | {"PERENNIAL_RUN": "night-2"})
-
-
-@pytest.mark.slow
-def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project: Checkout) -> None:
-    pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
-    edit = "sed -i s/pinned/record/ params.yaml"
-    pipeline.write_text(pipeline.read_text().replace(command, f"{command} && {edit}"))
-    done = project.run("dvc", "repro", "convert")
-    assert "exited with 75" in done.stdout
-    assert 'dataset.digests is "record" in dvc.lock, and download used "pinned"' in done.stdout
-    project.must("git", "checkout", "-q", "dvc.yaml")
-    assert "download was recorded" not in project.run("dvc", "repro", "convert").stdout
-
-
-TRAINED = "training mnist_cnn"
-
-
-def trained(checkout: Checkout, edit: Callable[[], object]) -> tuple[int, str]:
-    """Reproduce the training, and edit something once its first step is near."""
-    command = ["dvc", "repro", "train"]
-    lines = []
-    with subprocess.Popen(
-        command, cwd=checkout.folder, env=checkout.environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as running:  # fmt: skip
-        for line in running.stdout or ():
-            lines.append(line)
-            if TRAINED in line:
-                edit()
-    return running.returncode, "".join(lines)
-
-
-@pytest.mark.slow
-def test_a_finished_training_is_recorded_once_the_parameters_are_set_back(reproduced: Checkout) -> None:
-    file = reproduced.folder / "params.yaml"
-    before = file.read_bytes()
-    change_params(file, {"train.epochs": 12})
-    code, output = trained(reproduced, lambda: change_params(file, {"train.learning_rate": 0.5}))
-    assert code
-    assert "train.learning_rate (0.001, now 0.5) changed while train ran" in output
-    assert "the finished training is recorded in seconds; or run again to train with the new value" in output
-    change_params(file, {"train.learning_rate": 0.001})
-    code, output = trained(reproduced, lambda: None)
-    assert code == 0
-    assert TRAINED not in output
-    recorded = dvc_lock.here(reproduced.folder)
-    assert recorded["train"].params["params.yaml", "train.learning_rate"] == 0.001
-    content = (reproduced.folder / "metrics" / "training.json").read_bytes()
-    assert dvc_lock.contradictions(recorded, "metrics/training.json", content) == []
-    file.write_bytes(before)
-    reproduced.restore()
-
-
-@pytest.mark.slow
-def test_a_model_card_describes_the_training_of_its_model(reproduced: Checkout) -> None:
-    file = reproduced.folder / "params.yaml"
-    before, locked = file.read_bytes(), (reproduced.folder / "dvc.lock").read_bytes()
-    change_params(file, {"train.epochs": 77})  # as after the training, while the evaluation runs
-    done = reproduced.run("dvc", "repro", "--single-item", "export")
-    assert "exited with 75" in done.stdout
-    assert "now 77) changed since train ran, and export reads both" in done.stdout
-    assert (reproduced.folder / "dvc.lock").read_bytes() == locked
-    file.write_bytes(before)
-    reproduced.restore()

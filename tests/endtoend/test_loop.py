@@ -21,10 +21,7 @@ from support.checkout import Beside, Server, free_port, responds, wait_until
 from perennial.live.capture import place
 from perennial.live.label.duels import PROMOTE
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")]
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial-loop.md"
 NEW = "five"  # the class that the first model does not know
 

@@ -33,7 +33,4 @@ def test_a_plain_worker_completes_a_run_whose_graph_shows_the_order(
     nodes = dict(graph["nodes"])  # type: ignore[index]
     names = {node["id"]: node["label"].rsplit("-", 1)[0] for node in nodes.values()}
     before = {names[key]: {names[each["id"]] for each in node["parents"]} for key, node in nodes.items()}
-    assert before == {
-        "start_record": set(),
-        **{name: {last} for last, name in pairwise(ORDER)},
-    }
+    assert before == {"start_record": set(), **{name: {last} for last, name in pairwise(ORDER)}}

@@ -3,12 +3,9 @@
 import filecmp
 import json
 import logging
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +15,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 from support import forks
-from support.checkout import Beside, Checkout, Server, processes_under, wait_until
+from support.checkout import Beside, Checkout, Server, wait_until
 from support.small_servers import SECRET, Hook, webhook
 
 from perennial.base.project.stage_table import STAGES
@@ -349,90 +346,6 @@ def test_all_deployments_are_there_and_their_schedules_are_paused(deployed: Depl
 def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
     pools = deployed.server.post("/work_pools/filter", {})
     assert {pool["name"]: pool["concurrency_limit"] for pool in pools} == {"cpu": 1, "gpu": 1}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "own_server"),
-    [
-        (signal.SIGINT, False),
-        (signal.SIGTERM, False),
-        (signal.SIGTERM, True),
-        (signal.SIGKILL, False),
-    ],
-)
-def test_a_killed_flow_saves_the_training_and_leaves_no_process(
-    reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool
-) -> None:
-    """Without a server or with one; to all processes, as by Ctrl-C or `timeout`, or to one."""
-    # So long that neither its end nor an evaluation nor a checkpoint comes before the signal.
-    reproduced.set(
-        "train", learning_rate=(number + own_server / 2) / 1e5, epochs=10_000, epochs_between_evals=10_000
-    )
-    reproduced.set("checkpoints", interval_s=86_400)
-    before, log = checkpoints(reproduced), reproduced.home / "flow.log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            [sys.executable, "-m", "flows.retrain"],
-            cwd=reproduced.folder,
-            env=reproduced.environment(**{"PREFECT_API_URL": server.url} if own_server else {}),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        ) as flow,
-    ):
-        started = time.time()
-        wait_until(lambda: updated_since(reproduced, started))
-        (os.kill if own_server or number is signal.SIGKILL else os.killpg)(flow.pid, number)
-        code = flow.wait(1800)
-    wait_until(lambda: not processes_under(reproduced.folder))
-    reproduced.restore()
-    assert code == (-number if number is signal.SIGKILL else 75)
-    assert len(checkpoints(reproduced) - before) == 1
-    text = log.read_text()
-    assert "Traceback" not in text
-    if number is not signal.SIGKILL:
-        name = "Ctrl-C" if number is signal.SIGINT else number.name
-        ended = f"{name} ended the training; saved at step "
-        assert any(line.startswith(ended) for line in text.splitlines())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_group_while_a_run_begins_ends_it_with_one_sentence(
-    reproduced: Checkout, number: signal.Signals
-) -> None:
-    log = reproduced.home / f"{number.name}.log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            [sys.executable, "-m", "flows.retrain"],
-            cwd=reproduced.folder,
-            env=reproduced.environment(),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        ) as flow,
-    ):
-        wait_until(lambda: "begins: " in log.read_text())
-        os.killpg(flow.pid, number)
-        assert flow.wait(900) == 75
-    wait_until(lambda: not processes_under(reproduced.folder))
-    text = log.read_text()
-    assert "interrupted; no half-written output" in text
-    assert "Traceback" not in text
-
-
-def checkpoints(checkout: Checkout) -> set[Path]:
-    """Of all trainings in the checkout."""
-    return set((checkout.folder / ".work" / "train").glob("*/step-*"))
-
-
-def updated_since(checkout: Checkout, moment: float) -> bool:
-    """Whether a training has done updates since then; its file of them has more than the heading."""
-    files = (checkout.folder / ".work" / "train").glob("*/steps.csv")
-    return any(file.stat().st_mtime > moment and file.read_text().count("\n") > 1 for file in files)
 
 
 def differences(one: Path, other: Path) -> list[str]:

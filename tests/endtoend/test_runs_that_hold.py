@@ -321,15 +321,6 @@ def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(stan
         standin.complete(run)
 
 
-def test_a_dead_run_is_found_where_the_server_misses_its_silence(
-    standin: Standin, worker: subprocess.Popen[bytes]
-) -> None:
-    with automation_waits(standin.server, "perennial: dead runs"):
-        run = standin.begin()
-        kill(standin, worker, run, "worker and flow")
-        standin.complete(run)
-
-
 @pytest.mark.usefixtures("worker")
 def test_a_killed_run_by_hand_is_found_where_the_server_misses_its_silence(standin: Standin) -> None:
     with automation_waits(standin.server, "perennial: dead runs"):

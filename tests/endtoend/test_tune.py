@@ -1,4 +1,4 @@
-"""`perennial tune` in a checkout: what it writes and runs, and kills on the way."""
+"""`perennial tune` in a checkout: what it writes, and two at once."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.checkout import Checkout, processes_under, wait_until
+from support.checkout import Checkout
 
 pytestmark = pytest.mark.timing
 
@@ -47,33 +47,6 @@ def test_the_best_settings_are_written_once(checkout):
     assert (again["trials"], again["written"]) == (found["trials"], False)
 
 
-def logged(checkout):
-    """Bytes that the trials have logged."""
-    return sum(file.stat().st_size for file in (checkout.folder / ".work" / "tune").glob("*/trials/*/log.txt"))
-
-
-@pytest.mark.slow
-def test_a_search_that_is_killed_again_and_again_ends_as_an_unbroken_one(checkout):
-    checkout.set("train", epochs=12)
-    checkout.set("checkpoints", interval_steps=50)
-    arguments = ["--trials", "6", "--json"]
-    command = [sys.executable, "-m", "perennial", "tune", "--search", RATES, *arguments]
-    for _ in range(5):
-        with subprocess.Popen(command, cwd=checkout.folder, env=checkout.environment()) as process:
-            until = logged(checkout) + 1500
-            wait_until(
-                lambda process=process, until=until: logged(checkout) > until or process.poll() is not None
-            )
-            assert process.poll() is None, "it ended before it was killed"
-            process.kill()
-    broken = json.loads(tune(checkout, *arguments).stdout)
-    (checkout.folder / broken["folder"]).rename(checkout.folder / ".work" / "broken")
-    checkout.set("train", learning_rate=1e-5)
-    whole = json.loads(tune(checkout, *arguments).stdout)
-    assert broken["trials"] == whole["trials"]
-    assert [each for each in processes_under(checkout.folder) if "tune" in each] == []
-
-
 @pytest.mark.slow
 def test_two_searches_at_once_follow_each_other(checkout):
     """The second one waits for the first one and finds its trials."""
@@ -84,15 +57,3 @@ def test_two_searches_at_once_follow_each_other(checkout):
     one, other = (json.loads(each.communicate(timeout=600)[0])["trials"] for each in both)
     assert one == other
     assert [each["number"] for each in one] == [0, 1]
-
-
-@pytest.mark.slow
-def test_a_signal_ends_a_search_with_code_75_and_leaves_no_process(checkout):
-    checkout.set("train", epochs=400)
-    command = [sys.executable, "-m", "perennial", "tune", "--search", RATES, "--trials", "2"]
-    process = subprocess.Popen(command, cwd=checkout.folder, env=checkout.environment())
-    logs = checkout.folder / ".work" / "tune"
-    wait_until(lambda: any("epoch 9" in file.read_text() for file in logs.glob("*/trials/*/log.txt")))
-    process.terminate()
-    assert process.wait() == 75
-    assert [each for each in processes_under(checkout.folder) if "tune" in each] == []

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 
@@ -47,31 +46,6 @@ def test_an_upgrade_makes_stale_what_depends_on_the_package(
     found = json.loads(reproduced.dvc("status", "--json"))
     reproduced.restore()
     assert found.keys() == stale
-
-
-@pytest.mark.slow
-def test_replaced_initial_weights_make_train_stale_and_equal_ones_at_another_path_do_not(
-    reproduced: Checkout,
-) -> None:
-    def initialized(path: str) -> set[str]:
-        """Pin and copy the weights of a path; the stages that are stale then."""
-        reproduced.set("train", warm_start={"path": path, "exclude": [], "ignore_missing": False})
-        reproduced.must("perennial", "pin", "weights")
-        reproduced.must("dvc", "repro", "initialize")
-        return set(json.loads(reproduced.dvc("status", "--json", "train")))
-
-    first, second = (reproduced.folder / name for name in ("first", "second"))
-    shutil.copytree(reproduced.folder / "models" / "weights", first)
-    found = [initialized("first")]
-    reproduced.must("dvc", "commit", "--force", "train")  # as if it had trained
-    first.rename(second)
-    found.append(initialized("second"))
-    with (second / "model.json").open("a") as file:
-        file.write(" ")
-    found.append(initialized("second"))
-    reproduced.restore()
-    shutil.rmtree(second)
-    assert found == [{"train"}, set(), {"train"}]
 
 
 def test_the_mark_of_an_output_folder_is_not_a_source_file(reproduced: Checkout) -> None:
