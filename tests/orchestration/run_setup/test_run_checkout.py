@@ -156,22 +156,6 @@ def test_projects_with_equal_names_of_models_have_trainings_of_their_own(
     assert others[0].resolve() == others[1].resolve()
 
 
-@pytest.mark.slow
-def test_what_waits_from_one_run_is_pushed_by_the_next(project: Project, tmp_path: Path) -> None:
-    url = project.git("remote", "get-url", "origin")
-    run = checkout(project, tmp_path, "run-1")
-    change_params(run.folder / "params.yaml", {"train.seed": 5000})
-    run.reproduce()
-    away = Path(url).rename(f"{url}-away")
-    assert run.perennial("record", "run-w1")["outcome"] == "kept"
-    away.rename(url)
-    other = checkout(project, tmp_path, "run-2")
-    change_params(other.folder / "params.yaml", {"train.seed": 5001})
-    other.reproduce()
-    other.perennial("record", "run-w2")
-    assert "refs/heads/run/run-w1" in project.git("ls-remote", "origin")
-
-
 @pytest.mark.fast_rows("1")
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(

@@ -3,11 +3,9 @@
 import hashlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from support.parameters import change_params
 from support.pipelines import Project
 
 
@@ -68,16 +66,6 @@ def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
     again = project.perennial("record", "night-2")
     assert again["outcome"] == "unchanged"
     assert again["commit"] == done["commit"]
-
-
-@pytest.mark.slow
-def test_the_reason_of_a_run_stands_in_its_commit(project: Project) -> None:
-    request = json.dumps({"reason": "new images\nof May", "push": True})
-    project.must("perennial", "runs", "start", "night-1", f"--request={request}")
-    done = project.perennial("record", "night-1")
-    assert "\n\nReason of the run: new images of May\n\n- " in project.git(
-        "log", "-1", "--format=%B", done["commit"]
-    )
 
 
 @pytest.mark.slow
@@ -263,32 +251,6 @@ def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> 
     assert done["outcome"] == "promoted"
     assert done["branch"] == "run/night-1"
     assert remote_refs(project)["heads/main"] == head(other)
-
-
-@pytest.mark.slow
-def test_six_clones_race_and_one_wins(project: Project) -> None:
-    clones = [project.clone(f"clone {n}") for n in range(6)]
-    for n, clone in enumerate(clones):
-        change_params(clone.folder / "params.yaml", {"train.seed": n + 1})
-        clone.reproduce()
-    running = [
-        subprocess.Popen(
-            ["python", "-m", "perennial", "record", f"run-{n}", "--json"],
-            cwd=clone.folder, env=clone.environment(), stdout=subprocess.PIPE, text=True,
-        )
-        for n, clone in enumerate(clones)
-    ]  # fmt: skip
-    done = [json.loads(process.communicate()[0]) for process in running]
-    assert sorted(each["outcome"] for each in done) == ["promoted", *["refused"] * 5]
-    (winner,) = (each for each in done if each["outcome"] == "promoted")
-    names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
-    assert remote_refs(project) == dict.fromkeys(names, winner["commit"])
-    for number in range(1, 6):  # the others come one after the other, each against the one before
-        loser = next(n for n, each in enumerate(done) if each["outcome"] == "refused")
-        clones[loser].reproduce()
-        done[loser] = clones[loser].perennial("record", f"run-{loser}")
-        assert done[loser]["version"] == f"v0.0.{number + 1}"
-    assert remote_refs(project)["heads/main"] == remote_refs(project)["tags/classifier@v0.0.6"]
 
 
 def test_promote_pushes_only_after_a_yes(project: Project) -> None:

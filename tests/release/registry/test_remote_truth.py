@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release.registry.git_server import World, hook, record
+from release.registry.git_server import World
 from support.pipelines import Project
 
 from perennial.base import config
@@ -248,15 +248,3 @@ def test_an_audit_of_a_partial_clone_fails_where_it_cannot_read(both: tuple[Worl
     assert done.returncode != 0
     assert "all intact" not in done.stdout
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_a_run_whose_push_is_never_answered_waits_on_a_local_branch(both: tuple[World, Project]) -> None:
-    world, _ = both
-    hook(world.remote, "pre-receive", "sleep 1000")
-    world.project.data("0.95 third")
-    world.project.reproduce()
-    done = record(world.project, "night-1", PERENNIAL_TIMEOUT_FACTOR="0.01")
-    assert done["outcome"] == "kept"
-    assert "git push did not end within 18 s and was stopped" in done["message"]
-    assert world.waiting() == ["unpushed/night-1"]
