@@ -57,24 +57,24 @@ def refused(url: str, **more: str) -> str:
     return str(error.value)
 
 
-def test_a_sign_in_page_is_named() -> None:
-    with answering(lambda *_: PAGE) as url:
-        assert "'Sign in', and not with Prefect's API; it may be the sign-in page" in refused(f"{url}/api")
+AWAY = (302, "", {"Location": "https://sso.example/login"})
+ANSWERS: list[tuple[Answer, str, str]] = [
+    (PAGE, "/api", "'Sign in', and not with Prefect's API; it may be the sign-in page"),
+    (PAGE, "", "PREFECT_API_URL must end in /api: {url}/api"),
+    (AWAY, "/api", "redirects to https://sso.example/login, which is not Prefect's API"),
+    ((404, '{"detail": "Not Found"}'), "/prefect/api", "there is no Prefect API; correct PREFECT_API_URL"),
+    ((200, '"2.20.1"'), "/api", "runs Prefect 2.20.1, and this is a client of Prefect 3"),
+    ((401, '{"detail": "Unauthorized"}'), "/api", "look at PREFECT_API_AUTH_STRING"),
+    ((403, '{"detail": "Unauthorized"}'), "/api", "look at PREFECT_API_AUTH_STRING"),
+]
 
 
-def test_a_wrong_path_before_api_is_named() -> None:
-    with answering(lambda *_: (404, '{"detail": "Not Found"}')) as url:
-        assert "there is no Prefect API; correct PREFECT_API_URL" in refused(f"{url}/prefect/api")
-
-
-def test_an_address_without_api_is_completed() -> None:
-    with answering(lambda *_: PAGE) as url:
-        assert f"PREFECT_API_URL must end in /api: {url}/api" in refused(url)
-
-
-def test_a_redirect_to_another_page_is_a_sign_in() -> None:
-    with answering(lambda *_: (302, "", {"Location": "https://sso.example/login"})) as url:
-        assert "redirects to https://sso.example/login, which is not Prefect's API" in refused(f"{url}/api")
+@pytest.mark.parametrize(("answer", "path", "words"), ANSWERS)
+def test_what_answers_in_the_place_of_the_server_is_named(answer: Answer, path: str, words: str) -> None:
+    with answering(lambda *_: answer) as url:
+        message = refused(f"{url}{path}", PREFECT_API_AUTH_STRING="a:hunter2")
+    assert words.format(url=url) in message
+    assert prefect.__version__.partition(".")[0] == prefect_server.MAJOR
 
 
 def test_a_redirect_is_not_followed_so_that_a_password_stays_here() -> None:
@@ -90,18 +90,6 @@ def test_a_redirect_is_not_followed_so_that_a_password_stays_here() -> None:
             message = refused(f"{url}/api", PREFECT_API_AUTH_STRING="ann:hunter2")
     assert f"set PREFECT_API_URL={elsewhere}/api" in message
     assert seen == []
-
-
-def test_a_server_of_another_version_is_named() -> None:
-    with answering(lambda *_: (200, '"2.20.1"')) as url:
-        assert "runs Prefect 2.20.1, and this is a client of Prefect 3" in refused(f"{url}/api")
-    assert prefect.__version__.partition(".")[0] == prefect_server.MAJOR
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_wrong_password_names_its_variable(status: int) -> None:
-    with answering(lambda *_: (status, '{"detail": "Unauthorized"}')) as url:
-        assert "look at PREFECT_API_AUTH_STRING" in refused(f"{url}/api", PREFECT_API_AUTH_STRING="a:hunter2")
 
 
 def test_http_to_a_server_with_tls_is_named() -> None:
