@@ -83,10 +83,7 @@ def test_every_row_comes_after_those_that_it_needs() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
-        ("too many GPUs", "train.devices is gpu:1"),
-        ("resume mnist deterministic", "equal byte for byte"),
-    ],
+    [("too many GPUs", "train.devices is gpu:1"), ("resume mnist deterministic", "equal byte for byte")],
 )
 def test_a_row_runs_without_a_gpu(name: str, said: str, tmp_path: Path) -> None:
     setting = Setting(tmp_path, 0, quick=True)

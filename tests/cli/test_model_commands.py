@@ -53,8 +53,7 @@ def test_the_list_needs_no_tensorflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["mobilenet_v22"], "did you mean mobilenet_v2?"), (["x"], "lists all")],
+    ("arguments", "message"), [(["mobilenet_v22"], "did you mean mobilenet_v2?"), (["x"], "lists all")]
 )
 def test_a_wrong_call_is_refused(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["models", *arguments])

@@ -194,11 +194,7 @@ def test_names_that_standard_output_does_not_encode_are_printed(
     assert expected in shown.stdout_bytes
 
 
-BROKEN = [
-    "001 empty.png: it is empty",
-    "001 half.jpg: it is incomplete",
-    "001 page.jpg: it is a web page",
-]
+BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is incomplete", "001 page.jpg: it is a web page"]
 
 
 @pytest.mark.parametrize(("policy", "code"), [(None, 3), ("skip", 0)])

@@ -66,12 +66,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.fast_rows(
-    "empty scans",
-    "EXIF and fill bytes",
-    "junk between segments",
-    "GIF of zeros",
-)
+@pytest.mark.fast_rows("empty scans", "EXIF and fill bytes", "junk between segments", "GIF of zeros")
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_repeated_parts_cost_no_more_than_others(content):
     require_linear(content)

@@ -58,12 +58,7 @@ class Holder:
     """A process that leases GPUs and holds them until the test ends it. It works in the folder of the test."""
 
     def __init__(
-        self,
-        name: str,
-        environment: Mapping[str, str],
-        devices: str = "auto",
-        count: int | str = 1,
-        *how: str,
+        self, name: str, environment: Mapping[str, str], devices: str = "auto", count: int | str = 1, *how: str
     ) -> None:
         """Start it; with `how` it has a child."""
         self.name, self.file, self.end_file = name, Path(f"{name}.has"), Path(f"{name}.end")

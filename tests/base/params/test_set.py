@@ -20,21 +20,9 @@ RECORD = "record: {artifact: classifier, remote: origin, branch: fast-forward, g
         ("train.deterministic", False, "  deterministic: false"),
         ("export.formats", ["onnx"], '  formats: ["onnx"]'),
         ("train.optimizer_options", {"beta_1": 0.8}, "  optimizer_options: {beta_1: 0.8} # settings"),
-        (
-            "record.git_name",
-            "Zoë",
-            RECORD + '"Zoë"',
-        ),
-        (
-            "record.git_name",
-            "null",
-            RECORD + '"null"',
-        ),
-        (
-            "record.git_name",
-            'a: "b" # 😀',
-            RECORD + '"a: \\"b\\" # 😀"',
-        ),
+        ("record.git_name", "Zoë", RECORD + '"Zoë"'),
+        ("record.git_name", "null", RECORD + '"null"'),
+        ("record.git_name", 'a: "b" # 😀', RECORD + '"a: \\"b\\" # 😀"'),
     ],
 )
 def test_a_value_is_set_and_every_other_line_and_comment_stays(workspace, key, value, line):

@@ -88,10 +88,7 @@ def test_a_stage_refuses_another_version_and_changes_nothing(load, package: str,
     ("code", "outcome"),
     [
         ("sys.path.insert(0, 'other')", "nothing was changed"),
-        (
-            "def download(config): sys.path.insert(0, 'other')",
-            "changed while download ran, so its result",
-        ),
+        ("def download(config): sys.path.insert(0, 'other')", "changed while download ran, so its result"),
     ],
 )
 def test_a_version_that_is_installed_while_a_stage_starts_or_runs_is_refused(

@@ -44,11 +44,7 @@ def test_objects_beside_the_prefix_are_not_listed(bucket, store):
     for key in ("some/prefixed", "some/prefix", "some/prefix/folder/"):
         bucket.put_object(Bucket=bucket.name, Key=key, Body=b"")
     assert [(entry.key, entry.md5) for entry in store.list()] == [("a", hashlib.md5(CONTENT).hexdigest())]
-    keys = [
-        "some/prefix",
-        "some/prefix/a",
-        "some/prefixed",
-    ]  # at the root, without markers of folders
+    keys = ["some/prefix", "some/prefix/a", "some/prefixed"]  # at the root, without markers of folders
     assert [entry.key for entry in open_store(bucket.url).list()] == keys
 
 

@@ -62,10 +62,7 @@ def test_markup_in_a_class_name_is_escaped(name: str, cell: str) -> None:
 def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
     known = {"accuracy": 0.91234, "examples_per_second": 5123.4, "seconds_left": 90.2}
     place = {"epoch": 3, "epochs": 30, "step": 36, "steps": 390}
-    assert progress(place | known) == (
-        9.2,
-        "epoch 3 of 30, accuracy 0.9123, 01:30 left, 5,123 examples/s",
-    )
+    assert progress(place | known) == (9.2, "epoch 3 of 30, accuracy 0.9123, 01:30 left, 5,123 examples/s")
     assert progress(place | dict.fromkeys(known)) == (9.2, "epoch 3 of 30")
     none = dict.fromkeys(("epoch", "epochs", "step", "steps"), 0)
     assert progress(none | dict.fromkeys(known)) == (100.0, "epoch 0 of 0")
