@@ -68,17 +68,3 @@ def test_an_export_needs_no_component(own: Checkout, tmp_path: Path) -> None:
     moved_source = {"PYTHONPATH": str(own.folder / "src")}
     found = moved.must("perennial", "predict", "image.png", "--model", str(export), **moved_source)
     assert "image.png: " in found
-
-
-@pytest.mark.slow
-def test_an_edit_of_a_network_trains_again_and_converts_nothing(own: Checkout) -> None:
-    file = own.folder / "components" / "nets.py"
-    before = file.read_text()
-    file.write_text(before.replace("Dense(128", "Dense(64"))
-    stale = own.dvc("status")
-    file.write_text(before)
-    assert [line.strip(":") for line in stale.splitlines() if line.endswith(":") and line[0] != "\t"] == [
-        "train",
-        "evaluate",
-        "export",
-    ]

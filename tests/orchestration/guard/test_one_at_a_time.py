@@ -30,19 +30,16 @@ def run(number: int, state: StateType, second: int) -> FlowRun:
     return FlowRun(id=UUID(int=number), flow_id=UUID(int=0), state=at)
 
 
-def test_the_run_that_has_been_running_for_longest_goes_first() -> None:
-    early, late = run(2, StateType.RUNNING, 1), run(1, StateType.RUNNING, 2)
-    assert min(late, early, key=place_in_line) is early
-
-
-def test_runs_of_the_same_moment_are_ordered_by_their_id() -> None:
-    one, other = run(1, StateType.RUNNING, 1), run(2, StateType.RUNNING, 1)
-    assert min(other, one, key=place_in_line) is one
-
-
-def test_a_run_that_is_being_cancelled_still_works() -> None:
-    cancelling, running = run(1, StateType.CANCELLING, 9), run(2, StateType.RUNNING, 1)
-    assert min(running, cancelling, key=place_in_line) is cancelling
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (run(2, StateType.RUNNING, 1), run(1, StateType.RUNNING, 2)),  # the longest
+        (run(1, StateType.RUNNING, 1), run(2, StateType.RUNNING, 1)),  # by their id
+        (run(1, StateType.CANCELLING, 9), run(2, StateType.RUNNING, 1)),  # it still works
+    ],
+)
+def test_of_two_runs_one_goes_first(first: FlowRun, second: FlowRun) -> None:
+    assert min(second, first, key=place_in_line) is first
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "flows").glob("[a-z]*.py")), ids=lambda file: file.stem)

@@ -130,34 +130,22 @@ def test_a_damaged_version_cannot_be_rolled_back_to(url, add):
     assert read(url) == "b"
 
 
-def test_the_later_of_two_publishers_is_told(url, add, make, monkeypatch):
-    add("a")
-    upload = publishing._upload
-
-    def slow(*arguments):
-        monkeypatch.setattr(publishing, "_upload", upload)
-        add("faster")
-        upload(*arguments)
-
-    monkeypatch.setattr(publishing, "_upload", slow)
-    with pytest.raises(PerennialError, match=r"another publisher made version 3 .*; version 2 is complete but"):
-        add("slower")
-    assert read(url) == "faster"
-
-
-def test_a_rollback_during_a_publish_is_not_undone(url, add, monkeypatch):
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_who_publishes_later_than_another_is_told_and_undoes_nothing(url, add, monkeypatch, rolled_back):
     for model in "ab":
         add(model)
     upload = publishing._upload
 
     def slow(*arguments):
-        publishing.roll_back(url, 1)
+        monkeypatch.setattr(publishing, "_upload", upload)
+        publishing.roll_back(url, 1) if rolled_back else add("faster")
         upload(*arguments)
 
     monkeypatch.setattr(publishing, "_upload", slow)
-    with pytest.raises(PerennialError, match="another publisher made version 1 "):
-        add("c")
-    assert read(url) == "a"
+    made = "version 1 " if rolled_back else "version 4 .*; version 3 is complete but"
+    with pytest.raises(PerennialError, match=f"another publisher made {made}"):
+        add("slower")
+    assert read(url) == ("a" if rolled_back else "faster")
 
 
 def test_an_object_of_another_program_in_the_version_is_refused(url, add):

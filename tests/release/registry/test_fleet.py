@@ -55,19 +55,6 @@ def test_each_pipeline_has_its_own_versions(fleet):
 
 
 @pytest.mark.slow
-def test_dvc_finds_the_artifact_of_a_version_by_the_name_of_its_folder(fleet, tmp_path):
-    birds = fleet["birds"]
-    birds.perennial("record", "night")
-    birds.data("0.9 second")
-    birds.reproduce()
-    birds.perennial("promote", "--push")
-    url, name = str(fleet[""].folder), "pipelines/birds:classifier"
-    for option, value, data in (("--rev", "v0.0.1", "0.8 first birds"), ("--stage", "champion", "0.9 second")):
-        birds.must("dvc", "artifacts", "get", url, name, option, value, "-o", str(tmp_path / value))
-        assert (tmp_path / value / "model").read_text() == f"{data}\n"
-
-
-@pytest.mark.slow
 def test_what_other_pipelines_pushed_meanwhile_is_kept(fleet, tmp_path):
     """Each run works in a checkout of its own; all began at the same commit."""
     clones = apart(fleet)

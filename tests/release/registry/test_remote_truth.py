@@ -237,14 +237,3 @@ def test_what_a_clone_cannot_get_is_said(both: tuple[World, Project]) -> None:
     refused = clone.run("perennial", "why", "v0.0.1", "HEAD")
     assert "origin could not be asked" in refused.stderr
     assert "this clone has no version, branch, tag or commit v0.0.1" in refused.stderr
-
-
-@pytest.mark.slow
-def test_an_audit_of_a_partial_clone_fails_where_it_cannot_read(both: tuple[World, Project]) -> None:
-    world, other = both
-    clone = cloned(world, other, "--filter=blob:none")
-    world.remote.rename(world.remote.with_name("away"))
-    done = clone.run("perennial", "audit", "--all")
-    assert done.returncode != 0
-    assert "all intact" not in done.stdout
-    assert "Traceback" not in done.stderr

@@ -107,21 +107,6 @@ def test_the_commit_that_caused_the_change_is_found(project: Project) -> None:
     assert not list((project.home / ".perennial" / "rebuilds").iterdir())
 
 
-def test_of_revisions_beside_each_other_the_difference_is_found(project: Project) -> None:
-    project.git("checkout", "-q", "-b", "other")
-    commit(project, {"photos/list": "6 wrong", "src/code": "2"}, learning_rate=3.0, epochs=2, seed=4, run=True)
-    project.git("checkout", "-q", "main")
-    commit(project, {"src/code": "0"}, run=True)
-    found = bisect(project, "main", "other")
-    assert (found["cause"]["what"], found["cause"]["a"], found["cause"]["b"]) == (
-        "train.learning_rate",
-        0.001,
-        3.0,
-    )
-    assert found["bisect"]["changes"] == 5
-    assert found["bisect"]["trainings"] <= 4
-
-
 def test_a_change_within_the_noise_of_the_seed_has_no_cause(project: Project) -> None:
     commit(project, {"src/code": "2", "photos/list": "6 wrong"}, run=True)
     found = bisect(project, "HEAD~1", "HEAD")
