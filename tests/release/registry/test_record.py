@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from release.registry.git_server import hook
 from support.pipelines import Project
 
 
@@ -223,16 +224,9 @@ def test_without_a_remote_the_repository_is_the_registry(project: Project) -> No
     assert len(project.tags()) == 2
 
 
-def hook(project: Project, name: str, script: str) -> None:
-    """Let the remote run a script at each push."""
-    file = Path(project.git("remote", "get-url", "origin"), "hooks", name)
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
-
-
 def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
     before = remote_refs(project)["heads/main"]
-    hook(project, "update", '[ "$1" != refs/heads/main ]')
+    hook(Path(project.git("remote", "get-url", "origin")), "update", '[ "$1" != refs/heads/main ]')
     done = project.perennial("record", "night-1")
     assert done["outcome"] == "promoted"
     assert done["branch"] == "run/night-1"
