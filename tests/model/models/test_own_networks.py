@@ -116,7 +116,7 @@ def test_a_schedule_is_a_function_of_the_step(write: Write) -> None:
     write("def own(rate, schedule, steps):\n    return lambda step: rate * (1 - step / steps)\n")
     schedule = ScheduleConfig(name="components.own:own")
     made = schedules.build(TrainConfig(learning_rate=0.5, schedule=schedule), examples=8, batch_size=2, steps=4)
-    assert [schedules.rate(made)(step) for step in range(4)] == [0.5, 0.375, 0.25, 0.125]
+    assert [schedules.logged_rate(made)(step) for step in range(4)] == [0.5, 0.375, 0.25, 0.125]
 
 
 def test_a_schedule_without_a_rate_for_each_step_is_refused(write: Write) -> None:

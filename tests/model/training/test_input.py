@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tensorflow.python.ops import gen_experimental_dataset_ops
 from perennial.base.config.training import TrainConfig
 from perennial.base.errors import DataError
 from perennial.data.preprocessing import ImageSpec, randomness
-from perennial.data.records import manifest
+from perennial.data.records import manifest, pipeline
 from perennial.data.records.label_map import LabelMap
 from perennial.model.training import input as training_input
 from perennial.model.training.cache import Table
@@ -214,9 +215,10 @@ def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
 ) -> None:
     monkeypatch.setattr(training_input, "BLOCK", 4)
     order = Shuffle(manifest.load(large).splits["train"].shards, 0, 1)
+    read = partial(pipeline.encoded, large)
 
     def images() -> int:
-        return sum(len(block.images) for block in training_input._blocks(large, order, chunks(order)))
+        return sum(len(block.images) for block in training_input._blocks(read, order, chunks(order)))
 
     assert images() == 480  # what TensorFlow and Python make once is not counted
     tracemalloc.start()
