@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from support.checkout import wait_until
 
@@ -87,7 +88,8 @@ def test_an_interruption_stops_the_program_with_its_children(here: Path) -> None
 
 def test_a_killed_process_leaves_no_program_and_its_lock_is_free_only_then(here: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER]) as holder:
-        wait_until(lambda: len(pids(here)) == 2)
+        # The guard is started after the program, which may have written its numbers before.
+        wait_until(lambda: len(pids(here)) == len(psutil.Process(holder.pid).children()) == 2)
         holder.kill()
     with (here / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # waits for the guard
