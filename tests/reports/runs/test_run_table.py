@@ -58,6 +58,20 @@ def test_a_run_that_ended_has_its_score_with_the_wilson_interval_and_its_time(co
     assert (row.seconds or 0) > 0
 
 
+def test_runs_with_several_labels_an_image_have_their_mean_average_precision(
+    config: Config, record: Record
+) -> None:
+    of_labels = record("night-2", scores=None, decision={"promote": False, "map": 0.625})
+    (row,) = found = run_table.rows(config, [of_labels])
+    assert (row.accuracy, row.score, run_table.score_name(found)) == (None, 0.625, "mAP")
+    (both,) = [
+        line
+        for line in run_table.lines(run_table.rows(config, [of_labels, record("night-3")]), 80)
+        if "SCORE, 95 %" in line
+    ]
+    assert "ACCURACY" not in both
+
+
 @pytest.mark.parametrize(("changes", "result"), RESULTS.values(), ids=RESULTS)
 def test_the_result_says_in_a_few_words_what_became_of_a_run(
     config: Config, record: Record, changes: dict[str, Any], result: str

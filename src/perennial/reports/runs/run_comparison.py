@@ -22,7 +22,7 @@ KINDS = {
     "revision": "code", "edits": "code", "data": "data", "champion": "champion", "machine.": "hardware",
 }  # fmt: skip
 NAMES = {"revision": "commit", "edits": "uncommitted edits"}
-FACTS = ("run", "started, UTC", "data set, model", "result", "accuracy, 95 %", "test loss", "time")
+FACTS = ("run", "started, UTC", "data set, model", "result", "{score}, 95 %", "test loss", "time")
 SHOWN = 20  # classes
 DIGEST = 32  # hexadecimal digits, at least
 HEXADECIMAL = frozenset("0123456789abcdef")
@@ -58,6 +58,7 @@ def document(
     """The JSON document; commits: how they differ, as `perennial why` finds it, or None if it is unknown."""
     found = differences(a, b)
     named = ((input_of(each["what"]), each) for each in found)
+    rows = run_table.rows(config, (a, b))
     recorded = [{**each, "kind": of[0], "what": of[1]} for of, each in named if of]
     try:
         compared, note = _compared(a, b), None
@@ -65,7 +66,7 @@ def document(
         compared, note = None, str(error)
     return {
         "a": a["run"], "b": b["run"], "differences": found,
-        "runs": list(map(asdict, run_table.rows(config, (a, b)))),
+        "runs": list(map(asdict, rows)), "score": run_table.score_name(rows),
         "changed": recorded if commits is None else list(map(asdict, commits)),
         "loss": [each and each.loss for each in map(run_table.scores_of, (a, b))],
         "paired": compared and _paired(compared), "unpaired": note, "classes": list(_classes(a, b, compared)),
@@ -81,6 +82,8 @@ def _compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
         digests.append((scores.predictions, f"the file of predictions of run {record['run']}"))
     with DvcObjects() as objects:
         one, other = (predictions.read(objects.file(*each)) for each in digests)
+    if one.multilabel or other.multilabel:
+        raise DataError("their images have several labels, so only their intervals can be compared")
     if one.split_digest != other.split_digest:
         raise DataError("they were scored on different test images, so only their intervals can be compared")
     return comparison.compare(
@@ -120,8 +123,9 @@ def _classes(a: Mapping[str, Any], b: Mapping[str, Any], found: Comparison | Non
 def lines(found: Mapping[str, Any], width: int) -> Iterator[str]:
     """The comparison for a terminal."""
     sides = [_side(row, loss) for row, loss in zip(found["runs"], found["loss"], strict=True)]
+    names = [fact.format(score=found["score"]) for fact in FACTS]
     heads = [Column(""), Column("A", may_be_cut=True), Column("B", may_be_cut=True)]
-    yield from run_table.table(heads, list(zip(FACTS, *sides, strict=True)), width)
+    yield from run_table.table(heads, list(zip(names, *sides, strict=True)), width)
     yield from ("", *_paired_lines(found), "")
     yield from changed_lines(found["changed"], width)
     yield ""
@@ -135,7 +139,7 @@ def _side(row: Mapping[str, Any], loss: float | None) -> list[str]:
         str(row["started"] or "-")[:16].replace("T", " "),
         f"{row['data_set']}, {row['model']}",
         " ".join(filter(None, (row["result"], row["version"]))),
-        run_table.score(row["accuracy"], row["low"], row["high"]),
+        run_table.score(row["map"] if row["accuracy"] is None else row["accuracy"], row["low"], row["high"]),
         "-" if loss is None else f"{loss:.4f}",
         run_table.duration(row["seconds"]),
     ]

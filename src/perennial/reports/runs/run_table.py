@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from rich.cells import cell_len, set_cell_size
 
 from perennial.base import layout
+from perennial.base.choices import SCORE_NAMES
 from perennial.base.config import Config
-from perennial.base.documents import JsonFile
 from perennial.base.errors import PerennialError, printable
-from perennial.model.evaluation.results import ClassMetrics, Share, ValidationScores
+from perennial.model.evaluation.results import ClassMetrics, OfOneLabel, Scored, Share, ValidationScores
 from perennial.release.registry import run_records
 from perennial.release.registry.access import open_registry
 
@@ -37,12 +37,13 @@ class Evaluation(ValidationScores):
     loss: float | None = None
 
 
-class RunScores(JsonFile):
+class RunScores(Scored):
     """The scores in the record of a run."""
 
     model: str  # digest of the weights
-    accuracy: Share  # on the test split
-    low: Share  # ends of its 95 % interval (Wilson)
+    map: Share | None = None  # on the test split, of several labels an image
+    accuracy: OfOneLabel = None  # the same, of one label
+    low: Share  # ends of its 95 % interval
     high: Share
     loss: float
     per_class: dict[str, ClassMetrics]
@@ -67,11 +68,17 @@ class Row:
     data_set: str
     model: str
     accuracy: float | None  # on the test split, 0..1
+    map: float | None  # in its place, of several labels an image
     low: float | None  # ends of its interval
     high: float | None
     result: str
     version: str | None  # that it became
     seconds: float | None  # since it was last started
+
+    @property
+    def score(self) -> float | None:
+        """The accuracy, or the macro mean average precision, 0..1."""
+        return self.map if self.accuracy is None else self.accuracy
 
     @property
     def outcome(self) -> str:
@@ -107,13 +114,14 @@ def _version(record: Mapping[str, Any], made: Mapping[object, str]) -> str | Non
 
 def _row(record: Mapping[str, Any], short: str, version: str | None) -> Row:
     params, scores = record.get("params"), scores_of(record)
+    main = scores.model_dump() if scores else record.get("decision") or {}
     started = [time for time in map(_time, (record.get("started"), *record.get("started_again", ()))) if time]
     ended = _time(record.get("ended"))
     return Row(
         run=record["run"], short=short, model=_name(params, "model"),
         started=started[0].isoformat(timespec="seconds") if started else None,
         data_set=layout.data_set(_name(params, "dataset"), _name(params, "record", "artifact")),
-        accuracy=scores.accuracy if scores else (record.get("decision") or {}).get("accuracy"),
+        accuracy=main.get("accuracy"), map=main.get("map"),
         low=scores.low if scores else None, high=scores.high if scores else None,
         result=_result(record, version), version=version,
         seconds=(ended - started[-1]).total_seconds() if started and ended else None,
@@ -163,13 +171,13 @@ def lines(found: Sequence[Row], width: int) -> Iterator[str]:
         yield from (f"All of {', '.join(getattr(found[0], name) for name in shared)}:", "")
     of = [Column(" AND ".join(varying).replace("_", " ").upper(), may_be_cut=True)] if varying else []
     columns = [
-        Column("RUN"), Column("STARTED, UTC"), *of, Column("ACCURACY, 95 %"), Column("RESULT", may_be_cut=True),
-        Column("TIME", is_number=True),
+        Column("RUN"), Column("STARTED, UTC"), *of, Column(f"{score_name(found).upper()}, 95 %"),
+        Column("RESULT", may_be_cut=True), Column("TIME", is_number=True),
     ]  # fmt: skip
     cells = []
     for row in found:
         named = [", ".join(getattr(row, name) for name in varying)] if varying else []
-        scored = score(row.accuracy, row.low, row.high)
+        scored = score(row.score, row.low, row.high)
         cells.append([row.short, _day(row.started), *named, scored, row.outcome, duration(row.seconds)])
     yield from table(columns, cells, width)
 
@@ -194,6 +202,12 @@ def table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int)
             space = " " * (size - cell_len(shown))
             fitted.append(space + shown if column.is_number else shown + space)
         yield "  ".join(fitted).rstrip()
+
+
+def score_name(found: Sequence[Row]) -> str:
+    """The name of the runs' scores: accuracy, mAP or, of both, score."""
+    names = {SCORE_NAMES["multiclass" if row.map is None else "multilabel"] for row in found}
+    return names.pop() if len(names) == 1 else "score"
 
 
 def score(value: float | None, low: float | None, high: float | None) -> str:

@@ -107,7 +107,7 @@
     const [a, b] = ticked.map(row => row.run);
     part.command.textContent = `perennial runs compare ${a.id} ${b.id}`;
     const cell = (row, head) => row.element.cells[heads.indexOf(head)].textContent.trim() || "not recorded";
-    const facts = ["run", "started, UTC", "result", "accuracy", "95 % interval"].map(head => [head, ...ticked.slice(0, 2).map(row => cell(row, head))]);
+    const facts = ["run", "started, UTC", "result", heads[5], "95 % interval"].map(head => [head, ...ticked.slice(0, 2).map(row => cell(row, head))]);
     facts.push(["test loss", ...[a, b].map(run => run.loss === null ? "not recorded" : run.loss.toFixed(4))]);
     part.scores.replaceChildren(...facts.map(([head, ...values]) => line(make("th", head), ...values.map(value => make("td", value)))));
     const changed = content.keys.flatMap(([kind, what], place) => a.inputs[place] === b.inputs[place] ? [] :

@@ -38,7 +38,7 @@ def render(rows: Sequence[Row], records: Sequence[Mapping[str, Any]], made: date
     mark = MARK.decode()
     return template.render(
         rows=rows, made=made, mark=mark, script=script, digest=digest, content=content, score=run_table.score,
-        duration=run_table.duration,
+        scored=run_table.score_name(rows), duration=run_table.duration,
     )  # fmt: skip
 
 
@@ -59,9 +59,7 @@ def _content(rows: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> dict[
             {
                 "id": row.short,
                 "loss": scores and scores.loss,
-                "curve": [
-                    [each.step, _short(each.accuracy), _short(each.loss)] for each in curve[::-every][::-1]
-                ],
+                "curve": [[each.step, _short(each.score), _short(each.loss)] for each in curve[::-every][::-1]],
                 "classes": classes.setdefault(counts, len(classes)),
                 "recall": [_short(each.recall) for each in per_class.values()],
                 "inputs": [own.get(key) for key in varying],
