@@ -146,13 +146,18 @@ def _champion(checked: Config) -> str:
     return str(opened.registry.champion.commit)
 
 
+def _score(of: dict[str, Any]) -> tuple[str, float | None]:
+    return ("mAP", of["map"]) if "map" in of else ("accuracy", of["accuracy"])
+
+
 def _why_lines(done: dict[str, Any]) -> Iterator[str]:
     """Format the result as lines of text."""
     from perennial.reports.runs import run_comparison
 
     for side in ("a", "b"):
         revision = done[side]
-        scored = "no score" if revision["accuracy"] is None else f"accuracy {revision['accuracy']:.4f}"
+        name, value = _score(revision)
+        scored = "no score" if value is None else f"{name} {value:.4f}"
         yield f"{side.upper()}  {revision['name']}, commit {revision['commit'][:10]}: {scored}"
     yield from run_comparison.changed_lines(done["differences"], shutil.get_terminal_size().columns)
     yield from _effect(done["effect"])
@@ -189,8 +194,8 @@ def _search(search: dict[str, Any]) -> Iterator[str]:
         )
     yield f"{search['changes']} changes, {search['trainings']} training runs, {search['seconds']:.0f} s:"
     for state in search["states"]:
-        if state["accuracy"] is not None:
-            yield f"  {state['accuracy']:.4f}  {state['name']}"
+        if (value := _score(state)[1]) is not None:
+            yield f"  {value:.4f}  {state['name']}"
         elif state["problem"]:
             yield f"  {state['problem']}"
 
@@ -208,5 +213,6 @@ def _cause(done: dict[str, Any]) -> str:
     where = f", of commit {cause['commit'][:10]}" if cause["commit"] else ""
     share = ""
     if cause["change"] is not None:
-        share = f"; it changes the accuracy by {cause['change']:+.4f}, {cause['share']:.0%} of the whole change"
+        name, change = _score(done["a"])[0], cause["change"]
+        share = f"; it changes the {name} by {change:+.4f}, {cause['share']:.0%} of the whole change"
     return f"cause: {cause['kind']}: {cause['what']}{where}{share}"

@@ -5,9 +5,11 @@ import random
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import pytest
 
-from perennial.reproduce.why import chain
+from perennial.model.evaluation.predictions import Predictions
+from perennial.reproduce.why import chain, effect
 from perennial.reproduce.why.chain import Bisection, Untestable
 from perennial.reproduce.why.effect import Outcome, RecordedScores
 
@@ -15,6 +17,26 @@ from perennial.reproduce.why.effect import Outcome, RecordedScores
 def outcome(accuracy: float) -> Outcome:
     scores = RecordedScores(accuracy=accuracy, examples=1000)
     return Outcome(name="", scores=scores, metrics="", predictions=None, records=None)
+
+
+def test_several_labels_an_image_are_compared_by_exact_sets_and_named() -> None:
+    scores = RecordedScores(map_macro=0.5, examples=2)
+    given = np.array([[1, 1], [0, 0]], np.int8)
+    sides = []
+    for probabilities in ([[0.9, 0.9], [0.1, 0.1]], [[0.9, 0.1], [0.9, 0.1]]):
+        found = Predictions(
+            labels=given, probabilities=np.array(probabilities, np.float32), classes=("cat", "dog"),
+            split="test", thresholds=np.array([0.5, 0.5], np.float32), data="", split_digest="", model="",
+        )  # fmt: skip
+        sides.append(Outcome(name="", scores=scores, metrics="", predictions=found, records=None))
+    changes = effect.compare_examples(sides[0], sides[1], None)
+    assert changes is not None
+    assert (sides[0].score, changes.only_a, changes.only_b) == (0.5, 2, 0)
+    assert [(each.label, each.a, each.b) for each in changes.flips] == [
+        ("cat, dog", "cat, dog", "cat"),
+        ("none", "none", "cat"),
+    ]
+    assert changes.classes == {"dog": (1.0, 0.0)}
 
 
 def search(

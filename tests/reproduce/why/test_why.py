@@ -245,7 +245,7 @@ def test_a_version_that_is_recorded_wrongly_is_named_and_has_no_score(hand: Hand
     assert note.startswith(
         f"{b[:10]} is recorded wrongly: train.learning_rate is 0.002 in dvc.lock, and the training used 0.001"
     )
-    assert [each and each.accuracy for each in done.outcomes] == [1.0, None]
+    assert [each and each.score for each in done.outcomes] == [1.0, None]
     assert done.cause is None
 
 

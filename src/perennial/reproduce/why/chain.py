@@ -199,15 +199,15 @@ class Bisection:
     @property
     def share(self) -> float:
         """The share of the total score change that the remaining changes explain."""
-        whole = self.outcomes[self.changes].accuracy - self.outcomes[0].accuracy
+        whole = self.outcomes[self.changes].score - self.outcomes[0].score
         low, high = self.ends
-        return (high.accuracy - low.accuracy) / whole if whole else 0.0
+        return (high.score - low.score) / whole if whole else 0.0
 
 
 def noise(start: State, outcome: Outcome, seed: int, measure: Measure) -> Noise:
     """Measure the noise by training the first state with another seed."""
     other = measure(State(commit=start.commit, before=start.before, seed=seed + 1))
-    change = other.accuracy - outcome.accuracy
+    change = other.score - outcome.score
     examples, count = effect.discordant(outcome, other), outcome.scores.examples
     spread = math.sqrt(examples) / count if examples is not None else 0.0
     return Noise(seed=seed + 1, change=change, examples=examples, deviation=max(abs(change), spread, 1 / count))
@@ -220,7 +220,7 @@ def bisect(states: Sequence[State], known: dict[int, Outcome], measure: Measure)
     state without a score is skipped; if all states in between are skipped, more than one change is left.
     """
     search = Bisection(changes=len(states) - 1, high=len(states) - 1, outcomes=dict(known))
-    whole = known[search.high].accuracy - known[0].accuracy
+    whole = known[search.high].score - known[0].score
     while search.high - search.low > 1:
         middle = _middle(search)
         if middle is None:
@@ -232,7 +232,7 @@ def bisect(states: Sequence[State], known: dict[int, Outcome], measure: Measure)
                 log.warning("%s", error)
                 search.untestable[middle] = str(error)
                 continue
-        low, here, high = (search.outcomes[state].accuracy for state in (search.low, middle, search.high))
+        low, here, high = (search.outcomes[state].score for state in (search.low, middle, search.high))
         if math.copysign(1, whole) * ((here - low) - (high - here)) >= 0:
             search.high = middle
         else:

@@ -11,7 +11,8 @@ from perennial.base import documents
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
 from perennial.model.evaluation import comparison, predictions
-from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.predictions import Labels, Predictions
+from perennial.model.evaluation.results import OfOneLabel, Scored, Share
 from perennial.release.audit.sides import DvcObjects
 from perennial.reproduce.why import image_changes
 from perennial.reproduce.why.differences import Revision
@@ -21,10 +22,11 @@ SHOWN = 20  # changed examples in a document
 Both = tuple[RevisionRecords, RevisionRecords]
 
 
-class RecordedScores(documents.JsonFile):
+class RecordedScores(Scored):
     """The fields of the test scores that are compared."""
 
-    accuracy: float
+    map_macro: Share | None = None  # of several labels an image
+    accuracy: OfOneLabel = None
     examples: int
 
 
@@ -39,9 +41,9 @@ class Outcome:
     records: str | None  # digest of the records
 
     @property
-    def accuracy(self) -> float:
-        """Accuracy on the test split, 0..1."""
-        return self.scores.accuracy
+    def score(self) -> float:
+        """Accuracy, or mAP of several labels an image, on the test split, 0..1."""
+        return self.scores.score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,19 +131,18 @@ def discordant(a: Outcome, b: Outcome) -> int | None:
     one, other = a.predictions, b.predictions
     if one is None or other is None or len(one.labels) != len(other.labels):
         return None
-    return int(((one.predicted == one.labels) != (other.predicted == other.labels)).sum())
+    return int((one.right != other.right).sum())
 
 
 def _examples(
     a: Predictions, b: Predictions, rows_a: NDArray[np.int64], rows_b: NDArray[np.int64]
 ) -> ExampleChanges:
-    right_a = (a.predicted == a.labels)[rows_a]
-    right_b = (b.predicted == b.labels)[rows_b]
+    right_a, right_b = a.right[rows_a], b.right[rows_b]
     only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
     flips = [
         Flip(
-            record=int(rows_b[at]), label=b.classes[b.labels[rows_b[at]]],
-            a=a.classes[a.predicted[rows_a[at]]], b=b.classes[b.predicted[rows_b[at]]],
+            record=int(rows_b[at]), label=_names(b, b.labels, rows_b[at]), a=_names(a, a.predicted, rows_a[at]),
+            b=_names(b, b.predicted, rows_b[at]),
         )
         for at in np.flatnonzero(right_a != right_b)[:SHOWN]
     ]  # fmt: skip
@@ -155,8 +156,18 @@ def _examples(
     )
 
 
+def _names(found: Predictions, values: Labels, row: np.int64) -> str:
+    """The class of an example, or its classes."""
+    chosen = np.flatnonzero(values[row]) if found.multilabel else [values[row]]
+    return ", ".join(found.classes[number] for number in chosen) or "none"
+
+
 def _recall(found: Predictions) -> Mapping[str, float]:
-    values = comparison.recall(found.labels, found.predicted == found.labels, len(found.classes))
+    if found.multilabel:
+        given, hits = found.labels.sum(axis=0), (found.predicted & found.labels).sum(axis=0)
+        values = np.where(given > 0, hits / np.maximum(given, 1), np.nan)
+    else:
+        values = comparison.recall(found.labels, found.right, len(found.classes))
     return dict(zip(found.classes, values.tolist(), strict=True))
 
 

@@ -154,7 +154,7 @@ def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) ->
         known = _known(states, done, mixed, objects)
         done.outcomes = known[0], known[len(steps)]
         measured = _noise(done, states[0], known[0], mixed)
-        change = abs(known[len(steps)].accuracy - known[0].accuracy)
+        change = abs(known[len(steps)].score - known[0].score)
         within = not change or (measured is not None and change <= measured.limit)
         bisection = None if within else chain.bisect(states, known, mixed.outcome)
     if missing:
@@ -207,7 +207,7 @@ def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise 
 
 def _change(done: Why) -> float:
     a, b = done.outcomes
-    return b.accuracy - a.accuracy if a and b else 0.0
+    return b.score - a.score if a and b else 0.0
 
 
 def document(done: Why) -> dict[str, Any]:
@@ -229,9 +229,15 @@ def _side(revision: Revision, outcome: Outcome | None) -> dict[str, Any]:
         "name": revision.name,
         "version": revision.version and revision.version.name,
         "commit": revision.commit,
-        "accuracy": outcome and outcome.accuracy,
+        **_score(outcome),
         "examples": outcome and outcome.scores.examples,
     }
+
+
+def _score(outcome: Outcome | None) -> dict[str, float | None]:
+    """The score by its name; of several labels an image it is `map`."""
+    several = outcome is not None and outcome.scores.task == "multilabel"
+    return {"map" if several else "accuracy": None if outcome is None else outcome.score}
 
 
 def _effect_values(effect: Effect) -> dict[str, Any]:
@@ -255,12 +261,12 @@ def _cause(done: Why) -> dict[str, Any] | None:
         return None
     if isinstance(cause, Found):
         a, b = done.outcomes
-        change = b.accuracy - a.accuracy if a and b else None
+        change = b.score - a.score if a and b else None
         return {**asdict(cause), "commit": None, "differences": [], "change": change, "share": 1.0}
     if search is None or search.bisection is None:
         return {**_step(cause), "change": None, "share": None}
     low, high = search.bisection.ends
-    change, effect = high.accuracy - low.accuracy, search.effect and _effect_values(search.effect)
+    change, effect = high.score - low.score, search.effect and _effect_values(search.effect)
     return {**_step(cause), "change": change, "share": search.bisection.share, "effect": effect}
 
 
@@ -288,7 +294,7 @@ def _search_values(search: CauseSearch) -> dict[str, Any]:
         "states": [
             {
                 "name": name,
-                "accuracy": outcomes[number].accuracy if number in outcomes else None,
+                **_score(outcomes.get(number)),
                 "problem": problems.get(number),
             }
             for number, name in enumerate(search.names)
