@@ -70,7 +70,7 @@ retest: install-dev
 
 # Changes of a module that its tests do not notice. MODULE=src/perennial/stages/gate.py TESTS="tests/a.py tests/b"
 mutants: install-dev
-	@$(RUN) .venv/bin/python tests/support/mutants.py $(MODULE) $(TESTS)
+	@$(RUN) .venv/bin/python benchmarks/mutants.py $(MODULE) $(TESTS)
 
 lint: install-dev docs infra audit
 	@$(RUN) ruff check .

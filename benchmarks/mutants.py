@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TREE = ROOT / ".work" / "mutants"
 SENTENCE = re.compile(r"""f?(["'])(?=[^"']* )[^"']*\1""")  # a text with a blank: tests leave its words free
 NO_MESSAGE = re.compile(r"(Error|log\.\w+)\(")
