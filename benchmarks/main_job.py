@@ -1,10 +1,12 @@
-"""How long the main job takes from nothing and with nothing to do, under both runners.
+"""How long the main job takes from nothing and with nothing to do, beside a plain Keras program.
 
-Each round makes a fresh copy of the project and runs `dvc repro` and the flow, alternately first.
+Each round makes a fresh copy of the project and runs `dvc repro` and the flow, alternately first; then the
+Keras program, and short commands with the model that the flow made.
 """
 
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -14,13 +16,24 @@ import time
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.timing import ENVIRONMENT, ROOT, RUNS
+from benchmarks.timing import ENVIRONMENT, PERENNIAL, ROOT, RUNS
 
 RUNNERS = {
     "dvc repro": (sys.executable, "-m", "dvc", "repro"),
     "flow": (sys.executable, "-m", "flows.retrain"),
 }
 RUNNING = re.compile(r"Running stage '(\w+)'")
+KERAS = "Keras program"
+COMMANDS = {
+    "perennial --help": (*PERENNIAL, "--help"),
+    "perennial status": (*PERENNIAL, "status"),
+    "perennial versions": (*PERENNIAL, "versions"),
+    "perennial runs": (*PERENNIAL, "runs"),
+    "perennial predict": (*PERENNIAL, "predict", "digit.png"),
+    "SavedModel in a script": (
+        sys.executable, str(ROOT / "benchmarks" / "peers" / "saved_model.py"), "models/export", "digit.png",
+    ),
+}  # fmt: skip
 
 
 def measure() -> None:
@@ -32,11 +45,18 @@ def measure() -> None:
                 copy(Path(folder))
                 for case in ("first", "second"):
                     measured.setdefault(f"{runner}, {case}", []).append(timed(RUNNERS[runner], Path(folder)))
+                if runner == "flow":
+                    timed((*PERENNIAL, "show", "0", "--split", "test", "--save", "digit.png"), Path(folder))
+                    for name, command in COMMANDS.items():
+                        measured.setdefault(name, []).append(timed(command, Path(folder)))
+        with tempfile.TemporaryDirectory() as folder:
+            program = (sys.executable, str(ROOT / "benchmarks" / "peers" / "keras_job.py"), folder)
+            measured.setdefault(KERAS, []).append(timed(program, Path(folder)))
     medians = {case: median(runs) for case, runs in sorted(measured.items())}
     parts = list(dict.fromkeys(part for case in medians.values() for part in case))
-    print(f"\n{'seconds, median of ' + str(RUNS):<22}" + "".join(f"{part:>11}" for part in parts))
+    print(f"\n{'seconds, median of ' + str(RUNS):<24}" + "".join(f"{part:>11}" for part in parts))
     for case, seconds in medians.items():
-        print(f"{case:<22}" + "".join(f"{seconds.get(part, 0):>11.1f}" for part in parts))
+        print(f"{case:<24}" + "".join(f"{seconds.get(part, 0):>11.1f}" for part in parts))
     results.write("main_job", seconds=measured, medians=medians)
 
 
@@ -52,10 +72,10 @@ def copy(folder: Path) -> None:
 
 
 def timed(command: tuple[str, ...], folder: Path) -> dict[str, float]:
-    """Seconds of a command: in all, until its first stage, and of each stage with what DVC does around it."""
+    """Seconds of a command: in all, of CPU, until its first stage, and of each stage with DVC's work."""
     environment = {**ENVIRONMENT, "PYTHONPATH": str(folder / "src"), "PYTHONUNBUFFERED": "1"}
     os.sync()
-    started = time.monotonic()
+    before, started = _cpu(), time.monotonic()
     marks = [("start", started)]
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -64,10 +84,16 @@ def timed(command: tuple[str, ...], folder: Path) -> dict[str, float]:
         marks.extend((found[1], time.monotonic()) for found in lines if found)
     if process.returncode:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}")
-    marks.append(("", time.monotonic()))
+    marks = [*marks, ("", time.monotonic())] if len(marks) > 1 else []
     ends = [mark for _, mark in marks[1:]]
     parts = {name: end - begin for (name, begin), end in zip(marks[:-1], ends, strict=True)}
-    return {"total": marks[-1][1] - started, **parts}
+    return {"total": time.monotonic() - started, "cpu": _cpu() - before, **parts}
+
+
+def _cpu() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def median(runs: list[dict[str, float]]) -> dict[str, float]:
