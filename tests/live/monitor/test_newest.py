@@ -15,6 +15,7 @@ from perennial.data.sources.pin import listed_source
 from perennial.live.monitor import newest
 from perennial.live.monitor.newest import Newest
 
+SEVERAL_LABELS = {"dataset.task": "multilabel", "train.stop_metric": "map", "gate.min_accuracy": None}
 PICTURES = [raw.encoded(raw.picture(number)) for number in range(6)]
 
 
@@ -46,7 +47,7 @@ def test_records_that_were_only_moved_to_another_shard_are_not_new(
             (tmp_path / name / file).write_text(text)
     new = found(load(**{"dataset.name": "tfrecord", "dataset.url": str(tmp_path / "now")}), tmp_path)
     prefix = "class " if lists else ""
-    assert (new.objects, sorted(new.labels)) == (3, [f"{prefix}{n}" for n in (3, 4, 5)])
+    assert (new.objects, sorted(new.labels)) == (3, [(f"{prefix}{n}",) for n in (3, 4, 5)])
     content = new.file.read_bytes()
     images = {content[start : start + size] for start, size in new.spans}
     assert images == {PICTURES[n] for n in (3, 4, 5)}
@@ -67,7 +68,7 @@ def test_of_an_archive_only_images_that_it_did_not_hold_before_are_new(load: Any
     (folder / "cat" / "5.png").write_bytes(PICTURES[5][:50])
     archives.pack(folder, tmp_path / "pets.tar")
     new = found(load(**{"dataset.name": "image_folder", "dataset.url": str(tmp_path / "pets.tar")}), tmp_path)
-    assert (new.objects, new.labels, new.unreadable) == (1, ["dog"], 1)
+    assert (new.objects, new.labels, new.unreadable) == (1, [("dog",)], 1)
     assert new.per_class == {"dog": 1}
 
 
@@ -88,7 +89,7 @@ def test_a_table_gives_the_labels_of_new_images(load: Any, tmp_path: Path, place
     table = {"path": "labels.csv", "file": 1, "label": 2, "split": None}
     values = {"dataset.name": "image_folder", "dataset.url": str(tmp_path / place), "dataset.table": table}
     new = found(load(**values), tmp_path)
-    assert sorted(new.labels) == ["kind 4", "kind 5"]
+    assert sorted(new.labels) == [("kind 4",), ("kind 5",)]
 
 
 @pytest.mark.parametrize("place", ["records", "records.zip"])
@@ -98,4 +99,29 @@ def test_records_in_folders_of_splits_or_an_archive_are_found(load: Any, tmp_pat
     files.write_bytes(tmp_path / "records" / "val" / "part-00000", gzip.compress(shard(2, 3)))
     shutil.make_archive(str(tmp_path / "records"), "zip", tmp_path / "records")
     new = found(load(**{"dataset.name": "tfrecord", "dataset.url": str(tmp_path / place)}), tmp_path)
-    assert (new.objects, sorted(new.labels)) == (1, ["2", "3"])
+    assert (new.objects, sorted(new.labels)) == (1, [("2",), ("3",)])
+
+
+@pytest.mark.parametrize("place", ["pets", "pets.zip", "records"])
+def test_new_images_have_all_their_labels(load: Any, tmp_path: Path, place: str) -> None:
+    labels = [("a", "b"), ("b",), (), ("a", "c")]
+    folder, own = tmp_path / place.removesuffix(".zip"), tmp_path / "old" / "own-train-00000-of-00001"
+    if place == "records":
+        ids = [["abc".index(name) for name in each] for each in labels]
+        parts = [record(image__encoded=[PICTURES[n]], image__class__label=each) for n, each in enumerate(ids)]
+        for file, content in {own: parts[0], folder / own.name: b"".join(parts)}.items():
+            files.write_bytes(file, content)
+        files.write_bytes(folder / "labels.txt", b"0:a\n1:b\n2:c\n")
+    else:
+        for number in range(4):
+            files.write_bytes(folder / f"{number}.png", PICTURES[number])
+        rows = "".join(f"{number}.png,{'|'.join(each)}\n" for number, each in enumerate(labels))
+        files.write_bytes(folder / "tags.csv", f"file,tags\n{rows}".encode())
+        shutil.make_archive(str(folder), "zip", folder)
+        files.copy(folder / "0.png", tmp_path / "old" / "0.png")
+    table = {"path": "tags.csv", "file": "file", "label": "tags", "split": None, "separator": "|"}
+    own_form = {"dataset.name": "tfrecord"} if place == "records" else {"dataset.name": "image_folder"}
+    own_form |= {"dataset.table": None if place == "records" else table, "dataset.url": str(tmp_path / place)}
+    new = found(load(**SEVERAL_LABELS | own_form), tmp_path)
+    assert sorted(new.labels) == sorted(labels[1:])
+    assert new.per_class == {"a": 1, "b": 1, "c": 1}

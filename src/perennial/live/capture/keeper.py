@@ -179,19 +179,11 @@ class Keeper:
     def _record(self, chosen: Answered, sha256: str) -> KeptImage:
         return KeptImage(
             time=datetime.fromtimestamp(chosen.seconds, UTC).isoformat(timespec="milliseconds"),
-            model=self._model,
-            version=chosen.version,
-            sha256=sha256,
-            top=chosen.top,
-            reason=chosen.reason,
-            probability=chosen.probability,
-            candidate=chosen.candidate,
-            candidate_top=chosen.candidate_top,
-            labels=chosen.labels,
-            nearest=chosen.nearest,
-            candidate_labels=chosen.candidate_labels,
+            model=self._model, version=chosen.version, sha256=sha256, top=chosen.top, reason=chosen.reason,
+            probability=chosen.probability, candidate=chosen.candidate, candidate_top=chosen.candidate_top,
+            labels=chosen.labels, nearest=chosen.nearest, candidate_labels=chosen.candidate_labels,
             reference=chosen.classifier.reference or "",
-        )
+        )  # fmt: skip
 
     def _flush(self) -> Result:
         """Write the records of a day since the last time."""

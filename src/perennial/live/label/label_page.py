@@ -43,15 +43,9 @@ class Labelling:
     """What the page shows, and what it writes."""
 
     def __init__(
-        self,
-        found: Queue,
-        answers: Answers,
-        classes: Sequence[str],
-        who: str,
-        none: str = "",
-        *,
+        self, found: Queue, answers: Answers, classes: Sequence[str], who: str, none: str = "", *,
         several: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.queue, self.answers, self.classes, self.who, self.none = found, answers, classes, who, none
         self.several = several  # labels an image
         if several and none:

@@ -86,13 +86,9 @@ class _Candidate:
     def queued(self, reason: Reason) -> QueuedImage:
         last = self.last
         return QueuedImage(
-            sha256=last.sha256,
-            reason=reason,
-            version=last.version,
-            served=self.served,
-            candidate_version=last.candidate or "",
-            candidate=self.candidate,
-        )
+            sha256=last.sha256, reason=reason, version=last.version, served=self.served,
+            candidate_version=last.candidate or "", candidate=self.candidate,
+        )  # fmt: skip
 
 
 def _named(top: Top, labels: Labels | None) -> str:

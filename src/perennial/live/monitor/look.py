@@ -129,7 +129,7 @@ def _measured(
     try:
         known = newest.open_trained_on(config, version.commit, folder)
     except PerennialError as error:
-        empty = New(objects=0, examples=0, unreadable=0, per_class={}, score=None, drift=None)
+        empty = New(objects=0, examples=0, unreadable=0, per_class={})
         return empty, [f"what {version.name} was trained on is not known: {error}"]
     with _temporary(config) as temporary:
         try:
@@ -137,13 +137,9 @@ def _measured(
         finally:
             known.close()
         new = New(
-            objects=found.objects,
-            examples=len(found.labels),
-            unreadable=found.unreadable,
+            objects=found.objects, examples=len(found.labels), unreadable=found.unreadable,
             per_class=found.per_class,
-            score=None,
-            drift=None,
-        )
+        )  # fmt: skip
         if not found.labels:
             return new, []
         try:
@@ -170,7 +166,7 @@ def _drift(version: Version, found: Newest, folder: Path) -> DriftSeen:
         raise PerennialError(f"its validation report is damaged or of an earlier format: {error}") from error
     if before is None:
         raise PerennialError("its validation report has no statistics")
-    labels = drift.labels(found.per_class, before.per_class)
+    labels = drift.labels(found.per_class, before.per_class, (len(found.labels), before.examples))
     brightness = drift.brightness(found.brightness.tolist(), before.brightness)
     return DriftSeen(labels=labels.distance, label=str(labels.where), brightness=brightness.distance)
 
@@ -188,4 +184,7 @@ def _score(config: Config, version: Version, found: Newest, folder: Path) -> Sco
     accuracy = counts["correct"] / scored
     low, high = advice.interval(accuracy, scored, config.evaluate.confidence_level)
     refused, new = counts["refused"], counts["unknown"]
-    return Score(accuracy=accuracy, low=low, high=high, examples=scored, refused=refused, unknown_classes=new)
+    what = "exact match" if config.dataset.task == "multilabel" else "accuracy"
+    return Score(
+        accuracy=accuracy, low=low, high=high, examples=scored, refused=refused, unknown_classes=new, what=what
+    )

@@ -33,7 +33,7 @@ from perennial.data.sources.listing import Listed, Listing
 from perennial.data.sources.origin import Origin, is_archive
 from perennial.data.sources.pin import copies_folder
 from perennial.live.monitor import labelled_images
-from perennial.live.monitor.labelled_images import LabelledImage, Named
+from perennial.live.monitor.labelled_images import LabelledImage, Labels, Named
 from perennial.release.registry import revision
 
 TABLES = """
@@ -113,15 +113,15 @@ class Newest:
 
     file: Path
     objects: int  # of the source that are new
-    labels: list[str] = field(default_factory=list)  # of each example
+    labels: list[Labels] = field(default_factory=list)  # of each example
     spans: list[tuple[int, int]] = field(default_factory=list)  # offset and bytes of each image in the file
     unreadable: int = 0  # new images that are damaged
     brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BRIGHTNESS_BINS, np.int64))
 
     @property
     def per_class(self) -> dict[str, int]:
-        """Examples of each class."""
-        return dict(sorted(Counter(self.labels).items()))
+        """Examples that have each label."""
+        return dict(sorted(Counter(chain.from_iterable(self.labels)).items()))
 
 
 def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, folder: Path) -> Newest:
@@ -148,13 +148,13 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
     return newest
 
 
-def _labels(config: Config, listing: Listing, origin: Origin) -> dict[str, str]:
+def _labels(config: Config, listing: Listing, origin: Origin) -> dict[str, Labels]:
     """The labels of objects by name."""
     tables = [each for each in chain.from_iterable(listing.pages()) if labelled_images.is_table(each.name)]
     fetched = dict(_fetch(config, listing, origin, tables))
     members = [Member(each.name, 0, each.size) for each in chain.from_iterable(listing.pages())]
     return labelled_images.labels_of(
-        members, lambda each: fetched[each.name].read_bytes(), Path(listing.url), config.dataset.table
+        members, lambda each: fetched[each.name].read_bytes(), Path(listing.url), config.dataset
     )
 
 
@@ -203,6 +203,6 @@ def _add(newest: Newest, image: LabelledImage, stream: BinaryIO, dataset: Datase
         newest.brightness += statistics.of_batch(pixels[np.newaxis])[0].brightness
     else:
         newest.brightness += statistics.of_image(pixels)[0].brightness
-    newest.labels.append(image.label)
+    newest.labels.append(image.labels)
     newest.spans.append((stream.tell(), len(encoded)))
     stream.write(encoded)

@@ -39,12 +39,13 @@ class SourceSeen:
 class Score:
     """The champion on new examples."""
 
-    accuracy: float  # 0..1; an example of a class that it does not know counts as wrong
+    accuracy: float  # 0..1, or the share of images with exactly their labels; of unknown classes: wrong
     low: float  # of the confidence interval, at the level of evaluate.confidence_level
     high: float
     examples: int  # that it was scored on
     refused: int  # new images that the model does not take
     unknown_classes: list[str]
+    what: str = "accuracy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,8 @@ class New:
     examples: int
     unreadable: int
     per_class: dict[str, int]
-    score: Score | None
-    drift: DriftSeen | None
+    score: Score | None = None
+    drift: DriftSeen | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def _rules(config: MonitorConfig, seen: Seen) -> Iterator[Rule]:
         few = f"{examples} new examples, at least {config.min_examples} are needed"
     if score := seen.new and seen.new.score:
         interval = f"({score.low:.4f} to {score.high:.4f})"
-        shown = f"accuracy {score.accuracy:.4f} {interval} on {score.examples} new examples"
+        shown = f"{score.what} {score.accuracy:.4f} {interval} on {score.examples} new examples"
         found = Measured(score.accuracy, shown, enough=score.examples >= config.min_examples)
         yield _limited("min_accuracy", config.min_accuracy, found, few, at_least=True)
     else:
