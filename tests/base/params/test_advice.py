@@ -88,6 +88,20 @@ def test_small_splits_are_judged_by_the_accuracy_that_was_reached(load, advised)
     assert "at 60.0% the 95 % interval is 52.9% to 66.8%" in found.message
 
 
+@pytest.mark.parametrize(
+    ("positives", "words"), [([400, 900], None), ([9, 900], "mAP to +/- 5 points: at 60.0%")]
+)
+def test_with_several_labels_the_rarest_decide_how_well_map_is_known(load, positives, words):
+    several = {"dataset.task": "multilabel", "train.stop_metric": "map", "gate.min_accuracy": None}
+    config = load(**{"dataset.name": "tfrecord"} | several)
+    statistics = {"dataset": "tfrecord", "splits": {"test": {"per_class": [*positives, 0]}}}
+    files.write_json(
+        config.paths.validation, {"ok": True, "examples": {"test": 1000}, "statistics": statistics}
+    )
+    found = advice.of_splits(config, {"test": 0.6})
+    assert [words in each.message for each in found] == ([] if words is None else [True])
+
+
 def scores(*right, each=50):
     """The content of metrics.json for these correct predictions of each class."""
     per_class = {f"class {number}": {"examples": each} for number in range(len(right))}

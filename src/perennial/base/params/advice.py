@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from perennial.base import documents
-from perennial.base.choices import SPLITS
+from perennial.base.choices import SCORE_NAMES, SPLITS
 from perennial.base.config import Config
 from perennial.base.config.networks import LAPTOP, PRETRAINED, network_facts
 from perennial.base.errors import PerennialError, printable
@@ -19,7 +19,7 @@ from perennial.base.errors import PerennialError, printable
 UNREADABLE = (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError)
 CODES = {
     "no_validation": "no image is held out for validation",
-    "small_split": "a split is too small: its accuracy is known less precisely than +/- 5 points (95 %)",
+    "small_split": "a split is too small: its score is known less precisely than +/- 5 points (95 %)",
     "image_too_small": "the network does not take images this small",
     "few_in_class": "classes with too few training images",
     "images_differ": "images of several sizes, and no `preprocessing.image_size`",
@@ -28,7 +28,7 @@ CODES = {
     "chance": "the accuracy is not above that of always predicting the largest class",
     "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
 }
-WIDEST = 0.1  # interval of an accuracy, 0..1
+WIDEST = 0.1  # interval of an accuracy or mAP, 0..1
 LEVEL = 0.95  # of the interval
 FEW_TO_DISTORT, FEW_TO_PRETRAIN, FEW_IN_CLASS = 1_000, 5_000, 10  # training images
 # Preprocessings that do not distort, also by network where the name is auto.
@@ -50,14 +50,14 @@ class Advice:
         return printable(f"{self.message}; {self.remedy} [{self.code}]")
 
 
-def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
+def of_data(config: Config, known: Mapping[str, float] | None = None) -> list[Advice]:
     """All advice before a training."""
-    return [*of_splits(config, accuracy), *of_training(config)]
+    return [*of_splits(config, known), *of_training(config)]
 
 
-def of_splits(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice about the sizes of the splits; `accuracy` by split, 0..1, where it is known."""
-    return _of_report(config, lambda found: _small_splits(config, found["examples"], accuracy or {}))
+def of_splits(config: Config, known: Mapping[str, float] | None = None) -> list[Advice]:
+    """Advice about the sizes of the splits; `known`: accuracy or mAP by split, 0..1."""
+    return _of_report(config, lambda found: _small_splits(config, found, known or {}))
 
 
 def of_training(config: Config) -> list[Advice]:
@@ -76,11 +76,11 @@ def _of_report(config: Config, judge: Callable[[dict[str, Any]], Iterator[Advice
 
 
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
-    """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the accuracy."""
-    if scores["accuracy"] is None:  # several labels an image
-        return [*_copies(config), *of_data(config)]
-    accuracy = {"test": scores["accuracy"], **({} if validation is None else {"validation": validation})}
-    return [*_chance(scores), *_copies(config), *of_data(config, accuracy)]
+    """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the score."""
+    several = scores["accuracy"] is None
+    known = {"test": scores["map_macro" if several else "accuracy"]}
+    known |= {} if validation is None else {"validation": validation}
+    return [*(() if several else _chance(scores)), *_copies(config), *of_data(config, known)]
 
 
 def log(logger: logging.Logger, found: list[Advice]) -> None:
@@ -89,7 +89,7 @@ def log(logger: logging.Logger, found: list[Advice]) -> None:
         logger.warning("advice: %s", each)
 
 
-def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[float, float]:
+def interval(accuracy: float, examples: float, level: float = LEVEL) -> tuple[float, float]:
     """The confidence interval of an accuracy, 0..1, at a level such as 0.95.
 
     It contains the true accuracy at least that often, for any accuracy and number of examples.
@@ -114,19 +114,24 @@ def _no_validation(config: Config) -> Iterator[Advice]:
         )
 
 
-def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str, float]) -> Iterator[Advice]:
+def _small_splits(config: Config, found: Mapping[str, Any], known: Mapping[str, float]) -> Iterator[Advice]:
+    task, limit = config.dataset.task, config.gate.min_accuracy
     for split in SPLITS[:0:-1]:  # test, then validation
-        if not 0 < (count := counts.get(split, 0)) < ENOUGH:
+        count = informative = found["examples"].get(split, 0)
+        if not count:
             continue
-        assumed = 0.5 if config.gate.min_accuracy is None else config.gate.min_accuracy
-        accuracy = known.get(split, assumed)
-        low, high = interval(accuracy, count)
+        if task == "multilabel":  # AP is a mean over the examples with a label, mAP that of the labels' APs
+            positives = [each for each in found["statistics"]["splits"][split]["per_class"] if each]
+            informative = len(positives) ** 2 / (sum(1 / each for each in positives) or 1)
+            limit = config.gate.min_map
+        score = known.get(split, 0.5 if limit is None else limit)
+        low, high = interval(score, informative) if informative < ENOUGH else (score, score)
         if high - low > WIDEST:
-            where = f"at {accuracy:.1%}" if split in known else f"if it is {accuracy:.0%}"
+            where = f"at {score:.1%}" if split in known else f"if it is {score:.0%}"
             yield Advice(
                 "small_split",
-                f"{split} has {count:,} examples, too few to know the accuracy to +/- 5 points: {where} the "
-                f"95 % interval is {low:.1%} to {high:.1%}",
+                f"{split} has {count:,} examples, too few to know the {SCORE_NAMES[task]} to +/- 5 points: "
+                f"{where} the 95 % interval is {low:.1%} to {high:.1%}",
                 f"add images, or raise dataset.{split}_fraction if perennial makes the splits",
             )
 
