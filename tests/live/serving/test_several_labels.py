@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT
-from live.serving.served import MODEL, b64, serving
+from live.serving.served import MODEL, b64, publish, serving
 from support.checkout import wait_until
 from support.inference import CLASSES, World, write_export
 from support.raw import encoded, picture
@@ -123,3 +123,24 @@ def test_metrics_kept_records_and_a_candidate_know_all_labels(
     assert all(each.nearest[0] in CLASSES and each.nearest[1] > 0 for each in records)
     disagreeing = [each for each in place.read(store) if each.reason == "disagreement"]
     assert {each.candidate_labels for each in disagreeing} == {()}
+
+
+def test_a_version_of_the_other_task_changes_the_form_of_answers_and_stops_a_candidate(
+    world, several, tmp_path
+) -> None:
+    published = tmp_path / "models"
+    publish(published, world)
+    shadow = Candidate(model=str(world.folder), share=1, max_ms=None)
+    with serving(published, traffic=Traffic(shadow=shadow)) as (_, client):
+
+        def form() -> tuple[str, str]:
+            found = client.post(f"{MODEL}:predict", json={"inputs": [b64(IMAGES[0])]}).json()
+            return min(found["outputs"]), found["model_version"]
+
+        assert form() == ("classes", "1")
+        publish(published, several)
+        wait_until(lambda: form() == ("labels", "2"))
+        wait_until(lambda: form() and client.get("shadow").json()["stopped"])
+        compared = client.get("shadow").json()
+    assert compared["stopped"].startswith("it is of another task")
+    assert (compared["served"], compared["images"], compared["disagreements"]) == ("2", 0, [])

@@ -70,6 +70,7 @@ class Comparison:
     agreed: int = 0  # of these, with the same class or labels
     pairs: Counter[tuple[Named, Named]] = field(default_factory=Counter)  # of served model and candidate
     confidence: tuple[float, float] = (0.0, 0.0)  # sums of the highest probabilities
+    other_task: bool = False  # whether one gives several labels an image, and the other one
     errors: int = 0  # refused images, and calls that failed: a crash is one, however many images it took
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED))  # of the candidate, an image
     stopped: str = ""  # the reason
@@ -85,6 +86,8 @@ class Comparison:
 
     def reason_to_stop(self, max_ms: float | None) -> str:
         """Why the candidate must not be promoted; empty without a reason, which is no reason to promote it."""
+        if self.other_task:
+            return "it is of another task: one of the two gives one label an image, the other several"
         if self.errors >= ERRORS and self.errors > ERROR_SHARE * (self.images + self.errors):
             return f"{self.errors} failures beside {self.images} answers"
         if self.images < JUDGED:
@@ -247,11 +250,12 @@ class Shadow:
                 if isinstance(output, BadImage):
                     self.comparison.errors += 1
                     self._count("error")
+                elif (given is None) != (answered.labels is None):
+                    self.comparison.other_task = True
                 else:
+                    best = top(found.classes, output)
                     other = answered._replace(
-                        candidate=found.version,
-                        candidate_top=top(found.classes, output),
-                        candidate_labels=given,
+                        candidate=found.version, candidate_top=best, candidate_labels=given
                     )
                     self._add(other, found.seconds / len(batch))
             self._judge()
@@ -273,11 +277,8 @@ class Shadow:
     def _judge(self) -> None:
         reason = self.comparison.reason_to_stop(self._candidate.max_ms)
         if reason and not self.comparison.stopped:
-            log.warning(
-                "stop the candidate %s: %s",
-                self.comparison.candidate or redacted(self._candidate.model),
-                reason,
-            )
+            candidate = self.comparison.candidate or redacted(self._candidate.model)
+            log.warning("stop the candidate %s: %s", candidate, reason)
         self.comparison.stopped = self.comparison.stopped or reason
 
 
