@@ -129,15 +129,34 @@ def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, own, ke
     assert done.problems() == []
 
 
-def test_a_key_that_is_gone_is_named_with_what_to_do_and_upgrade_removes_it(workspace):
-    now = options.defaults()
-    before = now.replace("gpus: all}", "gpus: all, workers: 2}")
-    (problem,) = edit_params.Change(before).problems()
-    assert problem == (
-        "compute.workers is gone: start `perennial train` on each machine with TF_CONFIG "
-        "(`perennial docs distributed`); `perennial config --upgrade` removes the key"
+@pytest.mark.parametrize(
+    ("now", "before", "gone", "instead"),
+    [
+        (
+            "gpus: all}", "gpus: all, workers: 2}", ["compute.workers"],
+            "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)",
+        ),
+        *(
+            (now, before, [f"train.augmentation.{key}" for key in ("operations", "magnitude")], "erasing,")
+            for now, before in (
+                ("false, erasing: 0.0", "false, operations: 2, magnitude: 9.0, erasing: 0.0"),
+                ("image_sizes: []}", "image_sizes: [], operations: 0, magnitude: 9.0}"),
+            )
+        ),
+    ],
+    ids=["at the end", "in the middle", "several at the end"],
+)  # fmt: skip
+def test_a_key_that_is_gone_is_named_with_what_to_do_and_upgrade_removes_it(
+    workspace, now, before, gone, instead
+):
+    defaults = options.defaults()
+    old = defaults.replace(now, before)
+    problems = edit_params.Change(old).problems()
+    assert [problem.partition(" is gone: ")[0] for problem in problems] == gone
+    assert all(
+        instead in each and each.endswith("; `perennial config --upgrade` removes the key") for each in problems
     )
-    assert edit_params.upgrade(before) == edit_params.Change(now, removed=("compute.workers",))
+    assert edit_params.upgrade(old) == edit_params.Change(defaults, removed=tuple(gone))
 
 
 OF_EARLIER = """\

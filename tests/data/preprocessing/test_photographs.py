@@ -151,18 +151,6 @@ def test_a_flip_that_alternates_comes_before_the_crop(kind, pixels, images):
     assert np.quantile(np.abs(found - expected), 0.9) <= 0.51
 
 
-@pytest.mark.fast_rows("inception")
-@pytest.mark.parametrize("name", ["inception", "standard", "rescale"])
-def test_rand_augment_comes_before_the_preprocessing(name, pixels, images):
-    raw, drawn = images(6, 48, 64, 3), keys(3, 3, tf.range(6))
-    augmentation = AugmentationConfig(operations=2, magnitude=7.0)
-    way = pixels(name, (None, None, 3), image_size=24)
-    content = shown([encoded(each) for each in raw.numpy()])
-    found = way.finished(photographs.for_training(content, drawn, way, augmentation), drawn).numpy()
-    expected = way.training(raw, drawn, augmentation).numpy()
-    assert np.abs(found - expected).max() <= 0.03  # rounded twice
-
-
 def test_the_window_holds_every_pixel_that_counts(pixels):
     sizes = tf.constant([(300, 200), (224, 224), (100, 1000), (1, 1), (2000, 3000)])
     for name in ("inception", "vgg"):

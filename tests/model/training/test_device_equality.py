@@ -65,7 +65,6 @@ CASES: dict[str, Case] = {
     ),
     "mixup of growing images": Case({"augmentation.mixup": 0.2, "augmentation.image_sizes": [4, 6, 8]}),
     "erasing": Case({"augmentation.erasing": 0.5}),
-    "random operations": Case({"augmentation.operations": 2}),
     "growing images": Case({"augmentation.image_sizes": [4, 8]}),
     "averages": Case(AVERAGED, both=True),
     "fixed averages": Case({**AVERAGED, "averages.dynamic": False}),

@@ -26,8 +26,11 @@ ALIASES = {
 }  # fmt: skip
 
 # Keys of earlier versions, and what to do instead; `perennial config --upgrade` removes them.
+RAND_AUGMENT = "RandAugment is not part of this version; use erasing, mixup or cutmix"
 REMOVED = {
-    "compute.workers": "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)"
+    "compute.workers": "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)",
+    "train.augmentation.operations": RAND_AUGMENT,
+    "train.augmentation.magnitude": RAND_AUGMENT,
 }
 
 

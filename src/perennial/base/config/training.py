@@ -133,8 +133,6 @@ class AugmentationConfig(Section):
     """Distortions of training images, besides those of the preprocessing."""
 
     alternating_flip: bool = option(False, "mirror one half in odd epochs, the other in even ones")
-    operations: int = option(0, "RandAugment: number of random operations on each image; 0: none", ge=0, le=16)
-    magnitude: float = option(9.0, "RandAugment: strength of each operation, 0 to 10", ge=0, le=10)
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
     mixup: Positive | None = option(None, "MixUp: alpha, such as 0.2; null: none; with cutmix, each for half")
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
@@ -154,8 +152,7 @@ class AugmentationConfig(Section):
     @property
     def distorts(self) -> bool:
         """Whether it changes any image."""
-        parts = (self.alternating_flip, self.operations, self.erasing, self.mixes, self.image_sizes)
-        return any(parts)
+        return bool(self.alternating_flip or self.erasing or self.mixes or self.image_sizes)
 
 
 class LookaheadConfig(Section):

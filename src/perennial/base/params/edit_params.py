@@ -124,9 +124,9 @@ def _without_removed(text: str) -> Change:
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:
     """Remove keys with the comments above them, as far as the params.yaml `like` has the same ones."""
-    old, root, template, edits, removed = read(text), _compose(text), _compose(like), [], []
+    old, template, removed = read(text), _compose(like), []
     for key in keys:
-        path = tuple(key.split("."))
+        path, root = tuple(key.split(".")), _compose(text)
         if not (found := _find(root, path)):
             continue
         lines, first = text.splitlines(keepends=True), found[0].start_mark.line
@@ -134,16 +134,17 @@ def remove(text: str, keys: Iterable[str], like: str) -> Change:
         removed.append(key)
         inside = _find(root, path[:-1])
         if inside and isinstance(inside[1], MappingNode) and inside[1].flow_style:
-            edits.append(_cut_in_flow(inside[1].value, found))
-            continue
-        last = text.count("\n", 0, max(_end(found[1]) - 1, found[0].end_mark.index))
-        known = _find(template, path)
-        above = _comments(like.splitlines(), known[0].start_mark.line) if known else []
-        own = _comments([line.rstrip("\n") for line in lines], first)
-        while own and above and own.pop().strip() == above.pop().strip():
-            first -= 1
-        edits.append((sum(map(len, lines[:first])), sum(map(len, lines[: last + 1])), ""))
-    return Change(_edited(text, edits, old), removed=tuple(removed))
+            edit = _cut_in_flow(inside[1].value, found)
+        else:
+            last = text.count("\n", 0, max(_end(found[1]) - 1, found[0].end_mark.index))
+            known = _find(template, path)
+            above = _comments(like.splitlines(), known[0].start_mark.line) if known else []
+            own = _comments([line.rstrip("\n") for line in lines], first)
+            while own and above and own.pop().strip() == above.pop().strip():
+                first -= 1
+            edit = (sum(map(len, lines[:first])), sum(map(len, lines[: last + 1])), "")
+        text = _edited(text, [edit], old)
+    return Change(text, removed=tuple(removed))
 
 
 def _cut_in_flow(pairs: list[tuple[Node, Node]], pair: tuple[Node, Node]) -> tuple[int, int, str]:

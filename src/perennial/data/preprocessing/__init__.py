@@ -13,7 +13,7 @@ from perennial.base.config.training import AugmentationConfig
 from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
-from perennial.data.preprocessing import basic, rand_augment
+from perennial.data.preprocessing import basic
 from perennial.data.preprocessing.inception_and_vgg import INCEPTION, VGG
 from perennial.data.preprocessing.randomness import keys, turned
 from perennial.data.preprocessing.transforms import Distortion, Preprocessing, Target
@@ -121,8 +121,6 @@ class ImageSpec(JsonFile, extra="forbid"):
         raw = self._raw(images)
         if augmentation is not None and augmentation.alternating_flip:
             raw = tf.where(turned(keys)[:, None, None, None], raw[:, :, ::-1], raw)
-        if augmentation is not None and augmentation.operations:
-            raw = rand_augment.distorted(raw, keys, augmentation)
         if self.distortion is None:
             return self.evaluation(raw)
         placed = self.distortion.placed(raw, keys, self.target)

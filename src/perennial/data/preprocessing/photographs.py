@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from perennial.base.config.training import AugmentationConfig
 from perennial.data.images import jpeg
-from perennial.data.preprocessing import ImageSpec, rand_augment
+from perennial.data.preprocessing import ImageSpec
 from perennial.data.preprocessing.randomness import turned
-from perennial.data.preprocessing.transforms import rounded
 
 PNG_SIZE = (16, 8)  # position and length of width and height, four bytes each, the most significant first
 UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves time: no function here needs AutoGraph
@@ -42,21 +41,15 @@ def for_training(
     mirrored = turned(keys) if flips else tf.zeros_like(keys[:, 0], tf.bool)
     windows = distortion.windows(_sizes(encoded), keys, pixels.target) if distortion else ()
 
-    def whole(image: tf.Tensor, key: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
-        pictured = _mirrored(decoded(image, pixels), flip) if flips else decoded(image, pixels)
-        return _augmented(pictured, key, augmentation) if augmentation.operations else pictured
-
-    def prepare(element: tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]) -> tf.Tensor:
-        image, key, flip, window = element
+    def prepare(element: tuple[tf.Tensor, tf.Tensor, Any]) -> tf.Tensor:
+        image, flip, window = element
         if distortion is None:
-            return pixels.evaluation_one(whole(image, key, flip))
-        if augmentation.operations:
-            part = _part(whole(image, key, flip), window.rectangle)
-        else:
-            part = _decoded_part(image, window.rectangle, flip if flips else None, pixels)
+            whole = decoded(image, pixels)
+            return pixels.evaluation_one(_mirrored(whole, flip) if flips else whole)
+        part = _decoded_part(image, window.rectangle, flip if flips else None, pixels)
         return _mirrored(distortion.cut(part, window, pixels.target), window.mirrored)
 
-    return _each(prepare, (encoded, keys, mirrored, windows), pixels.trained_as)
+    return _each(prepare, (encoded, mirrored, windows), pixels.trained_as)
 
 
 def _sizes(encoded: tf.Tensor) -> tf.Tensor:
@@ -97,20 +90,12 @@ def _decoded_part(
 
     def of_others() -> tf.Tensor:
         image = decoded(encoded, pixels)
-        return _part(image if flip is None else _mirrored(image, flip), rectangle)
+        top, left, height, width = tf.unstack(rectangle)
+        image = image if flip is None else _mirrored(image, flip)
+        return image[top : top + height, left : left + width]
 
     part = tf.cond(_is_jpeg(encoded), of_jpeg, of_others)
     return tf.ensure_shape(part, (None, None, pixels.channels))
-
-
-def _part(image: tf.Tensor, rectangle: tf.Tensor) -> tf.Tensor:
-    top, left, height, width = tf.unstack(rectangle)
-    return image[top : top + height, left : left + width]
-
-
-def _augmented(image: tf.Tensor, key: tf.Tensor, augmentation: AugmentationConfig) -> tf.Tensor:
-    """Apply RandAugment, with values rounded to whole numbers."""
-    return rounded(rand_augment.distorted(tf.cast(image, tf.float32)[None], key[None], augmentation)[0])
 
 
 def _mirrored(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
