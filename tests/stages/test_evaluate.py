@@ -113,7 +113,7 @@ def test_an_export_is_scored_as_it_was_calibrated(config: Config, world: World, 
     change_params(Path("params.yaml"), {"evaluate.calibrate": calibrate})
     export = Path("export")
     export.mkdir()
-    update = {"confidence": None if calibrate else Confidence(temperature=3.0)}
+    update = {"confidence": Confidence(temperature=None if calibrate else 3.0)}
     saved_model.save(export, world.model, world.description.model_copy(update=update), ())
     found, _ = score(load_config(Path("params.yaml")), "test", model=export, predictions=None)
     assert found["calibration"].get("temperature") == (None if calibrate else 3)

@@ -13,6 +13,7 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed, printable
 from perennial.cli.command import command, output
 from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.model.evaluation.results import named_score
 
 app = typer.Typer(rich_markup_mode=None)
 SHOWN = 10  # maximum number of classes, examples and trainings to print
@@ -146,17 +147,13 @@ def _champion(checked: Config) -> str:
     return str(opened.registry.champion.commit)
 
 
-def _score(of: dict[str, Any]) -> tuple[str, float | None]:
-    return ("mAP", of["map"]) if "map" in of else ("accuracy", of["accuracy"])
-
-
 def _why_lines(done: dict[str, Any]) -> Iterator[str]:
     """Format the result as lines of text."""
     from perennial.reports.runs import run_comparison
 
     for side in ("a", "b"):
         revision = done[side]
-        name, value = _score(revision)
+        name, value = named_score(revision)
         scored = "no score" if value is None else f"{name} {value:.4f}"
         yield f"{side.upper()}  {revision['name']}, commit {revision['commit'][:10]}: {scored}"
     yield from run_comparison.changed_lines(done["differences"], shutil.get_terminal_size().columns)
@@ -194,7 +191,7 @@ def _search(search: dict[str, Any]) -> Iterator[str]:
         )
     yield f"{search['changes']} changes, {search['trainings']} training runs, {search['seconds']:.0f} s:"
     for state in search["states"]:
-        if (value := _score(state)[1]) is not None:
+        if (value := named_score(state)[1]) is not None:
             yield f"  {value:.4f}  {state['name']}"
         elif state["problem"]:
             yield f"  {state['problem']}"
@@ -213,6 +210,6 @@ def _cause(done: dict[str, Any]) -> str:
     where = f", of commit {cause['commit'][:10]}" if cause["commit"] else ""
     share = ""
     if cause["change"] is not None:
-        name, change = _score(done["a"])[0], cause["change"]
+        name, change = named_score(done["a"])[0], cause["change"]
         share = f"; it changes the {name} by {change:+.4f}, {cause['share']:.0%} of the whole change"
     return f"cause: {cause['kind']}: {cause['what']}{where}{share}"

@@ -96,8 +96,6 @@ def _card(config: Config, description: Description, data: Manifest) -> tuple[dic
     if (abstention := metrics.abstention) is not None:
         chosen = Abstention(max_error=abstention.max_error, threshold=abstention.threshold)
         found = found.model_copy(update={"abstention": chosen})
-    if found == Confidence():
-        return card, description
     return card, description.model_copy(update={"confidence": found})
 
 

@@ -31,7 +31,7 @@ def predictions(labels, predicted, p, classes=3):
     ],
 )
 def test_examples_whose_label_a_confident_model_contradicts_come_strongest_first(labels, predicted, p, found):
-    assert label_errors.find(*predictions(labels, predicted, p)).numbers.tolist() == found
+    assert [number for number, _ in label_errors.find(*predictions(labels, predicted, p))] == found
 
 
 def test_planted_errors_are_found_and_nothing_else():
@@ -40,9 +40,9 @@ def test_planted_errors_are_found_and_nothing_else():
     labels, planted = true.copy(), rng.choice(1000, 50, replace=False)
     labels[planted] = (true[planted] + rng.integers(1, 5, 50)) % 5
     found = label_errors.find(*predictions(labels, true, rng.uniform(0.9, 1, 1000), classes=5))
-    assert set(found.numbers.tolist()) <= set(planted.tolist())
-    assert len(found.numbers) >= 45
-    assert (found.suggested == true[found.numbers]).all()
+    assert {number for number, _ in found} <= set(planted.tolist())
+    assert len(found) >= 45
+    assert all(suggested == true[number] for number, suggested in found)
 
 
 @pytest.mark.parametrize(("right", "above"), [(500, False), (530, False), (560, True)])

@@ -111,12 +111,13 @@ def test_an_auxiliary_classifier_is_in_no_answer(build, describe) -> None:
     image = keras.Input((32, 32, 3))
     features = keras.layers.GlobalAveragePooling2D()(image)
     heads = {name: keras.layers.Dense(10)(features) for name in ("logits", "aux_logits")}
-    model, pixels = keras.Model(image, heads), describe(build("cifarnet")).pixels
+    model, description = keras.Model(image, heads), describe(build("cifarnet"))
     expected = model(IMAGES / np.float32(255))["logits"].numpy()
-    answer = saved_model.Servable(model, pixels, ()).signatures()["classify"](image=tf.constant(IMAGES))
+    answer = saved_model.Servable(model, description, ()).signatures()["classify"](image=tf.constant(IMAGES))
     assert set(answer) == {"classes", "probabilities"}
     np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
-    np.testing.assert_allclose(inference.predictor(model, pixels)(tf.constant(IMAGES)), expected, atol=1e-6)
+    logits = inference.predictor(model, description.pixels)(tf.constant(IMAGES))
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
 
 
 @pytest.mark.fast_rows("cifar10_tutorial-mixed_float16")
@@ -125,9 +126,9 @@ def test_an_auxiliary_classifier_is_in_no_answer(build, describe) -> None:
 def test_mixed_precision_gives_float32(build, describe, policy, name: str, precision: str) -> None:
     policy(precision)
     model = build(name, (32, 32, 3))
-    pixels, images = describe(model).pixels, tf.constant(IMAGES)
-    logits = inference.predictor(model, pixels)(images)
-    answer = saved_model.Servable(model, pixels, ()).signatures()["classify"](image=images)
+    description, images = describe(model), tf.constant(IMAGES)
+    logits = inference.predictor(model, description.pixels)(images)
+    answer = saved_model.Servable(model, description, ()).signatures()["classify"](image=images)
     assert logits.dtype == tf.float32
     assert answer["probabilities"].dtype == tf.float32
     np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, atol=1e-6)

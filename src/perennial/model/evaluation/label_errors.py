@@ -5,7 +5,7 @@ Source: C. Northcutt, L. Jiang and I. Chuang, Confident Learning, JAIR 70, 2021.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,10 @@ from perennial.model.evaluation.predictions import Predictions
 LISTED = 500
 
 
-class LabelErrors(NamedTuple):
-    """Examples whose label is probably wrong, the most probable first: arrays [M]."""
+def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """Examples whose label is probably wrong and what it should be, the most probable first.
 
-    numbers: NDArray[np.int64]  # of the examples
-    suggested: NDArray[np.int64]  # classes
-
-
-def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> LabelErrors:
-    """Likely label errors, by labels [N] and probabilities [N, classes] of a model that never saw the examples.
+    By labels [N] and probabilities [N, classes] of a model that never saw the examples.
 
     A class is confident about an example if its probability is at least the mean over the examples with that
     label. An example is suspect if another class than its label is confident, and is the predicted one.
@@ -42,8 +37,8 @@ def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Label
     best = probabilities[np.arange(len(labels)), predicted].astype(np.float64)
     numbers = np.flatnonzero((predicted != labels) & (best >= thresholds[predicted]))
     # By the margin between the two classes; ties by number.
-    order = np.argsort((own - best)[numbers], kind="stable")
-    return LabelErrors(numbers[order], predicted[numbers][order])
+    order = numbers[np.argsort((own - best)[numbers], kind="stable")]
+    return list(zip(order.tolist(), predicted[order].tolist(), strict=True))
 
 
 def find_labels(predictions: Predictions) -> list[tuple[int, int]]:
@@ -64,66 +59,53 @@ def find_labels(predictions: Predictions) -> list[tuple[int, int]]:
     return [(example, index) for example, index in found[np.argsort(own, kind="stable")].tolist()]
 
 
-def above_chance(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> bool:
-    """Whether the interval of the accuracy lies above the accuracy of always predicting the largest class."""
-    if not len(labels):
-        return False
-    low, _ = intervals.share(int((predicted == labels).sum()), len(labels))
+def above_chance(predictions: Predictions) -> bool:
+    """Whether the interval of the score lies above the score of a model that ignores the image."""
+    labels = predictions.labels
+    if predictions.multilabel:
+        low, _ = average_precision.interval(labels, predictions.probabilities, intervals.LEVEL)
+        return low > average_precision.prior(labels)
+    low, _ = intervals.share(int(predictions.right.sum()), len(labels))
     return low > float(np.bincount(labels).max() / len(labels))
 
 
 def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
     """The content of label_errors.json: the count, and the first 500 with their image names.
 
-    A model that is not clearly better than always predicting the largest class says nothing about labels: none
-    is listed. Examples that no decision reads are left out.
+    A model that is not clearly better than chance says nothing about labels: none is listed. Examples that no
+    decision reads are left out. Of several labels an image, `kind` is missing or superfluous.
     """
     predictions = predictions.judged()
-    if predictions.multilabel:
-        return _described_labels(folder, predictions)
-    above = above_chance(predictions.labels, predictions.predicted)
-    nothing = np.zeros(0, np.int64)
-    found = find(predictions.labels, predictions.probabilities) if above else LabelErrors(nothing, nothing)
-    shown = found.numbers[:LISTED].tolist()
-    numbers = predictions.numbers[shown].tolist()
-    names = dict(_names(folder, predictions, numbers))
-    listed = [
-        {
-            "record": record,
-            "image": names.get(record) or None,
-            "label": predictions.classes[predictions.labels[number]],
-            "suggested": predictions.classes[suggested],
-            "p_label": round(float(predictions.p_true[number]), 4),
-            "p_suggested": round(float(predictions.probabilities[number, suggested]), 4),
-        }
-        for record, number, suggested in zip(numbers, shown, found.suggested.tolist(), strict=False)
-    ]
-    return _facts(predictions) | {"above_chance": above, "likely": len(found.numbers), "listed": listed}
-
-
-def _facts(predictions: Predictions) -> dict[str, Any]:
-    facts = {name: getattr(predictions, name) for name in ("split", "data", "model")}
-    return facts | {"examples": len(predictions.labels)}
-
-
-def _described_labels(folder: Path, predictions: Predictions) -> dict[str, Any]:
-    """The content of label_errors.json for several labels an image; `kind` is missing or superfluous."""
-    labels, probabilities = predictions.labels, predictions.probabilities
-    low, _ = average_precision.interval(labels, probabilities, intervals.LEVEL)
-    above = low > average_precision.prior(labels)
-    found = find_labels(predictions) if above else []
-    kinds = ["superfluous" if labels[pair] else "missing" for pair in found]
+    labels, several, above = predictions.labels, predictions.multilabel, above_chance(predictions)
+    found: list[tuple[int, int]] = []
+    if above:
+        found = find_labels(predictions) if several else find(labels, predictions.probabilities)
     numbers = [int(predictions.numbers[example]) for example, _ in found[:LISTED]]
     names = dict(_names(folder, predictions, numbers))
-    listed = [
-        {
-            "record": record, "image": names.get(record) or None, "kind": kind,
-            "label": predictions.classes[pair[1]], "p": round(float(probabilities[pair]), 4),
-        }
-        for record, pair, kind in zip(numbers, found, kinds, strict=False)
-    ]  # fmt: skip
-    counts = {kind: kinds.count(kind) for kind in ("missing", "superfluous")}
-    return _facts(predictions) | counts | {"above_chance": above, "likely": len(found), "listed": listed}
+    superfluous = sum(int(labels[pair]) for pair in found) if several else 0
+    return {
+        **{name: getattr(predictions, name) for name in ("split", "data", "model")},
+        "examples": len(labels),
+        **({"missing": len(found) - superfluous, "superfluous": superfluous} if several else {}),
+        "above_chance": above,
+        "likely": len(found),
+        "listed": [
+            {"record": record, "image": names.get(record) or None, **_facts(predictions, *pair)}
+            for record, pair in zip(numbers, found, strict=False)
+        ],
+    }
+
+
+def _facts(predictions: Predictions, example: int, index: int) -> dict[str, Any]:
+    """What is recorded of an example, and what the model says of it; `index` is as `find` gives it."""
+    names, label, p = predictions.classes, predictions.labels[example], predictions.probabilities[example]
+    if predictions.multilabel:
+        kind = "superfluous" if label[index] else "missing"
+        return {"kind": kind, "label": names[index], "p": round(float(p[index]), 4)}
+    return {
+        "label": names[label], "suggested": names[index],
+        "p_label": round(float(p[label]), 4), "p_suggested": round(float(p[index]), 4),
+    }  # fmt: skip
 
 
 def _names(folder: Path, predictions: Predictions, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:

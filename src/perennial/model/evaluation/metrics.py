@@ -58,7 +58,7 @@ def of_labels(
     The macro averages are over the classes that have the score; `calibration` is of the probability of labels.
     """
     labels, probabilities, level = predictions.labels, predictions.probabilities, config.confidence_level
-    exact = (predictions.predicted == labels).all(axis=1)
+    exact = predictions.right
     classes = _labels_per_class(predictions)
     found = [each["average_precision"] for each in classes.values()]
     f1 = [each["f1"] for each in classes.values() if each["f1"] is not None]
@@ -80,7 +80,7 @@ def of_labels(
         "per_class": classes,
         "calibration": {"ece": calibration.ece},
         "confidence_level": level,
-        "intervals": {name: {"low": low, "high": high} for name, (low, high) in ends.items()},
+        "intervals": _intervals(ends),
     }
 
 
@@ -88,23 +88,15 @@ def _labels_per_class(predictions: Predictions) -> dict[str, dict[str, Any]]:
     """Scores of each class with several labels an image; None where the denominator is 0."""
     labels, predicted, applied = predictions.labels, predictions.predicted, predictions.thresholds
     counts = ((labels & predicted).sum(axis=0), predicted.sum(axis=0), labels.sum(axis=0))
-    found = {}
-    for name, average, threshold, hits, taken, examples in zip(
-        predictions.classes,
-        average_precision.per_class(labels, predictions.probabilities),
-        [float(str(each)) for each in np.asarray(applied, np.float32)],  # 0.1, as it was chosen
-        *(each.tolist() for each in counts),
-        strict=True,
-    ):
-        found[name] = {
-            "examples": examples,
-            "average_precision": average,
-            "precision": _share(hits, taken),
-            "recall": _share(hits, examples),
-            "f1": _share(2 * hits, taken + examples),
-            "threshold": threshold,
-        }
-    return found
+    averages = average_precision.per_class(labels, predictions.probabilities)
+    thresholds = [float(str(each)) for each in np.asarray(applied, np.float32)]  # 0.1, as it was chosen
+    counted = zip(*(each.tolist() for each in counts), strict=True)
+    return {
+        name: {**_of_counts(*of_class), "average_precision": average, "threshold": threshold}
+        for name, average, threshold, of_class in zip(
+            predictions.classes, averages, thresholds, counted, strict=True
+        )
+    }
 
 
 def per_class(scores: ExampleScores, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
@@ -114,15 +106,7 @@ def per_class(scores: ExampleScores, names: Sequence[str]) -> dict[str, dict[str
         np.bincount(found, minlength=scores.classes).tolist()
         for found in (right, scores.predicted, scores.labels)
     )
-    return {
-        name: {
-            "examples": examples,
-            "precision": _share(hits, predicted),
-            "recall": _share(hits, examples),
-            "f1": _share(2 * hits, predicted + examples),
-        }
-        for name, hits, predicted, examples in zip(names, *counts, strict=True)
-    }
+    return {name: _of_counts(*of_class) for name, *of_class in zip(names, *counts, strict=True)}
 
 
 def scored_intervals(scores: ExampleScores, level: float) -> dict[str, dict[str, float]]:
@@ -134,7 +118,20 @@ def scored_intervals(scores: ExampleScores, level: float) -> dict[str, dict[str,
         "loss": intervals.mean(scores.losses, math.log(scores.classes), level),
         "recall_at_5": intervals.share(within, scores.examples, level),
     }
-    return {name: {"low": low, "high": high} for name, (low, high) in found.items()}
+    return _intervals(found)
+
+
+def _intervals(ends: Mapping[str, tuple[float, float]]) -> dict[str, dict[str, float]]:
+    return {name: {"low": low, "high": high} for name, (low, high) in ends.items()}
+
+
+def _of_counts(hits: int, predicted: int, examples: int) -> dict[str, Any]:
+    return {
+        "examples": examples,
+        "precision": _share(hits, predicted),
+        "recall": _share(hits, examples),
+        "f1": _share(2 * hits, predicted + examples),
+    }
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -195,16 +195,16 @@ class ChampionRecord(JsonFile):
     unbiased: UnbiasedScore | None = None
 
 
-def score_fact(model: CandidateRecord | ChampionRecord) -> dict[str, float | None]:
+def score_fact(model: Scored | CandidateRecord | ChampionRecord | None) -> dict[str, float | None]:
     """The main score as a fact of a version or a run: `map` of several labels an image, or `accuracy`."""
-    return {"accuracy": model.accuracy} if model.map is None else {"map": model.map}
+    several = next((score for name in MAIN if (score := getattr(model, name, None)) is not None), None)
+    return {"accuracy": getattr(model, "accuracy", None)} if several is None else {"map": several}
 
 
 def named_score(found: Mapping[str, Any]) -> tuple[str, float | None]:
     """The name of the main score for people and its value, from facts of a version, a run or a decision."""
-    if (score := found.get("map")) is not None:
-        return SCORE_NAMES["multilabel"], score
-    return SCORE_NAMES["multiclass"], found.get("accuracy")
+    several = "map" in found and found.get("accuracy") is None
+    return SCORE_NAMES["multilabel" if several else "multiclass"], found.get("map" if several else "accuracy")
 
 
 def scored_text(found: Mapping[str, Any], *, short: bool = False) -> str:

@@ -20,26 +20,35 @@ class NonFinite(QualityError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleScores:
-    """Predicted class, loss and top-5 hit of each example, in their order: all arrays are [N]."""
+class _Scored:
+    """Labels and losses of examples, in their order."""
 
-    classes: int
-    labels: NDArray[np.int64]
-    predicted: NDArray[np.int64]  # class of the highest logit, the first one on ties
-    losses: NDArray[np.float64]  # cross-entropy in nats
-    within_top: NDArray[np.bool_]  # whether fewer than TOP logits are higher than the label's
+    labels: NDArray[Any]  # as in `records.pipeline.batches`
+    losses: NDArray[np.float64]  # [N], cross-entropy in nats; of several labels, the mean over the classes
 
     def at(self, rows: NDArray[np.bool_]) -> Self:
         """The scores of some of the examples, mask [N]."""
-        return replace(
-            self, labels=self.labels[rows], predicted=self.predicted[rows], losses=self.losses[rows],
-            within_top=self.within_top[rows],
-        )  # fmt: skip
+        every = {name: each[rows] for name, each in vars(self).items() if isinstance(each, np.ndarray)}
+        return replace(self, **every)
 
     @property
     def examples(self) -> int:
         """Number of examples."""
         return len(self.labels)
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy in nats."""
+        return float(self.losses.mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleScores(_Scored):
+    """Predicted class, loss and top-5 hit of each example of one label: all arrays are [N]."""
+
+    classes: int
+    predicted: NDArray[np.int64]  # class of the highest logit, the first one on ties
+    within_top: NDArray[np.bool_]  # whether fewer than TOP logits are higher than the label's
 
     @property
     def summary(self) -> dict[str, float]:
@@ -52,39 +61,16 @@ class ExampleScores:
         return float(np.mean(self.predicted == self.labels))
 
     @property
-    def loss(self) -> float:
-        """Mean cross-entropy in nats."""
-        return float(self.losses.mean())
-
-    @property
     def recall_at_5(self) -> float:
         """Top-5 accuracy, 0..1: logits that tie at the fifth place all count, as in TensorFlow's `in_top_k`."""
         return float(self.within_top.mean())
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultilabelScores:
-    """Probabilities and losses of examples with any number of labels, in their order."""
+class MultilabelScores(_Scored):
+    """Probabilities and losses of examples with any number of labels."""
 
-    labels: NDArray[np.uint8]  # [N, classes] of 0 and 1
     probabilities: NDArray[np.float32]  # [N, classes]
-    losses: NDArray[np.float64]  # [N], the mean over the classes of the cross-entropy in nats
-
-    def at(self, rows: NDArray[np.bool_]) -> Self:
-        """The scores of some of the examples, mask [N]."""
-        return replace(
-            self, labels=self.labels[rows], probabilities=self.probabilities[rows], losses=self.losses[rows]
-        )
-
-    @property
-    def examples(self) -> int:
-        """Number of examples."""
-        return len(self.labels)
-
-    @property
-    def loss(self) -> float:
-        """Mean cross-entropy of examples and classes, in nats."""
-        return float(self.losses.mean())
 
     @property
     def summary(self) -> dict[str, float]:

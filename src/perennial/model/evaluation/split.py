@@ -29,6 +29,7 @@ from perennial.model.evaluation.scoring import ExampleScores, MultilabelScores, 
 from perennial.model.models.model_folder import Abstention, Confidence, Description
 
 NAMED = 3  # weights in an error message
+NOTHING = Confidence()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class SplitResult:
     dataset: str
     predictions: Predictions
     scores: Scores
-    confidence: Confidence | None = None  # that the model has from its validation split
+    confidence: Confidence = NOTHING  # that the model has from its validation split
     validation: Answered | None = None  # on which the threshold of `confidence` was chosen here
     before: NDArray[np.float32] | None = None  # [N], largest probabilities without it
 
@@ -62,14 +63,14 @@ class SplitResult:
 
     def calibration(self, bins: int) -> dict[str, float]:
         """The temperature, and the ECE without it; empty for a model that was not calibrated."""
-        temperature = None if self.confidence is None else self.confidence.temperature
+        temperature = self.confidence.temperature
         if temperature is None or self.before is None:
             return {}
         return {"temperature": temperature, "ece_before": self._reliability(self.before, bins).ece}
 
     def abstention(self) -> dict[str, Any] | None:
         """To which images the model says unknown, as `results.AbstentionMetrics`; None if it answers all."""
-        if self.confidence is None or (chosen := self.confidence.abstention) is None:
+        if (chosen := self.confidence.abstention) is None:
             return None
         judged = self.predictions.judged()
         found = confidence.answered(judged.p, judged.predicted == judged.labels, chosen.threshold)
@@ -111,13 +112,12 @@ def evaluate(
         raise DataError(f"the model is {description.task}, {folder} is {data.task} (dataset.task)")
     predict = inference.on_devices(model, description, devices)
     fitted, validation = description.confidence, None
-    if data.task == "multilabel" and (fit or fitted is None):
+    if data.task == "multilabel" and (fit or fitted.thresholds is None):
         fitted = _with_thresholds(config, data, description, predict)
     elif data.task == "multiclass" and fit:
         fitted, validation = _fitted(config, data, description, predict)
     scores, probabilities, before = _scored(config, data, split, description, predict, fitted)
-    thresholds = None if fitted is None else fitted.thresholds
-    further = columns.read(folder, split)
+    thresholds, further = fitted.thresholds, columns.read(folder, split)
     predictions = Predictions(
         labels=scores.labels if thresholds is None else scores.labels.astype(np.int8),
         probabilities=probabilities,
@@ -177,7 +177,7 @@ def _require_validation(config: Config) -> None:
 
 def _scored(
     config: Config, data: Manifest, split: Split, description: Description, predict: inference.Predict,
-    fitted: Confidence | None,
+    fitted: Confidence,
 ) -> tuple[Scores, NDArray[np.float32], NDArray[np.float32] | None]:  # fmt: skip
     """Scores, probabilities [N, classes], and the largest ones [N] without a temperature of one label."""
     examples, classes = data.splits[split].examples, len(description.classes)
@@ -186,7 +186,7 @@ def _scored(
         several = cast(MultilabelScores, scoring.score(logits, classes=classes, examples=examples))
         return several, several.probabilities, None
     probabilities, before = np.empty((examples, classes), np.float32), np.empty(examples, np.float32)
-    filled = _fill(probabilities, logits, before, None if fitted is None else fitted.factor)
+    filled = _fill(probabilities, logits, before, fitted.factor)
     return scoring.score(filled, classes=classes, examples=examples), probabilities, before
 
 

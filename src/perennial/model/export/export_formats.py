@@ -24,7 +24,7 @@ from perennial.model.export.graphs import IMAGE
 from perennial.model.export.loading import suppressed
 from perennial.model.export.saved_model import Outputs, Predict, Representative
 from perennial.model.export_layout import DESCRIPTION, DIGESTS, EXTRA
-from perennial.model.models.model_folder import Confidence, Description
+from perennial.model.models.model_folder import Description
 
 Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
 ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX supports
@@ -129,7 +129,7 @@ def _load_slim_graph(file: Path) -> Predict:
     function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
     ends = [f"{name}:0" for name in (graphs.INPUT, graphs.output_node(found.name))]
     network = function.prune(*map(function.graph.get_tensor_by_name, ends))
-    thresholds, logits = (found.confidence or Confidence()).thresholds, found.name in graphs.LOGITS
+    thresholds, logits = found.confidence.thresholds, found.name in graphs.LOGITS
 
     def predict(images: Any) -> Outputs:
         result = network(found.pixels.evaluation(tf.constant(images)))

@@ -17,7 +17,7 @@ from perennial.model import models
 from perennial.model.export import encodings, features, graphs
 from perennial.model.export.encodings import Takes
 from perennial.model.export_layout import DESCRIPTION, GRAPH
-from perennial.model.models.model_folder import Confidence, Description
+from perennial.model.models.model_folder import Description
 
 # Classes int64 [N], or labels [N, classes] of 0 and 1; probabilities [N, classes].
 Outputs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -43,21 +43,20 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     def __init__(
         self,
         model: keras.Model,
-        pixels: ImageSpec,
+        description: Description,
         assets: tuple[Path, ...],
-        *,
         bandwidth: float | None = None,
-        confidence: Confidence | None = None,
         takes: Takes = PLAIN,
     ) -> None:
         super().__init__()
+        pixels = description.pixels
         # Keras' own variables would be saved twice, and TensorFlow Serving would load only one of the copies.
         self.weights = [weight.value for weight in model.weights]
         self._logits: Callable[[tf.Tensor], tf.Tensor] = lambda images: models.logits(
             model(images, training=False)
         )
         self.assets = [tf.saved_model.Asset(str(asset)) for asset in assets]
-        self._pixels, self._confidence, self._takes = pixels, confidence, takes
+        self._pixels, self._confidence, self._takes = pixels, description.confidence, takes
         encoded = tf.TensorSpec((), tf.string, name="image")
         ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
         self.prepare = tf.function(self._prepare, [encoded], autograph=False)
@@ -99,10 +98,9 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # The auxiliary classifier is only for training.
         logits = tf.cast(self._logits(images), tf.float32)
-        if self._confidence is not None and self._confidence.factor is not None:
+        if self._confidence.factor is not None:
             logits *= self._confidence.factor
-        thresholds = None if self._confidence is None else self._confidence.thresholds
-        if thresholds is None:
+        if (thresholds := self._confidence.thresholds) is None:
             classes = tf.argmax(logits, axis=-1, output_type=tf.int64)
             return {graphs.CLASSES: classes, graphs.PROBABILITIES: tf.nn.softmax(logits)}
         probabilities = tf.sigmoid(logits)
@@ -137,10 +135,7 @@ def save(
     The description is saved beside it, for `model_folder.load_export`. `bandwidth`: of the reference, if it has
     one; `takes`: which encoded images it takes.
     """
-    confidence = description.confidence
-    servable = Servable(
-        model, description.pixels, assets, bandwidth=bandwidth, confidence=confidence, takes=takes
-    )
+    servable = Servable(model, description, assets, bandwidth, takes)
     signatures = servable.signatures()
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:

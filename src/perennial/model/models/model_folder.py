@@ -71,8 +71,8 @@ class Description(JsonFile, extra="forbid"):
     data: str  # digest of the manifest of its training data
     weights_sha256: str
     pretrained: Pretrained | None = None  # origin of ImageNet weights; None: other start weights
-    # Of an export; fitted after the training, which therefore does not know it. None: as the network says.
-    confidence: Confidence | None = Field(default=None, exclude_if=lambda value: value is None)
+    # Of an export; fitted after the training, which therefore does not know it.
+    confidence: Confidence = Field(default=Confidence(), exclude_if=lambda value: value == Confidence())
 
     def build(self) -> keras.Model:
         """Build the model with new weights."""

@@ -144,7 +144,7 @@ class Builder:
         """Apply a cell and concatenate the states that it outputs."""
         states = [
             self.conv(relu(last, f"{scope}.relu"), filters, 1, f"{scope}.1x1", f"{scope}.beginning_bn"),
-            self._fitted(last if before is None else before, last, filters, scope, given=before is not None),
+            self._fitted(before, last, filters, scope),
         ]
         for number, sides in enumerate(cell.sums):
             name, parts = f"{scope}.comb_iter_{number}", []
@@ -160,11 +160,11 @@ class Builder:
         return layers.Concatenate(name=scope)(ends)
 
     def _fitted(
-        self, before: keras.KerasTensor, last: keras.KerasTensor, filters: int, scope: str, *, given: bool
+        self, before: keras.KerasTensor | None, last: keras.KerasTensor, filters: int, scope: str
     ) -> keras.KerasTensor:
-        """Fit the earlier state to the last one's grid and the cell's filters; unchanged in a first cell."""
-        if not given:
-            return before
+        """Fit the earlier state to the last one's grid and the cell's filters; a first cell takes the last."""
+        if before is None:
+            return last
         if before.shape[2] != last.shape[2]:
             return self.factorized(relu(before, f"{scope}.prev_relu"), filters, 2, scope)
         if before.shape[-1] != filters:

@@ -40,10 +40,6 @@ class Transformer:
         """The tokens before those of the patches."""
         return 1 if self.kind == "ViT" else 2
 
-    def architecture(self) -> Architecture:
-        """The architecture that `network` builds."""
-        return Architecture(network=self.network)
-
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
         """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes]."""
         if any(side % self.patch for side in image[:2]):
@@ -134,4 +130,4 @@ TRANSFORMERS = {
     "deit_small_16": Transformer(kind="DeiT", blocks=12, heads=6, width=384),
     "deit_base_16": Transformer(kind="DeiT", blocks=12, heads=12, width=768),
 }
-ARCHITECTURES = {name: transformer.architecture() for name, transformer in TRANSFORMERS.items()}
+ARCHITECTURES = {name: Architecture(network=each.network) for name, each in TRANSFORMERS.items()}

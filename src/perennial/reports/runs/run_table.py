@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from rich.cells import cell_len, set_cell_size
 
 from perennial.base import layout
-from perennial.base.choices import SCORE_NAMES
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable
+from perennial.model.evaluation import results
 from perennial.model.evaluation.results import ClassMetrics, OfOneLabel, Scored, Share, ValidationScores
 from perennial.release.registry import run_records
 from perennial.release.registry.access import open_registry
@@ -206,7 +206,7 @@ def table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int)
 
 def score_name(found: Sequence[Row]) -> str:
     """The name of the runs' scores: accuracy, mAP or, of both, score."""
-    names = {SCORE_NAMES["multiclass" if row.map is None else "multilabel"] for row in found}
+    names = {results.named_score(vars(row))[0] for row in found if row.score is not None}
     return names.pop() if len(names) == 1 else "score"
 
 

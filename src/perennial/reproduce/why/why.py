@@ -10,6 +10,7 @@ from typing import Any
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError, listed
+from perennial.model.evaluation.results import score_fact
 from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry.access import with_history
 from perennial.reproduce.rebuild.stage_differences import facts_of_run
@@ -229,15 +230,9 @@ def _side(revision: Revision, outcome: Outcome | None) -> dict[str, Any]:
         "name": revision.name,
         "version": revision.version and revision.version.name,
         "commit": revision.commit,
-        **_score(outcome),
+        **score_fact(outcome.scores if outcome else None),
         "examples": outcome and outcome.scores.examples,
     }
-
-
-def _score(outcome: Outcome | None) -> dict[str, float | None]:
-    """The score by its name; of several labels an image it is `map`."""
-    several = outcome is not None and outcome.scores.task == "multilabel"
-    return {"map" if several else "accuracy": None if outcome is None else outcome.score}
 
 
 def _effect_values(effect: Effect) -> dict[str, Any]:
@@ -285,6 +280,7 @@ def _step(step: Step) -> dict[str, Any]:
 def _search_values(search: CauseSearch) -> dict[str, Any]:
     noise, found = search.noise, search.bisection
     outcomes, problems = (found.outcomes, found.untestable) if found else ({}, {})
+    scores = {number: outcome.scores for number, outcome in outcomes.items()}
     return {
         "noise": noise and {**asdict(noise), "limit": noise.limit},
         "within_noise": search.within_noise,
@@ -294,7 +290,7 @@ def _search_values(search: CauseSearch) -> dict[str, Any]:
         "states": [
             {
                 "name": name,
-                **_score(outcomes.get(number)),
+                **score_fact(scores.get(number)),
                 "problem": problems.get(number),
             }
             for number, name in enumerate(search.names)
