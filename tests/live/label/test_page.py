@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from itertools import takewhile
 
 import numpy as np
 import PIL.Image
@@ -57,7 +58,7 @@ class Labelling:
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        lines = iter(self.process.stdout.readline, "}\n")
+        lines = takewhile("}\n".__ne__, self.process.stdout)  # until the server ends, at the latest
         self.url = json.loads("".join([*lines, "}"]))["url"]
         self.table = folder / ".work" / "label" / "labels.csv"
 
