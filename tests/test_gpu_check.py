@@ -48,9 +48,7 @@ def test_rows_go_on_after_one_that_fails_hangs_or_crashes(tmp_path: Path, jobs: 
     assert "the reason\nit is broken" in page
 
 
-def test_rows_for_which_no_time_is_left_are_not_tried_and_are_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_for_which_no_time_is_left_are_not_tried_and_are_no_failure(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(gpu_check, "LEAST_S", 0.1)
     assert Check(tmp_path, minutes=0.02, about={}).run([row("long", LONG), row("late", FINE)]) == 0
     rows = json.loads((tmp_path / "report.json").read_text())["rows"]

@@ -28,12 +28,9 @@ COMPOSE = YAML(typ="safe").load(INFRA / "compose.yaml")
 WORKER_S = worker.SAVE_S + 2 * worker.REPORT_S  # from SIGTERM until no process of it is left, at most
 FLOW_S = repro.GRACE_S + 10  # of a flow alone, with time to report
 SECONDS = {
-    "perennial-worker": WORKER_S,
-    "perennial-retrain": FLOW_S,
-    "training": FLOW_S,
-    "training-workers-0": FLOW_S,
-    "perennial-pool": WORKER_S,
-}
+    "perennial-worker": WORKER_S, "perennial-retrain": FLOW_S, "training": FLOW_S,
+    "training-workers-0": FLOW_S, "perennial-pool": WORKER_S,
+}  # fmt: skip
 
 
 def lint_dockerfile(file: Path) -> bool:
@@ -206,9 +203,7 @@ def test_only_a_volume_for_many_nodes_is_named_by_several_workloads() -> None:
 
 
 @pytest.mark.parametrize(("name", "pod"), list(pods()))
-def test_what_a_container_mounts_is_a_volume_and_tensorflow_has_shared_memory(
-    name: str, pod: dict[str, Any]
-) -> None:
+def test_what_a_container_mounts_is_a_volume_and_tensorflow_has_shared_memory(name, pod) -> None:
     volumes = {each["name"] for each in pod["volumes"]}
     for container in pod["containers"]:
         mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
@@ -260,9 +255,7 @@ def test_a_container_in_a_checkout_runs_the_code_of_the_checkout(name: str, pod:
 
 
 @pytest.mark.parametrize("job", INDEXED, ids=lambda job: job["metadata"]["name"])
-def test_every_pod_of_a_job_knows_the_others_by_the_names_that_kubernetes_gives_them(
-    job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_pod_of_a_job_knows_the_others_by_the_names_that_kubernetes_gives_them(job, monkeypatch) -> None:
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     (port,) = [each["containerPort"] for each in container["ports"]]
@@ -296,8 +289,7 @@ def test_a_password_of_the_database_may_hold_any_character(monkeypatch: pytest.M
     assert address is not None
     url = make_url(address.get_secret_value())
     assert url.password == "a@b%c/d#e"
-    assert url.host == "database"
-    assert url.database == "prefect"
+    assert (url.host, url.database) == ("database", "prefect")
 
 
 def test_only_the_proxy_of_the_services_has_a_port_outside() -> None:

@@ -64,9 +64,7 @@ def test_the_words_between_two_addresses_with_passwords_stay():
     assert redacted(text) == "cannot push https://***@host/x to 'https://***@other/y'"
 
 
-def test_what_a_supervisor_starts_again_ends_otherwise_if_its_inputs_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_supervisor_starts_again_ends_otherwise_if_its_inputs_changed(monkeypatch) -> None:
     monkeypatch.delenv(STARTED_AGAIN, raising=False)
     assert (exit_code(InputsChanged("")), exit_code(Interrupted(""))) == (75, 75)
     monkeypatch.setenv(STARTED_AGAIN, "1")

@@ -47,12 +47,9 @@ def photos(workspace: Path) -> Path:
 def test_in_a_subfolder_paths_are_adjusted_and_texts_are_not(photos, monkeypatch) -> None:
     given = given_below(photos, monkeypatch, "origin/main", "cat.png", "dog.png")
     assert given == {
-        "revision": "origin/main",
-        "place": str(photos / "cat.png"),
-        "file": photos / "dog.png",
-        "params": PARAMS,
-        "here": photos.parent,
-    }
+        "revision": "origin/main", "place": str(photos / "cat.png"), "file": photos / "dog.png",
+        "params": PARAMS, "here": photos.parent,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ["s3://origin/main", "-"])

@@ -14,7 +14,6 @@ from support.raw import picture
 from perennial.base.errors import ERRORS
 from perennial.cli import all_commands
 from perennial.cli.predict_images import CSV_HEADER
-from perennial.model.inference.classifier import Classifier
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("predict", "tensorflow")
@@ -76,9 +75,7 @@ def test_the_example_with_tensorflow_alone_reads_every_name_of_a_class(place: Pa
     assert found["labels"] == names
 
 
-def test_the_examples_with_tensorflow_alone_run(
-    place: Path, classifier: Classifier, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_with_tensorflow_alone_run(place, classifier, capsys) -> None:
     found: dict[str, object] = {}
     for code in examples("TensorFlow alone"):
         assert "perennial" not in code

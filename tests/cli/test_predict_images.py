@@ -55,8 +55,7 @@ def test_an_image_is_a_line_with_the_likeliest_class(command, classifier, photog
     (file,) = photographs(1)
     (answer,) = classifier.predict(file)
     shown = command(file)
-    assert shown.exit_code == 0
-    assert shown.stdout == f"{file}: {answer.label} {answer.probability:.4f}\n"
+    assert (shown.exit_code, shown.stdout) == (0, f"{file}: {answer.label} {answer.probability:.4f}\n")
 
 
 def test_top_names_more_classes(command, photographs) -> None:
@@ -121,8 +120,7 @@ def test_a_hyphen_is_an_image_on_standard_input(command, classifier) -> None:
 def test_what_cannot_be_predicted_is_refused(command, workspace, arguments, code, message) -> None:
     Path("none").mkdir()
     shown = command(*arguments, given=PNG)
-    assert shown.exit_code == code
-    assert shown.stdout == ""
+    assert (shown.exit_code, shown.stdout) == (code, "")
     assert message in " ".join(shown.stderr.split())
 
 

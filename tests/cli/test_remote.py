@@ -40,12 +40,9 @@ def test_a_remote_is_verified_and_the_first_is_the_default(repository):
     assert add("bucket", "s3://bucket/dvc").returncode == 0
     listed = dvc("config", "--list").splitlines()
     assert {each for each in listed if each.startswith(("remote", "core.remote"))} == {
-        "core.remote=bucket",
-        "remote.bucket.url=s3://bucket/dvc",
-        "remote.bucket.verify=true",
-        "remote.other.url=s3://other/dvc",
-        "remote.other.verify=true",
-    }
+        "core.remote=bucket", "remote.bucket.url=s3://bucket/dvc", "remote.bucket.verify=true",
+        "remote.other.url=s3://other/dvc", "remote.other.verify=true",
+    }  # fmt: skip
     before = (repository / ".dvc" / "config").read_bytes()
     refused = add("bucket", "s3://elsewhere/dvc")
     assert refused.returncode == 2

@@ -17,19 +17,13 @@ from perennial.cli import app, run_commands
 HTTP, S3 = "https://bob:planted@127.0.0.1:1/x", "s3://AKIA:planted@bucket/x"
 SIGNED = "https://127.0.0.1:1/x.zip?X-Amz-Signature=planted"
 COMMANDS = [
-    *(("fetch", url, "--to", "here") for url in (HTTP, S3, SIGNED)),
-    ("verify", HTTP),
-    ("label", S3),
-    ("start", SIGNED),
-    *(("publish", "--to", url) for url in (HTTP, S3, SIGNED)),
+    *(("fetch", url, "--to", "here") for url in (HTTP, S3, SIGNED)), ("verify", HTTP), ("label", S3),
+    ("start", SIGNED), *(("publish", "--to", url) for url in (HTTP, S3, SIGNED)),
     ("forget", "params.yaml", "--because", "asked", "--kept", S3),
     *(("config", "--set", f"dataset.url={url}") for url in (HTTP, S3, SIGNED)),
-    ("new", "shop", "--data", SIGNED),
-    ("versions", "--fetch"),
-    ("evaluate", "--split", "test", "--model", S3),
-    ("status",),
-    ("run", "nightly"),
-]
+    ("new", "shop", "--data", SIGNED), ("versions", "--fetch"), ("evaluate", "--split", "test", "--model", S3),
+    ("status",), ("run", "nightly"),
+]  # fmt: skip
 
 
 def written() -> str:

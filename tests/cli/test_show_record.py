@@ -104,9 +104,7 @@ def test_a_number_that_no_record_has_is_refused(config):
 def test_a_record_of_a_file_has_the_classes_of_the_manifest_beside_it(config, capsys):
     guarded("show", lambda: show_in_file(config.paths.records / "all.tfrecord", 0), as_json=True)
     found = json.loads(capsys.readouterr().out)
-    assert found["class"] == "dog"
-    assert found["split"] is None
-    assert found["record"] == 0
+    assert {"class": "dog", "split": None, "record": 0}.items() <= found.items()
 
 
 def harm(config, place):
@@ -173,8 +171,7 @@ def test_a_class_name_is_printed_on_a_terminal_that_cannot_encode_it(config, enc
         capture_output=True,
         check=False,
     )
-    assert shown.returncode == 0
-    assert shown.stderr == b""
+    assert (shown.returncode, shown.stderr) == (0, b"")
     if arguments:
         assert json.loads(shown.stdout)["class"] == "\u72ac\U0001f415"
     elif encoding == "latin-1":  # with ASCII the library writes UTF-8

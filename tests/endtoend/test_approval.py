@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +63,7 @@ class Deployed:
 
 
 @pytest.fixture(scope="module")
-def deployed(
-    make_checkout: Callable[[str], Checkout], server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Deployed]:
+def deployed(make_checkout, server, tmp_path_factory) -> Iterator[Deployed]:
     project, home = make_checkout("approval"), tmp_path_factory.mktemp("worker")
     project.set("publish", url=str(home / "served"))
     project.set("gate", approval=True, significance=None, min_gain=0.0, max_class_drop=None)
@@ -93,9 +91,7 @@ def approved(deployed: Deployed) -> tuple[str, Run]:
     return run, deployed.request(run, *ENDED)
 
 
-def test_an_approved_model_becomes_champion_and_is_published(
-    deployed: Deployed, approved: tuple[str, Run]
-) -> None:
+def test_an_approved_model_becomes_champion_and_is_published(deployed, approved) -> None:
     run, asked = approved
     said = 'classifier v0.0.1 is champion, approved by Zoë "猫": good\\nenough'
     assert (asked["state_type"], asked["state"]["message"]) == ("COMPLETED", said)  # type: ignore[index]
@@ -107,9 +103,7 @@ def test_an_approved_model_becomes_champion_and_is_published(
     assert sum("approval wanted" in text for text in deployed.hook.texts()) == 1
 
 
-def test_the_ui_shows_what_is_asked_and_refuses_an_answer_without_a_name(
-    deployed: Deployed, approved: tuple[str, Run]
-) -> None:
+def test_the_ui_shows_what_is_asked_and_refuses_an_answer_without_a_name(deployed, approved) -> None:
     _, asked = approved
     of_run = {"artifacts": {"flow_run_id": {"any_": [asked["id"]]}, "key": {"any_": ["approval"]}}}
     (artifact,) = deployed.server.post("/artifacts/filter", of_run)

@@ -101,8 +101,7 @@ class Place:
         return code, "".join(self.output.readouterr())
 
     def of(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.server.request("GET", f"/deployments/name/{name}")  # type: ignore[assignment]
-        return found
+        return self.server.request("GET", f"/deployments/name/{name}")
 
     def repository(self, name: str) -> str:
         return str(self.of(name)["job_variables"]["env"]["PERENNIAL_REPOSITORY"])
@@ -122,13 +121,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make(
-    server: Server,
-    certificate: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Callable[..., Place]]:
+def make(server, certificate, tmp_path, monkeypatch, capsys) -> Iterator[Callable[..., Place]]:
     """Makes projects with two deployments, or with every one; they are removed afterwards."""
     zoneinfo.reset_tzpath(to=())  # as in the server's process
 
@@ -201,9 +194,7 @@ def _run_and_status_leave_it_alone(first: Place, second: Place) -> None:
 
 
 @pytest.mark.slow
-def test_projects_with_other_names_share_a_server_and_leave_pools_and_alerts_alone(
-    make: Callable[..., Place],
-) -> None:
+def test_projects_with_other_names_share_a_server_and_leave_pools_and_alerts_alone(make) -> None:
     first, second = make("A", every=True), make("B", every=True)
     first.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/first")
     ids = {each["name"]: each["id"] for each in first.server.post("/work_pools/filter", {})}
@@ -226,9 +217,7 @@ def test_projects_with_other_names_share_a_server_and_leave_pools_and_alerts_alo
     assert first.repository("retrain/on-demand") == str(first.folder)
 
 
-def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(
-    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(make, monkeypatch) -> None:
     mine, theirs = make("A"), make("B")
     flow = mine.server.request("POST", "/flows/", {"name": "retrain"})["id"]  # type: ignore[index]
     runs = {}
@@ -408,9 +397,7 @@ SCHEDULES = [
 ]
 
 
-def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(
-    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(make, monkeypatch) -> None:
     place = make("A")
     monkeypatch.setenv("PERENNIAL_TEST_CRON", "0 5 * * *")
     place.declare(lambda listed: (listed[0].update(schedules=SCHEDULES), listed.pop()))
@@ -473,9 +460,7 @@ def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[...,
 
 
 @pytest.mark.slow
-def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_set_back(
-    make: Callable[..., Place],
-) -> None:
+def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_set_back(make) -> None:
     place = make("A")
     place.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
     assert "automation" not in place.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
@@ -537,9 +522,7 @@ def _by_id(place: Place) -> dict[str, str]:
         ([{"cron": "0 2 * * *", "slug": "a"}, {"cron": "0 3 * * *", "slug": "a"}], "the slug a"),
     ],
 )
-def test_a_schedule_that_is_none_is_refused_before_anything_is_sent(
-    make: Callable[..., Place], schedules: list[Any], why: str
-) -> None:
+def test_a_schedule_that_is_none_is_refused_before_anything_is_sent(make, schedules, why) -> None:
     place = make("A")
     place.declare(lambda listed: listed[0].update(schedules=schedules))
     before = place.everything()
@@ -603,9 +586,7 @@ def _path_of(place: Place, deployment: str) -> str:
 
 
 @pytest.mark.slow
-def test_deployments_of_a_pipeline_that_is_gone_are_removed_and_nobody_elses(
-    fleet: Place, make: Callable[..., Place]
-) -> None:
+def test_deployments_of_a_pipeline_that_is_gone_are_removed_and_nobody_elses(fleet, make) -> None:
     fleet.deploy()
     other = make("other")
     other.declare(lambda listed: [each.update(name=f"other-{each['name']}") for each in listed])
@@ -632,9 +613,7 @@ def in_pool(name: str) -> Callable[[list[dict[str, Any]]], object]:
 
 
 @pytest.mark.slow
-def test_a_pool_of_containers_is_made_from_its_template_and_brought_up_to_date(
-    make: Callable[..., Place],
-) -> None:
+def test_a_pool_of_containers_is_made_from_its_template_and_brought_up_to_date(make) -> None:
     place = make("A")
     file = place.folder / "infra" / "pools" / "kubernetes.json"
     file.parent.mkdir()

@@ -69,13 +69,9 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 def run(address: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "PREFECT_API_URL": address,
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-        "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0",
-        **variables,
-    }
+        **os.environ, "PYTHONPATH": str(ROOT / "src"), "PREFECT_API_URL": address,
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0", **variables,
+    }  # fmt: skip
     command = [forks.python(), "-m", "-c", ARTIFACT]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -61,9 +61,7 @@ def _moved(path: str, source: str, target: str) -> str:
         (("fsync(3</p/a>) = 0", "write(3</p/a>, ..., 5) = 5"), 1),
     ],
 )
-def test_a_trace_shows_what_was_not_flushed_before_it_got_its_name(
-    tmp_path: Path, lines: Sequence[str], lost: int
-) -> None:
+def test_a_trace_shows_what_was_not_flushed_before_it_got_its_name(tmp_path, lines, lost) -> None:
     file = tmp_path / "trace"
     file.write_text("".join(f"12 {line}\n" for line in lines))
     assert unsynced(file, [Path("/p/a")], Path("/p")) == [Path("/p/a")] * lost

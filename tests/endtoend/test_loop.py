@@ -142,9 +142,7 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
         yield Story(here, programs, port, blocks)
 
 
-def test_every_command_of_the_tutorial_does_what_the_page_says(
-    story: Story, server: Server, tmp_path: Path
-) -> None:
+def test_every_command_of_the_tutorial_does_what_the_page_says(story, server, tmp_path) -> None:
     begin(story)
     with story.served():
         alarm(story)

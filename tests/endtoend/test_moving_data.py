@@ -1,7 +1,7 @@
 """Nights over a bucket that grows: each fetches what is new, and one without news runs nothing."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,7 @@ class Nights:
 
 
 @pytest.fixture(scope="module")
-def nights(
-    make_checkout: Callable[[str], Checkout], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Nights]:
+def nights(make_checkout, tmp_path_factory) -> Iterator[Nights]:
     with pytest.MonkeyPatch.context() as patch, s3.moto() as url:
         for name, value in s3.CREDENTIALS.items():
             patch.setenv(name, value)

@@ -44,9 +44,7 @@ def blocks(world: Path, server: Server) -> list[list[str]]:
     return terminal.blocks(text)
 
 
-def test_every_command_of_the_tutorial_runs_as_printed(
-    world: Path, server: Server, bucket: str, tmp_path: Path
-) -> None:
+def test_every_command_of_the_tutorial_runs_as_printed(world, server, bucket, tmp_path) -> None:
     programs = wheel.installed(tmp_path)
     make, use, keep, nightly, rebuild = blocks(world, server)
     here = terminal.machine(world, programs, bucket, "home")

@@ -2,12 +2,10 @@
 
 import json
 import sys
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from support.checkout import Beside, Checkout, Server
+from support.checkout import Beside
 
 pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
@@ -17,9 +15,7 @@ ORDER = (
 )  # fmt: skip
 
 
-def test_a_plain_worker_completes_a_run_whose_graph_shows_the_order(
-    make_checkout: Callable[[str], Checkout], server: Server, tmp_path: Path
-) -> None:
+def test_a_plain_worker_completes_a_run_whose_graph_shows_the_order(make_checkout, server, tmp_path) -> None:
     project = make_checkout("plain")
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(tmp_path / "home")}
     project.must(sys.executable, "-m", "tasks.deploy", **extra, PERENNIAL_REPOSITORY=f"{project.folder}/")

@@ -23,15 +23,9 @@ from perennial.base.project.stage_table import STAGES
 pytestmark = pytest.mark.timing
 
 OTHER_TASKS = (
-    "start_record",
-    "pin",
-    "find_unchanged",
-    "require_champion",
-    "pin_champion",
-    "record",
-    "publish",
+    "start_record", "pin", "find_unchanged", "require_champion", "pin_champion", "record", "publish",
     "summarize",
-)
+)  # fmt: skip
 OUTPUTS = ("data", "models", "metrics")
 
 
@@ -80,12 +74,7 @@ def hook() -> Iterator[Hook]:
 
 
 @pytest.fixture(scope="module")
-def deployed(
-    make_checkout: Callable[[str], Checkout],
-    server: Server,
-    hook: Hook,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Deployed]:
+def deployed(make_checkout, server, hook, tmp_path_factory) -> Iterator[Deployed]:
     """`make deploy`, a worker, and the first run of an active schedule of `retrain/nightly`."""
     project = replace(make_checkout("deployed"), forked=True)
     home = tmp_path_factory.mktemp("worker")
@@ -123,8 +112,7 @@ def deployed(
 
 
 def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: Deployed) -> None:
-    assert deployed.run["state_type"] == "COMPLETED"
-    assert deployed.run["auto_scheduled"] is True
+    assert {"state_type": "COMPLETED", "auto_scheduled": True}.items() <= deployed.run.items()
     assert deployed.scheduled > 1
     message = str(deployed.run["state"]["message"])  # type: ignore[index]
     assert message.startswith("passed the gate: test accuracy ")
@@ -296,9 +284,7 @@ def test_the_deployment_leaves_the_same_lock_as_dvc_repro(reproduced: Checkout, 
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_the_deployment_leaves_the_same_files_as_dvc_repro(
-    reproduced: Checkout, deployed: Deployed, output: str
-) -> None:
+def test_the_deployment_leaves_the_same_files_as_dvc_repro(reproduced, deployed, output) -> None:
     assert differences(reproduced.folder / output, deployed.checkout / output) == []
 
 

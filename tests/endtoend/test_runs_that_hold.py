@@ -52,13 +52,10 @@ class Standin:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            **os.environ,
-            "PREFECT_API_URL": self.server.url,
-            "PERENNIAL_HOME": str(self.home),
-            "PERENNIAL_REPOSITORY": str(self.repository),
-            "PERENNIAL_NOTIFY_URL": self.webhook.url,
+            **os.environ, "PREFECT_API_URL": self.server.url, "PERENNIAL_HOME": str(self.home),
+            "PERENNIAL_REPOSITORY": str(self.repository), "PERENNIAL_NOTIFY_URL": self.webhook.url,
             "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
-        }
+        }  # fmt: skip
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -211,9 +208,7 @@ def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: S
 
 
 @pytest.mark.parametrize("target", ["flow", "stage", "worker", "worker and flow", "server"])
-def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
-    standin: Standin, worker: subprocess.Popen[bytes], target: str
-) -> None:
+def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(standin, worker, target) -> None:
     standin.hold.touch()
     (run,) = standin.start()
     at = random.randrange(1, STEPS - 1)

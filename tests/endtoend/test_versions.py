@@ -36,9 +36,7 @@ def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout
         ("requirements/base.txt", "\nprefect==", "\nprefect==9", set()),
     ],
 )
-def test_an_upgrade_makes_stale_what_depends_on_the_package(
-    reproduced: Checkout, file: str, old: str, new: str, stale: set[str]
-) -> None:
+def test_an_upgrade_makes_stale_what_depends_on_the_package(reproduced, file, old, new, stale) -> None:
     path = reproduced.folder / file
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1

@@ -31,16 +31,10 @@ KILLS = int(os.environ.get("KILLS", "2"))
 SEED = int(os.environ.get("FAULT_SEED", "0"))
 # Everything that has a state: averages, the best weights, two phases with an optimizer each, dropout.
 SMALL = {
-    "train.epochs": 4,
-    "train.epochs_between_evals": 1,
-    "train.stop_threshold": None,
-    "train.keep": "best",
-    "train.averages.decay": 0.99,
-    "train.head.steps": 15,
-    "train.schedule.name": "cosine",
-    "checkpoints.interval_steps": 4,
-    "checkpoints.max_to_keep": 2,
-}
+    "train.epochs": 4, "train.epochs_between_evals": 1, "train.stop_threshold": None, "train.keep": "best",
+    "train.averages.decay": 0.99, "train.head.steps": 15, "train.schedule.name": "cosine",
+    "checkpoints.interval_steps": 4, "checkpoints.max_to_keep": 2,
+}  # fmt: skip
 RUNNING_S = 2.5  # how long the updates, evaluations and checkpoints of a run take, about
 STARTED_S = 900
 # Forks a training for each line, so that all share the import of TensorFlow; prints its process and exit code.

@@ -158,9 +158,7 @@ def write_index(chosen: Config, *images: tuple[str, range]) -> None:
     files.write_bytes(chosen.paths.index / image_index.FILE, image_index.content(index))
 
 
-def test_examples_that_a_version_was_trained_on_or_chosen_by_are_told_from_new_ones(
-    here: Config, repository: Repository
-) -> None:
+def test_examples_that_a_version_was_trained_on_or_chosen_by_are_told_from_new_ones(here, repository) -> None:
     stages = {**PIPELINE["stages"], "validate": {"cmd": "true", "outs": ["data/index"]}}
     YAML().dump({"stages": stages}, Path("dvc.yaml"))
     write_index(here, ("train", range(40)), ("test", range(40, 70)))

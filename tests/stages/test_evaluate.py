@@ -181,8 +181,7 @@ def test_each_example_has_its_answer_in_order(evaluated: Path, world: World) -> 
     found = predictions.read(evaluated / PATHS.predictions)
     assert found.labels.tolist() == world.labels.tolist()
     assert found.probabilities == pytest.approx(softmax(world.logits, axis=1), abs=1e-5)
-    assert found.split == "test"
-    assert found.classes == scoring.CLASSES
+    assert (found.split, found.classes) == ("test", scoring.CLASSES)
     assert found.model == world.description.weights_sha256
 
 
@@ -244,9 +243,7 @@ def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> No
         evaluate(config)
 
 
-def test_classes_that_the_model_leaves_out_are_none_of_the_scores(
-    evaluated: Path, config: Config, world: World
-) -> None:
+def test_classes_that_the_model_leaves_out_are_none_of_the_scores(evaluated, config, world) -> None:
     before = documents.read_json(evaluated / PATHS.metrics)
     later = replace(world, labels=world.labels + 1)
     scoring.write_records(config.paths.records, later, SIZES, ("background", *scoring.CLASSES))
@@ -272,8 +269,7 @@ def test_any_split_is_scored_without_touching_the_pipelines_files(config: Config
     split = "train"
     printed, _ = score(config, split, model=None, predictions=Path("mine.npz"))
     right = world.logits.argmax(axis=1) == world.labels
-    assert printed["split"] == split
-    assert printed["examples"] == SIZES[split]
+    assert {"split": split, "examples": SIZES[split]}.items() <= printed.items()
     assert printed["accuracy"] == pytest.approx(right[: SIZES[split]].mean())
     assert predictions.read(Path("mine.npz")).split == split
     assert written(config) == set()
@@ -298,9 +294,7 @@ def test_the_table_has_scores_with_intervals_and_a_line_a_class(config: Config, 
     assert [line.split()[0] for line in lines[-10:]] == list(scoring.CLASSES)
 
 
-def test_a_folder_without_a_model_is_refused_with_what_scores_checkpoints(
-    config: Config, tmp_path: Path
-) -> None:
+def test_a_folder_without_a_model_is_refused_with_what_scores_checkpoints(config, tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"neither a model folder .* nor an export .*--watch FOLDER --once"):
         score(config, "test", model=tmp_path, predictions=None)
     with pytest.raises(ConfigError, match="none does not exist"):

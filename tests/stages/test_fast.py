@@ -14,17 +14,11 @@ from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 
 VALUES = {
-    "model.name": "fast_cnn",
-    "model.channels": [8, 16, 16],
-    "preprocessing.name": "shifted",
-    "preprocessing.image_size": 16,
-    "train.augmentation.alternating_flip": True,
-    "train.max_steps": 4,
-    "train.batch_size": 200,
-    "train.optimizer": "momentum",
-    "train.optimizer_options.nesterov": True,
+    "model.name": "fast_cnn", "model.channels": [8, 16, 16], "preprocessing.name": "shifted",
+    "preprocessing.image_size": 16, "train.augmentation.alternating_flip": True, "train.max_steps": 4,
+    "train.batch_size": 200, "train.optimizer": "momentum", "train.optimizer_options.nesterov": True,
     "checkpoints.interval_steps": 1,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -29,23 +29,12 @@ from perennial.stages.validate import validate
 ROOT = Path(__file__).parents[2]
 IMAGENET = "mobilenet_notop.h5"
 TUNED = {  # a network with batch normalization; its checkpoints are of the steps 3, 4, 6 and 8
-    "dataset.name": "image_folder",
-    "dataset.validation_fraction": 0.25,
-    "preprocessing.name": "inception",
-    "preprocessing.image_size": 32,
-    "model.name": "mobilenet_v1_025",
-    "model.weights": IMAGENET,
-    "train.epochs": None,
-    "train.max_steps": 8,
-    "train.batch_size": 6,
-    "train.steps_between_evals": 4,
-    "train.stop_threshold": None,
-    "train.schedule.name": "cosine",
-    "train.averages.decay": 0.9,
-    "train.head.steps": 4,
-    "checkpoints.interval_s": None,
-    "checkpoints.interval_steps": 3,
-}
+    "dataset.name": "image_folder", "dataset.validation_fraction": 0.25, "preprocessing.name": "inception",
+    "preprocessing.image_size": 32, "model.name": "mobilenet_v1_025", "model.weights": IMAGENET,
+    "train.epochs": None, "train.max_steps": 8, "train.batch_size": 6, "train.steps_between_evals": 4,
+    "train.stop_threshold": None, "train.schedule.name": "cosine", "train.averages.decay": 0.9,
+    "train.head.steps": 4, "checkpoints.interval_s": None, "checkpoints.interval_steps": 3,
+}  # fmt: skip
 SMALL = {"train.epochs": None, "train.max_steps": 4, "train.stop_threshold": None}
 Weights = dict[str, np.ndarray]
 

@@ -144,21 +144,14 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
                                            {"min_gain": True, "significance": True, "max_class_drop": True}),
     "one class worse, allowed": (DOGS_FORGOTTEN, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": None,
                                  "gate.significance": None}, {"min_gain": True}),
-    "same weights": (BETTER, replace(BETTER, digest="m"), {}, {"min_accuracy": True, "new_weights": False}),
     "class recall reached": (BETTER, None, {"gate.min_class_recall": 0.9}, {"min_class_recall": True}),
     "class recall missed": (DOG_WORSE, None, {"gate.min_accuracy": 0.9, "gate.min_class_recall": 0.9},
                             {"min_accuracy": True, "min_class_recall": False}),
-    "a class without test examples": (Model(classes=WIDER), None, {"gate.min_class_recall": 0.5},
-                                      {"min_class_recall": False}),
     "calibrated": (BETTER, None, {"gate.max_calibration_error": 0.05}, {"max_calibration_error": True}),
     "not calibrated": (HALF_SURE, None, {"gate.max_calibration_error": 0.05}, {"max_calibration_error": False}),
     "larger than allowed": (LARGE, None, {"gate.max_model_mb": 1.5}, {"max_model_mb": False}),
     "as large as allowed": (LARGE, None, {"gate.max_model_mb": 2.0}, {"max_model_mb": True}),
-    "a class of the champion is missing": (BETTER, replace(OLD, classes=RENAMED), {},
-                                           {"missing_classes": False, "min_gain": True}),
     "a class is new": (replace(BETTER, classes=WIDER), OLD, {}, {"missing_classes": True, "min_gain": True}),
-    "the champion takes other images": (BETTER, as_champion(OLD, problem="it takes 32 x 32 pixels"), {},
-                                        {"min_accuracy": True, "new_weights": True, "comparable": False}),
 }  # fmt: skip
 
 
@@ -195,9 +188,7 @@ def test_each_rule_decides_by_its_numbers(decide: Decide, case: str) -> None:
 
 
 @pytest.mark.parametrize(("latency_ms", "megabytes"), [(5.0, 2.0), (5.5, 2.0), (5.0, 1.999_999)])
-def test_time_and_size_may_reach_their_limits(
-    decide: Decide, monkeypatch: pytest.MonkeyPatch, latency_ms: float, megabytes: float
-) -> None:
+def test_time_and_size_may_reach_their_limits(decide, monkeypatch, latency_ms, megabytes) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr("perennial.base.parallel.child.call", lambda *given: asked.append(given) or latency_ms)
     found = decide(LARGE, **{"gate.max_latency_ms": 5.0, "gate.max_model_mb": megabytes})
@@ -312,9 +303,7 @@ def test_reasons_say_each_rule_with_its_numbers(load: Callable[..., Config], cas
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("champion", [None, OLD])
-def test_a_model_that_is_not_finite_is_never_promoted(
-    load: Callable[..., Config], value: float, champion: Model | None
-) -> None:
+def test_a_model_that_is_not_finite_is_never_promoted(load, value, champion) -> None:
     config = load(**OFF, **{"gate.min_accuracy": 0.0})
     probabilities = BETTER.probabilities()
     probabilities[7, 2] = value
@@ -350,8 +339,7 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
     }  # fmt: skip
     assert champion["accuracy"] == 0.96
     assert champion["loss"] == pytest.approx(-0.96 * np.log(0.98) - 0.04 * np.log(0.02 / 3), rel=1e-4)
-    assert champion["calibration_error"] == pytest.approx(0.02, abs=1e-6)
-    assert champion["model_bytes"] == 1000
+    assert {"calibration_error": pytest.approx(0.02, abs=1e-6), "model_bytes": 1000}.items() <= champion.items()
 
 
 def test_examples_that_the_champion_was_trained_on_do_not_count(load: Callable[..., Config]) -> None:
@@ -385,9 +373,7 @@ def test_examples_for_audit_decide_nothing_and_score_the_champion(load: Callable
     assert (found["examples"], found["correct"]) == (200, 160)
 
 
-def test_a_champion_that_was_trained_on_every_test_example_cannot_be_compared(
-    load: Callable[..., Config],
-) -> None:
+def test_a_champion_that_was_trained_on_every_test_example_cannot_be_compared(load) -> None:
     config = load(**{"gate.min_accuracy": None})
     write_candidate(config, BETTER)
     write_champion(config, as_champion(OLD, parts=np.full(EXAMPLES, unbiased.TRAINED, np.int8)))
@@ -406,9 +392,7 @@ def test_a_champion_that_was_trained_on_every_test_example_cannot_be_compared(
         (40, 20, True, "fewer than 50 examples are not judged"),
     ],
 )
-def test_a_slice_that_lost_more_than_chance_takes_rejects_the_model(
-    load: Callable[..., Config], examples: int, lost: int, passed: bool, why: str
-) -> None:
+def test_a_slice_that_lost_more_than_chance_takes_rejects_the_model(load, examples, lost, passed, why) -> None:
     config = load(**{"gate.min_accuracy": None, "gate.max_class_drop": 0.1})
     first = (np.arange(EXAMPLES) >= examples).astype(np.int64)
     site = Slices(column="site", values=("north", "south"), of=first)
@@ -485,19 +469,13 @@ def test_predictions_of_another_model_are_refused(load: Callable[..., Config]) -
         gate(config)
 
 
-def test_a_missing_champion_is_a_data_error(load: Callable[..., Config]) -> None:
-    config = load()
-    write_candidate(config, BETTER)
-    with pytest.raises(DataError, match="dvc repro champion"):
-        gate(config)
-
-
-def test_a_missing_export_is_a_data_error(load: Callable[..., Config]) -> None:
+@pytest.mark.parametrize("stage", ["champion", "export"])
+def test_a_missing_champion_or_export_is_a_data_error(load, stage) -> None:
     config = load()
     write_candidate(config, BETTER)
     write_champion(config, None)
-    config.paths.export.rename("away")
-    with pytest.raises(DataError, match="dvc repro export"):
+    getattr(config.paths, stage).rename("away")
+    with pytest.raises(DataError, match=f"dvc repro {stage}"):
         gate(config)
 
 
@@ -518,9 +496,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("content", "named"), WRONG.values(), ids=WRONG)
-def test_invalid_metrics_are_a_data_error_that_keeps_the_old_decision(
-    load: Callable[..., Config], content: str, named: str
-) -> None:
+def test_invalid_metrics_are_a_data_error_that_keeps_the_old_decision(load, content, named) -> None:
     config = load()
     write_champion(config, None)
     files.write_bytes(config.paths.metrics, content.encode())
@@ -567,9 +543,7 @@ def test_a_decision_that_is_recorded_with_other_limits_makes_no_version(decide: 
 
 
 @pytest.mark.parametrize("threshold", [None, 0.9])
-def test_a_model_that_would_answer_nothing_is_rejected(
-    load: Callable[..., Config], threshold: float | None
-) -> None:
+def test_a_model_that_would_answer_nothing_is_rejected(load, threshold) -> None:
     config = load()
     write_candidate(config, BETTER)
     write_champion(config, None)

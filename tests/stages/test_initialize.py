@@ -68,9 +68,7 @@ def test_the_copy_has_what_the_path_names(sources, load, option: str, path: str,
 
 
 @pytest.mark.parametrize(("option", "path"), [case[:2] for case in CASES[:3]])
-def test_equal_bytes_at_another_path_give_the_same_copy_and_digest(
-    sources, load, option: str, path: str
-) -> None:
+def test_equal_bytes_at_another_path_give_the_same_copy_and_digest(sources, load, option, path) -> None:
     first, pinned = copied(load(**{option: path})), WeightsPin.read()
     Path("elsewhere").mkdir()
     moved = Path(path).rename(f"elsewhere/other{Path(path).suffix and '.weights.h5'}")
@@ -83,9 +81,7 @@ def test_equal_bytes_at_another_path_give_the_same_copy_and_digest(
     ("option", "path", "file"),
     [(weights.IMAGENET, "imagenet.weights.h5", "."), (weights.WARM_START, "model", "variables/weights")],
 )
-def test_a_replaced_source_is_refused_until_it_is_pinned(
-    sources, load, option: str, path: str, file: str
-) -> None:
+def test_a_replaced_source_is_refused_until_it_is_pinned(sources, load, option, path, file) -> None:
     config = load(**{option: path})
     before, pinned = copied(config), WeightsPin.FILE.read_bytes()
     Path(path, file).write_bytes(b"other")

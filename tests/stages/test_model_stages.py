@@ -91,8 +91,7 @@ def test_the_export_carries_labels_and_model_card(run: Config) -> None:
     assets = run.paths.export / "assets"
     assert (assets / "labels.txt").read_text().splitlines()[6] == "6:six"
     card, metrics = json.loads((assets / "model_card.json").read_text()), documents.read_json(run.paths.metrics)
-    assert card["weights_sha256"] == metrics["model"]
-    assert card["scored_on"] == metrics["data"]
+    assert {"weights_sha256": metrics["model"], "scored_on": metrics["data"]}.items() <= card.items()
     assert card["intervals"] == metrics["intervals"]
     assert "mnist_cnn for digits" in (run.paths.export / "README.md").read_text()
 
@@ -108,9 +107,7 @@ def test_the_export_lists_each_of_its_files_with_its_digest(run: Config) -> None
 
 
 @pytest.mark.parametrize(("record", "made_by"), [("metrics", "evaluate"), ("training", "train")])
-def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
-    run: Config, record: str, made_by: str
-) -> None:
+def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(run, record, made_by) -> None:
     before, file = contents(run.paths.export), getattr(run.paths, record)
     files.write_json(file, {})
     with pytest.raises(
@@ -120,9 +117,7 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
     assert contents(run.paths.export) == before
 
 
-def test_the_export_has_the_temperature_and_threshold_of_its_evaluation(
-    run: Config, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_export_has_the_temperature_and_threshold_of_its_evaluation(run, caplog) -> None:
     calibrated = changed(evaluate__calibrate=True, evaluate__max_error=0.2)
     evaluate(calibrated)
     with caplog.at_level("INFO"):
@@ -153,9 +148,7 @@ def test_scores_of_another_model_or_other_data_are_no_measure(run: Config, recor
 
 
 @pytest.mark.slow
-def test_an_export_that_answers_otherwise_keeps_the_old_one(
-    run: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_answers_otherwise_keeps_the_old_one(run, monkeypatch) -> None:
     before = contents(run.paths.export)
     answer = saved_model.Servable._outputs
     # Pixels that are scaled twice: the most common way for an export to disagree.
@@ -177,8 +170,7 @@ def test_a_model_that_is_too_slow_is_rejected(run: Config) -> None:
     decision = documents.read_json(run.paths.decision)
     (check,) = [each for each in decision["checks"] if each["name"] == "max_latency_ms"]
     assert decision["promote"] is False
-    assert check["passed"] is False
-    assert check["limit"] == 1e-6
+    assert {"passed": False, "limit": 1e-6}.items() <= check.items()
     assert 0 < check["value"] == decision["candidate"]["latency_ms"] < 60_000
     assert f"median time of one image in ms {check['value']:.4g} is above" in "\n".join(decision["reasons"])
 

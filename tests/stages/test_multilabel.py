@@ -16,14 +16,9 @@ from perennial.model.training import checkpoints
 from perennial.stages.evaluate import evaluate
 
 VALUES = {
-    **tagged.VALUES,
-    "train.max_steps": 60,
-    "train.batch_size": 50,
-    "train.optimizer": "adam",
-    "train.learning_rate": 0.003,
-    "train.steps_between_evals": 20,
-    "checkpoints.interval_steps": 20,
-}
+    **tagged.VALUES, "train.max_steps": 60, "train.batch_size": 50, "train.optimizer": "adam",
+    "train.learning_rate": 0.003, "train.steps_between_evals": 20, "checkpoints.interval_steps": 20,
+}  # fmt: skip
 MIXED = {
     "train.positive_weights": "balanced", "train.label_smoothing": 0.1, "train.augmentation.mixup": 0.2,
     "train.augmentation.cutmix": 1.0, "train.averages.decay": 0.9, "train.keep": "best", "train.head.steps": 5,

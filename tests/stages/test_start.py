@@ -3,14 +3,7 @@
 import subprocess
 import sys
 
-LATE = {
-    "httpx",
-    "matplotlib",
-    "rich.progress",
-    "scipy.optimize",
-    "scipy.sparse",
-    "scipy.special",
-}
+LATE = {"httpx", "matplotlib", "rich.progress", "scipy.optimize", "scipy.sparse", "scipy.special"}
 
 
 def test_stages_without_tensorflow_load_no_library_that_only_some_of_their_work_needs() -> None:

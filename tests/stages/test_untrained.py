@@ -23,17 +23,10 @@ from perennial.stages.train import train
 
 CLASSES, SIDE = 3, 12
 LENET = {
-    "dataset.name": "image_folder",
-    "dataset.path": "own",
-    "dataset.digests": "record",
-    "model.name": "lenet",
-    "model.dropout": None,
-    "preprocessing.name": "auto",
-    "preprocessing.grayscale": True,
-    "train.batch_size": 6,
-    "train.max_steps": 0,
-    "train.warm_start.path": "slim/model.ckpt-3",
-}
+    "dataset.name": "image_folder", "dataset.path": "own", "dataset.digests": "record", "model.name": "lenet",
+    "model.dropout": None, "preprocessing.name": "auto", "preprocessing.grayscale": True,
+    "train.batch_size": 6, "train.max_steps": 0, "train.warm_start.path": "slim/model.ckpt-3",
+}  # fmt: skip
 
 
 def preprocessed(file: Path) -> np.ndarray:
@@ -117,23 +110,12 @@ def test_a_training_without_steps_replaces_no_checkpoints(run) -> None:
 
 
 EVERYTHING = {
-    "train.keep": "best",
-    "train.averages.decay": 0.9,
-    "train.head.steps": 5,
-    "train.trainable": ["logits"],
-    "train.patience": 1,
-    "train.stop_threshold": 0.01,
-    "train.optimizer": "adam",
-    "train.schedule.name": "cosine",
-    "train.schedule.warmup_steps": 3,
-    "train.lookahead.period": 2,
-    "train.augmentation.image_sizes": [SIDE],
-    "train.clip_norm": 1.0,
-    "train.steps_between_evals": 7,
-    "checkpoints.interval_steps": 2,
-    "logging.histograms_every_steps": 1,
-    "logging.images_every_steps": 1,
-}
+    "train.keep": "best", "train.averages.decay": 0.9, "train.head.steps": 5, "train.trainable": ["logits"],
+    "train.patience": 1, "train.stop_threshold": 0.01, "train.optimizer": "adam",
+    "train.schedule.name": "cosine", "train.schedule.warmup_steps": 3, "train.lookahead.period": 2,
+    "train.augmentation.image_sizes": [SIDE], "train.clip_norm": 1.0, "train.steps_between_evals": 7,
+    "checkpoints.interval_steps": 2, "logging.histograms_every_steps": 1, "logging.images_every_steps": 1,
+}  # fmt: skip
 
 
 def test_options_of_the_training_change_nothing_without_steps(run, plain: Outcome) -> None:
@@ -184,15 +166,9 @@ def test_the_averages_of_our_own_checkpoints_are_start_weights(run) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"train.warm_start.path": None},
-            "train.max_steps must be above 0 for train.warm_start.path null, got 0",
-        ),
+        ({"train.warm_start.path": None}, "max_steps must be above 0 for train.warm_start.path null, got 0"),
         ({"train.warm_start.exclude": ["logits"]}, "train.max_steps is 0, but logits would stay random"),
-        (
-            {"preprocessing.image_size": 28},
-            "fc3/kernel .576, 1024. for .3136, 1024.; train.max_steps 0 needs all",
-        ),
+        ({"preprocessing.image_size": 28}, "fc3/kernel .576, 1024. for .3136, 1024.; train.max_steps 0 needs"),
         ({"model.name": "cifarnet"}, "has none of this model's weights; it has the layers LeNet"),
     ],
     ids=["no start weights", "random head", "another size", "another network"],

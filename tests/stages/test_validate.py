@@ -56,9 +56,7 @@ def test_valid_records_get_a_report_a_page_and_an_index_and_stay_untouched(valid
     before = {path.name: path.read_bytes() for path in valid.paths.records.iterdir()}
     validate(valid)
     found, facts = report(valid), report(valid)["statistics"]
-    assert found["ok"] is True
-    assert found["problems"] == []
-    assert found["problem_counts"] == {}
+    assert {"ok": True, "problems": [], "problem_counts": {}}.items() <= found.items()
     assert found["examples"] == {"train": 30, "validation": 10, "test": 20}
     assert {split: part["per_class"] for split, part in facts["splits"].items()} == {
         "train": [3] * 10,
@@ -70,8 +68,7 @@ def test_valid_records_get_a_report_a_page_and_an_index_and_stay_untouched(valid
     assert facts["mean"] == pytest.approx(values.mean())
     assert facts["channel_std"] == [pytest.approx(values.std())]
     size = sum(path.stat().st_size for path in valid.paths.records.glob("*.tfrecord"))
-    assert facts["manifest"] == manifest.digest(valid.paths.records)
-    assert facts["bytes"] == size
+    assert {"manifest": manifest.digest(valid.paths.records), "bytes": size}.items() <= facts.items()
     assert "<html" in valid.paths.validation_page.read_text()
     assert len(np.load(valid.paths.index / f"{SHARD}.npy")) == 30
     assert {path.name: path.read_bytes() for path in valid.paths.records.iterdir()} == before

@@ -46,13 +46,9 @@ class Checkout:
         names = ("LANG", "TMPDIR", "PREFECT_API_AUTH_STRING")
         kept = {name: os.environ[name] for name in names if name in os.environ}
         return {
-            **kept,
-            "PATH": forks.path(tensorflow=True) if self.forked else f"{BIN}:{os.environ['PATH']}",
-            "HOME": str(self.home),
-            "PYTHONPATH": str(self.folder / "src"),
-            "DO_NOT_TRACK": "1",
-            **extra,
-        }
+            **kept, "PATH": forks.path(tensorflow=True) if self.forked else f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(self.home), "PYTHONPATH": str(self.folder / "src"), "DO_NOT_TRACK": "1", **extra,
+        }  # fmt: skip
 
     def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command; its output and errors in one text."""
@@ -177,8 +173,7 @@ class Server:
 
     def post(self, path: str, body: object) -> list[dict[str, object]]:
         """What a search in the server finds."""
-        found: list[dict[str, object]] = self.request("POST", path, body)  # type: ignore[assignment]
-        return found
+        return self.request("POST", path, body)
 
     def runs(self, *states: str) -> list[dict[str, object]]:
         """Flow runs by the type of their state; all runs if none is named."""

@@ -94,8 +94,7 @@ class Chromium:
             found = self._message()
             if found.get("id") == number:
                 assert "error" not in found, found["error"]
-                result: dict[str, Any] = found["result"]
-                return result
+                return found["result"]
             self.events.append(found)
 
     def wait(self, method: str) -> None:
@@ -109,8 +108,7 @@ class Chromium:
             assert block, "Chromium ended"
             self._rest += block
         first, _, self._rest = self._rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(first)
-        return found
+        return json.loads(first)
 
 
 class Page:

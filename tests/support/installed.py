@@ -27,18 +27,15 @@ class Project:
             [sys.executable, "-m", *command],
             cwd=self.folder,
             env={
-                **kept,
-                "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
-                "HOME": str(self.folder.parent),
-                "PYTHONPATH": str(self.packages),
-                "DO_NOT_TRACK": "1",
+                **kept, "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+                "HOME": str(self.folder.parent), "PYTHONPATH": str(self.packages), "DO_NOT_TRACK": "1",
                 **variables,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-        )
+        )  # fmt: skip
 
     def must(self, *command: str) -> str:
         """Run a module that must succeed; returns its output."""

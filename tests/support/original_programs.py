@@ -131,5 +131,4 @@ def probabilities(
         outputs = tf.nn.softmax(NETWORKS[name](shown, classes))
         restored = tf.train.ExponentialMovingAverage(DECAY).variables_to_restore() if averages else None
         v1.train.Saver(restored).restore(session, str(prefix))
-        found: NDArray[np.float32] = session.run(outputs, {shown: images})
-        return found
+        return session.run(outputs, {shown: images})

@@ -18,13 +18,10 @@ from perennial.base import retries
 
 SECRET = "planted/secret+key"
 CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "planted-id",
-    "AWS_SECRET_ACCESS_KEY": SECRET,
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_CONFIG_FILE": "/nowhere/config",
+    "AWS_ACCESS_KEY_ID": "planted-id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nowhere/config",
     "AWS_SHARED_CREDENTIALS_FILE": "/nowhere/credentials",
-}
+}  # fmt: skip
 CHECKSUM = re.compile(
     r"x-amz-(checksum-|sdk-checksum-algorithm|trailer|content-sha256: STREAMING-.*-TRAILER)", re.IGNORECASE
 )
@@ -224,12 +221,9 @@ def silent(handler, body):
 
 
 FAULTS = {
-    "500": refused(500, "InternalError"),
-    "503": refused(503, "SlowDown"),
-    "reset": reset,
-    "lost": lost,
+    "500": refused(500, "InternalError"), "503": refused(503, "SlowDown"), "reset": reset, "lost": lost,
     "short": short,
-}
+}  # fmt: skip
 FAULTS_THAT_WAIT = {"stalled": stalled, "silent": silent}
 FAULTS |= FAULTS_THAT_WAIT
 FAST_FAULTS = [name for name in FAULTS if name not in FAULTS_THAT_WAIT]

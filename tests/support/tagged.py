@@ -10,15 +10,11 @@ from sklearn.datasets import load_digits
 
 CLASSES = 4  # the digits 0 to 3
 VALUES: Mapping[str, object] = {
-    "dataset.name": "image_folder",
-    "dataset.task": "multilabel",
-    "dataset.path": "tagged",
+    "dataset.name": "image_folder", "dataset.task": "multilabel", "dataset.path": "tagged",
     "dataset.digests": "record",
     "dataset.table": {"path": "tags.csv", "file": "file", "label": "tags", "split": "split", "separator": "|"},
-    "gate.min_accuracy": None,
-    "train.stop_metric": "map",
-    "validate.severity.near_duplicate": "ignore",
-}
+    "gate.min_accuracy": None, "train.stop_metric": "map", "validate.severity.near_duplicate": "ignore",
+}  # fmt: skip
 
 
 def write(folder: Path, **sizes: int) -> None:

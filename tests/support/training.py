@@ -27,14 +27,9 @@ ROOT = Path(__file__).parents[2]
 Weights = dict[str, NDArray[np.float32]]  # by path: conv1/kernel
 # Three updates whose numbers are easy to follow: no penalty, no dropout, no momentum.
 PLAIN: Mapping[str, object] = {
-    "model.dropout": 0.0,
-    "train.epochs": None,
-    "train.max_steps": 3,
-    "train.stop_threshold": None,
-    "train.optimizer": "sgd",
-    "train.learning_rate": 0.1,
-    "checkpoints.max_to_keep": 100,
-}
+    "model.dropout": 0.0, "train.epochs": None, "train.max_steps": 3, "train.stop_threshold": None,
+    "train.optimizer": "sgd", "train.learning_rate": 0.1, "checkpoints.max_to_keep": 100,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -18,20 +18,11 @@ from support.training import ROOT, prepare, table
 # All that sees how the examples are shared: distortions, dropout, averages, weight decay, and a last batch of
 # an epoch with a single example, so that all replicas but one get none.
 SHARED: Mapping[str, object] = {
-    "dataset.validation_fraction": 0.13,
-    "preprocessing.name": "cifarnet",
-    "model.dropout": 0.4,
-    "train.batch_size": 96,
-    "train.max_steps": 20,
-    "train.steps_between_evals": 10,
-    "train.keep": "best",
-    "train.optimizer": "adam",
-    "train.learning_rate": 0.001,
-    "train.averages.decay": 0.99,
-    "train.weight_decay": 0.004,
-    "train.devices": "cpu:1",
-    "checkpoints.interval_steps": 5,
-}
+    "dataset.validation_fraction": 0.13, "preprocessing.name": "cifarnet", "model.dropout": 0.4,
+    "train.batch_size": 96, "train.max_steps": 20, "train.steps_between_evals": 10, "train.keep": "best",
+    "train.optimizer": "adam", "train.learning_rate": 0.001, "train.averages.decay": 0.99,
+    "train.weight_decay": 0.004, "train.devices": "cpu:1", "checkpoints.interval_steps": 5,
+}  # fmt: skip
 LIMIT_S = 900
 
 

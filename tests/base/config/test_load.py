@@ -56,18 +56,12 @@ WRONG_VALUES = {
 }  # fmt: skip
 # what replaces the first `seed: 0`
 UNREADABLE = {
-    "a list that is not closed": "seed: [",
-    "a tab as indentation": "\tseed: 0",
-    "an unknown tag": "seed: !secret 0",
-    "a Python object": "seed: !!python/object:os.system x",
-    "a control character": "seed: \x07",
-    "not a number": "seed: !!int abc",
-    "not a date": "seed: 2024-13-45",
-    "an integer beyond Python's limit": "seed: 1" + "0" * 5000,
-    "lists nested too deep": "seed: " + "[" * 3000,
-    "a duplicate key": "seed: 0\n  seed: 1",
-    "a list that holds itself": "seed: &a [*a]",
-}
+    "a list that is not closed": "seed: [", "a tab as indentation": "\tseed: 0",
+    "an unknown tag": "seed: !secret 0", "a Python object": "seed: !!python/object:os.system x",
+    "a control character": "seed: \x07", "not a number": "seed: !!int abc", "not a date": "seed: 2024-13-45",
+    "an integer beyond Python's limit": "seed: 1" + "0" * 5000, "lists nested too deep": "seed: " + "[" * 3000,
+    "a duplicate key": "seed: 0\n  seed: 1", "a list that holds itself": "seed: &a [*a]",
+}  # fmt: skip
 CREDENTIALS = [
     ("dataset.base_url", f"http://user:{SECRET}@host/"),
     ("dataset.base_url", f"http://user:p@{SECRET}@host/"),
@@ -318,27 +312,15 @@ def test_a_name_of_keras_applications_is_a_spelling_of_ours(load, given, name):
 
 
 SHORT = {
-    "train.lr": "train.learning_rate",
-    "lr": "train.learning_rate",
-    "evaluate.lr": "train.learning_rate",
-    "train.bs": "train.batch_size",
-    "train.batch": "train.batch_size",
-    "train.batchsize": "train.batch_size",
-    "train.epoch": "train.epochs",
-    "num_epochs": "train.epochs",
-    "train.num_epochs": "train.epochs",
-    "train.steps": "train.max_steps",
-    "train.image_size": "preprocessing.image_size",
-    "dataset.img_size": "preprocessing.image_size",
-    "train.wd": "train.weight_decay",
-    "train.momentum": "train.optimizer_options",
-    "train.optim": "train.optimizer",
-    "train.learningrate": "train.learning_rate",
-    "train.lerning_rate": "train.learning_rate",
-    "train.stop_treshold": "train.stop_threshold",
-    "trian.epochs": "train.epochs",
-    "arch": "model.name",
-}
+    "train.lr": "train.learning_rate", "lr": "train.learning_rate", "evaluate.lr": "train.learning_rate",
+    "train.bs": "train.batch_size", "train.batch": "train.batch_size", "train.batchsize": "train.batch_size",
+    "train.epoch": "train.epochs", "num_epochs": "train.epochs", "train.num_epochs": "train.epochs",
+    "train.steps": "train.max_steps", "train.image_size": "preprocessing.image_size",
+    "dataset.img_size": "preprocessing.image_size", "train.wd": "train.weight_decay",
+    "train.momentum": "train.optimizer_options", "train.optim": "train.optimizer",
+    "train.learningrate": "train.learning_rate", "train.lerning_rate": "train.learning_rate",
+    "train.stop_treshold": "train.stop_threshold", "trian.epochs": "train.epochs", "arch": "model.name",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "meant"), SHORT.items())

@@ -43,13 +43,10 @@ REFUSED = [
     ({"checkpoints.remote": "http://host/work"}, "checkpoints.remote"),
 ]
 ACCEPTED = [
-    {"paths.work": "inside/work"},
-    {"paths.work": f"{OUTSIDE}/work"},
-    {"paths.work": "../work"},
-    {"publish.url": "served"},
-    {"checkpoints.remote": "s3://bucket/work"},
+    {"paths.work": "inside/work"}, {"paths.work": f"{OUTSIDE}/work"}, {"paths.work": "../work"},
+    {"publish.url": "served"}, {"checkpoints.remote": "s3://bucket/work"},
     {"dataset.path": "/srv/photos", "publish.url": "/srv/models"},
-]
+]  # fmt: skip
 
 
 def test_no_output_may_replace_a_file_or_folder_of_the_project():

@@ -25,16 +25,10 @@ def test_a_table_is_written_read_replaced_and_removed() -> None:
     assert with_table(None, other) == with_table(None)
 
 
-def test_an_upgrade_adds_the_key_with_null() -> None:
-    old = "".join(line for line in options.defaults().splitlines(keepends=True) if "  table: null" not in line)
-    assert upgrade(old).added == ("dataset.table",)
-    assert upgrade(old).text == options.defaults()
-
-
-def test_an_upgrade_adds_the_task_of_one_label() -> None:
-    old = "".join(line for line in options.defaults().splitlines(keepends=True) if "  task: " not in line)
-    assert upgrade(old).added == ("dataset.task",)
-    assert upgrade(old).text == options.defaults()
+@pytest.mark.parametrize(("key", "line"), [("dataset.table", "  table: null"), ("dataset.task", "  task: ")])
+def test_an_upgrade_adds_the_table_of_none_and_the_task_of_one_label(key, line) -> None:
+    old = "".join(each for each in options.defaults().splitlines(keepends=True) if line not in each)
+    assert (upgrade(old).added, upgrade(old).text) == ((key,), options.defaults())
 
 
 @pytest.mark.parametrize(
@@ -44,10 +38,7 @@ def test_an_upgrade_adds_the_task_of_one_label() -> None:
         ({"dataset.table": None}, r"multilabel needs dataset\.table with a column of labels: class folders"),
         ({"dataset.table": {**TABLE, "label": None}}, "class folders give one label an image"),
         ({"dataset.task": "multiclass"}, r"dataset\.table\.separator is for dataset\.task multilabel"),
-        (
-            {"dataset.table": {**TABLE, "label": ["a", "b"], "separator": "|"}},
-            "splits the labels of one column",
-        ),
+        ({"dataset.table": {**TABLE, "label": ["a", "b"], "separator": "|"}}, "splits the labels of one col"),
         ({"dataset.layout": "slim"}, r"dataset\.layout slim holds one label an image"),
     ],
 )

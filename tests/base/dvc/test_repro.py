@@ -4,8 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from perennial.base import layout
 from perennial.base.dvc import repro
 from perennial.base.project import source_code
@@ -38,9 +36,7 @@ def test_a_pipeline_in_a_folder_of_its_own_runs_with_the_code_of_its_project(tmp
     assert path("/other/bin/python", folder) == [str(tmp_path)]
 
 
-def test_the_packages_of_this_python_are_not_put_before_its_own_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_packages_of_this_python_are_not_put_before_its_own_modules(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(layout.sysconfig, "get_path", lambda name: HERE)
     monkeypatch.setenv("PYTHONPATH", "/given")
     assert layout.python_path() == "/given"

@@ -87,8 +87,7 @@ def test_the_command_reports_and_writes_what_it_added(run, line_end):
     code, stdout = run("--upgrade", "--json")
     done = json.loads(stdout)
     assert code == 0
-    assert done["added"] == ["train.xla"]
-    assert done["problems"] == []
+    assert {"added": ["train.xla"], "problems": []}.items() <= done.items()
     assert Path("params.yaml").read_bytes() == options.defaults().replace("\n", line_end).encode()
 
 

@@ -61,9 +61,7 @@ def test_a_program_that_never_ends_is_stopped_with_its_children_and_quoted(here:
     wait_until(gone(here))
 
 
-def test_the_factor_of_the_environment_multiplies_every_limit(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_factor_of_the_environment_multiplies_every_limit(here, monkeypatch) -> None:
     monkeypatch.setenv(limits.FACTOR, "0.001")
     with pytest.raises(programs.TimedOut, match=r"within 0\.6 s"):
         programs.run(["sleep", "1000"], limit_s=600)
@@ -102,9 +100,7 @@ def test_a_daemon_that_keeps_the_output_open_is_left_alone(here: Path) -> None:
     assert is_alive(pids(here)[0])
 
 
-def test_a_program_inherits_neither_locks_nor_a_terminal_nor_prompts(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_inherits_neither_locks_nor_a_terminal_nor_prompts(here, monkeypatch) -> None:
     monkeypatch.setenv("SSH_ASKPASS", "a-window")
     descriptor = os.open("lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(descriptor, True)

@@ -114,9 +114,7 @@ def test_a_damaged_code_yaml_is_refused_with_its_remedy(text: str, project: Path
         code_digests.require("train", project, tmp_path)
 
 
-def test_source_in_the_project_and_a_missing_code_yaml_need_no_comparison(
-    project: Path, tmp_path: Path
-) -> None:
+def test_source_in_the_project_and_a_missing_code_yaml_need_no_comparison(project, tmp_path) -> None:
     edit(project / code_digests.FILE, "perennial:", "nothing:")
     (project / "src" / "perennial").mkdir(parents=True)
     (project / "src" / "perennial" / "__init__.py").touch()
@@ -124,9 +122,7 @@ def test_source_in_the_project_and_a_missing_code_yaml_need_no_comparison(
     code_digests.require("train", tmp_path / "empty", tmp_path)
 
 
-def test_a_cache_gives_the_same_digests_and_parses_nothing_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_gives_the_same_digests_and_parses_nothing_again(tmp_path, monkeypatch) -> None:
     cache = tmp_path / "work" / code_digests.CACHE
     first = code_digests.digests(cache=cache)
     monkeypatch.setattr(source_code, "facts", lambda content: pytest.fail("parsed again"))

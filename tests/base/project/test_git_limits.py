@@ -82,9 +82,7 @@ def test_a_credential_helper_that_waits(git: Repository, tmp_path: Path) -> None
         assert "0.6 s and was stopped: I wait; look at" in ends(git, f"{url}/x.git")
 
 
-def test_a_password_that_nobody_can_type(
-    git: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_that_nobody_can_type(git, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(FACTOR, "1")
     monkeypatch.setenv("SSH_ASKPASS", str(program(tmp_path, "window", SILENT)))  # as a desktop sets it
     with served(Closed) as url, pytest.raises(GitError, match=r"could not read Username .*prompts disabled"):
@@ -95,9 +93,7 @@ def test_a_password_that_nobody_can_type(
     "Host key verification failed.", "ssh: connect to host h port 22: Connection refused",
     "me@h: Permission denied (publickey).",
 ])  # fmt: skip
-def test_the_reason_of_ssh_is_shown(
-    reason: str, git: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reason_of_ssh_is_shown(reason, git, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(FACTOR, "1")
     ssh = program(
         tmp_path, "ssh", f"#!/bin/sh\necho \"$@\" > {tmp_path}/given\necho '{reason}' >&2\nexit 255\n"

@@ -51,14 +51,8 @@ def sections(name: str) -> dict[str, dict[str, str]]:
 def test_a_component_is_a_module_of_the_folder_and_a_name() -> None:
     good = ("components.nets:tiny", "components.more.nets:TINY_2", "components.a1:B")
     wrong = (
-        "components:tiny",
-        "components.nets",
-        "nets:tiny",
-        "components..nets:a",
-        "components.nets:a.b",
-        "a",
-        1,
-    )
+        "components:tiny", "components.nets", "nets:tiny", "components..nets:a", "components.nets:a.b", "a", 1,
+    )  # fmt: skip
     assert all(map(is_component, good))
     assert not any(map(is_component, wrong))
 
@@ -72,10 +66,7 @@ def test_names_of_all_kinds_are_found_without_importing(root: Path, name: str) -
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "components.netz:tiny",
-            "model.name: .*components/netz.py, which does not exist.*mean components.nets:tiny",
-        ),
+        ("components.netz:tiny", "model.name: .*components/netz.py, which does not exist.*nets:tiny"),
         ("components.nets:Small", "model.name: components/nets.py does not define Small; did you mean small"),
         ("components.broken:a", r"model.name: components/broken.py:2: SyntaxError: .*never closed"),
     ],
@@ -109,14 +100,8 @@ def test_components_of_another_folder_are_refused(root: Path, tmp_path_factory: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "import no_such_package\nTINY = 1\n",
-            r"components/nets\.py:1: ModuleNotFoundError: No module named 'no_such_p",
-        ),
-        (
-            "from components.parts import off\nTINY = 1\n",
-            r"components/nets\.py:1: ImportError: cannot import name 'off'",
-        ),
+        ("import no_such_package\nTINY = 1\n", r"nets\.py:1: ModuleNotFoundError: No module named 'no_such_p"),
+        ("from components.parts import off\nTINY = 1\n", r"nets\.py:1: ImportError: cannot import name 'off'"),
         ("\nTINY = 1 / 0\n", r"components/nets\.py:2: ZeroDivisionError: division by zero"),
     ],
 )

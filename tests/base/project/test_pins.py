@@ -40,8 +40,6 @@ def test_an_invalid_pin_is_refused(content: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [ChampionPin, SourcePin, WeightsPin])
-def test_the_project_s_own_pins_are_valid(
-    kind: type[ChampionPin | SourcePin | WeightsPin], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_s_own_pins_are_valid(kind, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     assert kind.read().write() is False

@@ -15,12 +15,9 @@ from perennial.cli.stage_runner import run_stage
 
 ROOT = Path(__file__).parents[3]
 NAMES = {
-    "PIL": "pillow",
-    "pillow_heif": "pillow-heif",
-    "google": "protobuf",
-    "ml_dtypes": "ml-dtypes",
+    "PIL": "pillow", "pillow_heif": "pillow-heif", "google": "protobuf", "ml_dtypes": "ml-dtypes",
     "sklearn": "scikit-learn",
-}
+}  # fmt: skip
 # These read parameters, fetch, lock, show, serve, or compute a standard (digests, checksums, inflate).
 CHANGE_NO_NUMBER = {
     "boto3", "botocore", "dotenv", "dvc", "dvc_data", "fastapi", "filelock", "google_crc32c", "h11",

@@ -21,12 +21,9 @@ stages:
     outs: [data/records]
 """
 FILES = {
-    "dvc.yaml": PIPELINE,
-    "data/raw/a.tar": "a",
-    "data/raw/b/c.tar": "c",
-    "source.json": "{}",
+    "dvc.yaml": PIPELINE, "data/raw/a.tar": "a", "data/raw/b/c.tar": "c", "source.json": "{}",
     "src/perennial/base/project/pins.py": "B = 1\n",
-}
+}  # fmt: skip
 PARAMS = Path("params.yaml")
 RESULT = Path("data/records/manifest.json")
 
@@ -99,10 +96,11 @@ def test_other_data_did_not_make_it(edited: Edited, name: str) -> None:
     assert Path(".work/kept/convert").is_dir()
 
 
-def test_gone_data_did_not_make_it(edited: Edited) -> None:
+@pytest.mark.parametrize("name", ["source.json", ".work/kept/convert/inputs.json"])
+def test_gone_data_did_not_make_it_and_without_its_inputs_a_result_is_incomplete(edited, name) -> None:
     edited(lambda: seed(7))
     seed(0)
-    Path("source.json").unlink()
+    Path(name).unlink()
     assert not take()
 
 
@@ -122,11 +120,4 @@ def test_data_that_changed_meanwhile_has_no_digest_to_compare(edited: Edited) ->
     write("data/raw/a.tar", FILES["data/raw/a.tar"])
     assert not take()
     write("data/raw/a.tar", "other")
-    assert not take()
-
-
-def test_a_result_without_its_inputs_is_incomplete(edited: Edited) -> None:
-    edited(lambda: seed(7))
-    seed(0)
-    Path(".work/kept/convert/inputs.json").unlink()
     assert not take()

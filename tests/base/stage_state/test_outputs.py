@@ -145,13 +145,9 @@ def test_a_file_that_git_tracks_is_not_replaced(load: Load, tmp_path_factory: py
 def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:
     config = load(**{"dataset.path": "data/photos", "dataset.name": "image_folder"})
     mine = (
-        "data/photos/cat/1.jpg",
-        "models/imagenet.keras",
-        "metrics/notes.txt",
-        ".work/downloads/train.tar",
-        ".work/mine.tar",
-        "runs/1/run.json",
-    )
+        "data/photos/cat/1.jpg", "models/imagenet.keras", "metrics/notes.txt", ".work/downloads/train.tar",
+        ".work/mine.tar", "runs/1/run.json",
+    )  # fmt: skip
     write(*mine)
     for stage, name in (("download", "raw"), ("convert", "records"), ("export", "export")):
         with outputs.new_folder(getattr(config.paths, name), stage):

@@ -25,12 +25,9 @@ stages:
     outs: [data/records]
 """
 FILES = {
-    "dvc.yaml": PIPELINE,
-    "pins/source.json": '{"url": null}',
-    "data/raw/a.tar": "a",
-    "data/records/manifest.json": "{}",
-    "src/perennial/data/png.py": "A = 1\n",
-}
+    "dvc.yaml": PIPELINE, "pins/source.json": '{"url": null}', "data/raw/a.tar": "a",
+    "data/records/manifest.json": "{}", "src/perennial/data/png.py": "A = 1\n",
+}  # fmt: skip
 PARAMS, LOCK, WORK = Path("params.yaml"), Path("dvc.lock"), Path(".work")
 
 
@@ -150,9 +147,7 @@ def test_an_edit_just_after_the_last_stage_is_named_later(run: Callable[..., Non
     assert "run `dvc repro --force --single-item convert`, then run this again" in wrong
 
 
-def test_a_stage_that_dvc_starts_later_refuses_and_one_by_hand_warns(
-    run: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stage_that_dvc_starts_later_refuses_and_one_by_hand_warns(run, caplog) -> None:
     run(edit=seed(7))
     train = replace(note(), stage="train", data={"data/records": {}})
     with caplog.at_level(logging.WARNING):

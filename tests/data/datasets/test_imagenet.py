@@ -115,8 +115,7 @@ def test_a_photograph_that_exif_turns_has_no_boxes(read):
         read(found, boxes={"n01440764/n01440764_7.xml": xml("n01440764", [(1, 1, 5, 9)], (10, 10))})
     )
     turned = image["n01440764_7.JPEG"]
-    assert turned.height == 24
-    assert turned.width == 16
+    assert (turned.height, turned.width) == (24, 16)
     assert turned.annotations.boxes == ()
 
 
@@ -156,26 +155,18 @@ def test_an_inner_tar_file_that_is_cut_does_not_go_on_in_the_next(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("truth", "message"),
+    ("files", "message"),
     [
-        ((2, 2, 1), "holds 4 images, but the development kit labels 3"),
-        ((2, 2, 1, 3, 1), "holds 4 images, but the development kit labels 5"),
-        ((2, 2, 1, 4), "line 4: '4', expected the ILSVRC2012_ID of a synset, 1 to 3"),
+        (kit(COUNTS, (2, 2, 1)), "holds 4 images, but the development kit labels 3"),
+        (kit(COUNTS, (2, 2, 1, 3, 1)), "holds 4 images, but the development kit labels 5"),
+        (kit(COUNTS, (2, 2, 1, 4)), "line 4: '4', expected the ILSVRC2012_ID of a synset, 1 to 3"),
+        ({"readme.txt": b"?"}, r"holds no meta\.mat"),
+        (kit(COUNTS, TRUTH) | {"data/meta.mat": b"MATLAB"}, r"meta\.mat is damaged or not from ILSVRC2012"),
     ],
 )
-def test_labels_that_do_not_fit_the_validation_images_are_refused(truth, message, read):
+def test_a_damaged_kit_or_labels_that_do_not_fit_the_validation_images_are_refused(files, message, read):
     with pytest.raises(DataError, match=message):
-        read(development_kit=kit(COUNTS, truth))
-
-
-def test_a_kit_without_one_of_its_files_is_refused(read):
-    with pytest.raises(DataError, match=r"holds no meta\.mat"):
-        read(development_kit={"readme.txt": b"?"})
-
-
-def test_a_damaged_meta_mat_is_refused(read):
-    with pytest.raises(DataError, match=r"meta\.mat is damaged or not from ILSVRC2012"):
-        read(development_kit=kit(COUNTS, TRUTH) | {"data/meta.mat": b"MATLAB"})
+        read(development_kit=files)
 
 
 def test_collect_copies_the_archives_that_are_there(tmp_path):

@@ -69,9 +69,7 @@ def test_files_placed_as_the_error_requests_are_accepted(fetched, server, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
-    [(404, DataError), (503, PerennialError)],
-    ids=["for good", "are temporary"],
+    ("code", "kind"), [(404, DataError), (503, PerennialError)], ids=["for good", "are temporary"]
 )
 def test_the_type_of_the_error_depends_on_whether_a_retry_helps(fetched, server, code, kind):
     server.plan = [status(code)]

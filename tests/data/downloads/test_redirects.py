@@ -17,17 +17,12 @@ def test_a_redirect_loop_fails(fetching, server):
 
 
 REFUSED = {
-    "file:///etc/passwd": "file://",
-    "ftp://ftp.example.org/file": "ftp://ftp.example.org",
+    "file:///etc/passwd": "file://", "ftp://ftp.example.org/file": "ftp://ftp.example.org",
     "http://169.254.169.254/latest/meta-data/": "http://169.254.169.254",
-    "http://0xA9FEA9FE/": "169.254.169.254",
-    "http://2852039166/": "169.254.169.254",
-    "http://[::ffff:169.254.169.254]/": "169.254.169.254",
-    "http://[fe80::1]/": "fe80::1",
-    "http://0.0.0.0/": "http://0.0.0.0",
-    "http://[::]/": "::",
-    "//169.254.1.2/": "http://169.254.1.2",
-}
+    "http://0xA9FEA9FE/": "169.254.169.254", "http://2852039166/": "169.254.169.254",
+    "http://[::ffff:169.254.169.254]/": "169.254.169.254", "http://[fe80::1]/": "fe80::1",
+    "http://0.0.0.0/": "http://0.0.0.0", "http://[::]/": "::", "//169.254.1.2/": "http://169.254.1.2",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("target", "named"), REFUSED.items(), ids=REFUSED)

@@ -10,11 +10,15 @@ import pytest
 from data.downloads.fault_server import CONTENT, cut, hang, honest, status
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 416, 451, 204, 304])
-def test_a_permanent_status_is_requested_once(fetching, server, code):
+@pytest.mark.parametrize(
+    ("code", "tries"),
+    [*((code, 1) for code in (400, 401, 403, 404, 410, 416, 451, 204, 304)), (429, 3), (503, 3)],
+)
+def test_a_permanent_status_is_requested_once_and_a_temporary_one_three_times(fetching, server, code, tries):
     server.plan = [status(code)]
     error = fetching.refusal()
-    assert (error.temporary, len(server.asked), f"HTTP {code}" in str(error)) == (False, 1, True)
+    assert (error.temporary, len(server.asked)) == (tries == 3, tries)
+    assert f"HTTP {code}" + " (3 tries)" * (tries == 3) in str(error)
 
 
 @pytest.mark.parametrize("code", [206, 408, 425, 429, 500, 502, 503, 504])
@@ -23,13 +27,6 @@ def test_a_temporary_status_is_retried(fetching, server, code, failures):
     server.plan = [*[status(code)] * failures, honest]
     assert fetching().read_bytes() == CONTENT
     assert len(server.asked) == failures + 1
-
-
-@pytest.mark.parametrize("code", [429, 503])
-def test_the_number_of_tries_is_limited_and_reported(fetching, server, code):
-    server.plan = [status(code)]
-    error = fetching.refusal()
-    assert (error.temporary, len(server.asked), f"HTTP {code} (3 tries)" in str(error)) == (True, 3, True)
 
 
 @pytest.mark.parametrize(("code", "tries"), [(socket.EAI_NONAME, 1), (socket.EAI_AGAIN, 3)])

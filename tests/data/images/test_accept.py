@@ -157,10 +157,7 @@ REFUSED = {
     "JPEG of no height": (sized_jpeg(36, 0), "it cannot be decoded|36 x 0 pixels"),
     "JPEG bomb": (sized_jpeg(65_000, 65_000), "65000 x 65000 pixels, expected 1 to 120000000"),
     "PNG bomb": (raw_png(COLOURS, 2, size=(30_000, 30_000)), "30000 x 30000 pixels"),
-    "GIF bomb": (
-        b"GIF89a" + struct.pack("<HH", 60_000, 60_000) + COLOURED["GIF"][10:],
-        "60000 x 60000 pixels",
-    ),
+    "GIF bomb": (b"GIF89a" + struct.pack("<HH", 60_000, 60_000) + COLOURED["GIF"][10:], "60000 x 60000 pixels"),
     "BMP bomb": (
         COLOURED["BMP"][:18] + struct.pack("<ii", 60_000, 60_000) + COLOURED["BMP"][26:],
         "60000 x 60000 pixels",

@@ -57,22 +57,16 @@ def deep():
 
 
 HIDDEN = {
-    "RGBA": saved(black("RGBA"), "PNG"),
-    "grey and alpha": saved(black("LA"), "PNG"),
-    "16 bits of grey and alpha": deep(),
-    "palette": palette("PNG"),
-    "GIF": palette("GIF"),
+    "RGBA": saved(black("RGBA"), "PNG"), "grey and alpha": saved(black("LA"), "PNG"),
+    "16 bits of grey and alpha": deep(), "palette": palette("PNG"), "GIF": palette("GIF"),
     "WebP": saved(black("RGBA"), "WEBP", lossless=True, exact=True),
-}
+}  # fmt: skip
 KEYS = {
-    "8 bits of grey": with_key(8, 0, 0, 9, 9),
-    "16 bits of grey": with_key(16, 0, 0, 4000, 4000),
-    "4 bits of grey": with_key(4, 0, 0, 5, 5),
-    "2 bits of grey": with_key(2, 0, 0, 2, 2),
-    "1 bit of grey": with_key(1, 0, 0, 1, 1),
-    "RGB": with_key(8, 2, 0, 9, 9),
+    "8 bits of grey": with_key(8, 0, 0, 9, 9), "16 bits of grey": with_key(16, 0, 0, 4000, 4000),
+    "4 bits of grey": with_key(4, 0, 0, 5, 5), "2 bits of grey": with_key(2, 0, 0, 2, 2),
+    "1 bit of grey": with_key(1, 0, 0, 1, 1), "RGB": with_key(8, 2, 0, 9, 9),
     "16 bits of RGB": with_key(16, 2, 0, 4000, 4000),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("content", HIDDEN.values(), ids=HIDDEN)

@@ -59,16 +59,8 @@ def tiff(samples, *fields, order="<"):
     height, width = samples.shape[:2]
     count = samples.shape[2] if samples.ndim == 3 else 1
     known = {
-        256: width,
-        257: height,
-        BITS: 8,
-        259: 1,
-        COLOURS: 2,
-        273: 8,
-        277: count,
-        278: height,
-        279: len(data),
-    }
+        256: width, 257: height, BITS: 8, 259: 1, COLOURS: 2, 273: 8, 277: count, 278: height, 279: len(data),
+    }  # fmt: skip
     entries = sorted((known | dict(fields)).items())
     mark = b"II*\0" if order == "<" else b"MM\0*"
     rows = b"".join(

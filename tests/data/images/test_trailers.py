@@ -25,12 +25,9 @@ def thumbnail():
 
 
 JPEGS = {
-    "baseline": jpeg(),
-    "progressive": jpeg(progressive=True),
-    "grey": jpeg(PHOTO.convert("L")),
-    "restart markers": jpeg(restart_marker_blocks=2),
-    "thumbnail": jpeg(exif=thumbnail()),
-}
+    "baseline": jpeg(), "progressive": jpeg(progressive=True), "grey": jpeg(PHOTO.convert("L")),
+    "restart markers": jpeg(restart_marker_blocks=2), "thumbnail": jpeg(exif=thumbnail()),
+}  # fmt: skip
 MARKERS = (b"\xff\xd9", b"\xff\xda", b"\xff\xd8\xff", b"\xff\xd9\xff\xda", b"\xff\xc0", b"")
 
 

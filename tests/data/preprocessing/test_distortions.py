@@ -61,10 +61,7 @@ def test_standard_images_are_moved_flipped_and_have_a_hole(pixels, images):
     raw, draws = images(COUNT, 32, 40, 3), Draws(KEYS, 5)
     found = pixels("standard", (32, 40, 3)).training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy() / np.float32(127.5) - 1):
-        top, left = (
-            int(draws.integers(basic.TOP, 9)[number]),
-            int(draws.integers(basic.LEFT, 11)[number]),
-        )
+        top, left = (int(draws.integers(basic.TOP, 9)[number]), int(draws.integers(basic.LEFT, 11)[number]))
         padded = np.pad(image, [(4, 4), (5, 5), (0, 0)], mode="reflect")
         expected = flipped(padded[top : top + 32, left : left + 40], draws.coin(basic.FLIP)[number]).copy()
         row = int(draws.integers(basic.HOLE_ROW, 32)[number])

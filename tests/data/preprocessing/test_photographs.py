@@ -26,10 +26,7 @@ def shown(content):
 
 
 @pytest.mark.fast_rows(
-    "cifarnet-True-exact",
-    "inception-True-legacy",
-    "vgg-True-exact",
-    "inception-False-exact",
+    "cifarnet-True-exact", "inception-True-legacy", "vgg-True-exact", "inception-False-exact"
 )
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize(("name", "fast"), [*((name, True) for name in DISTORTING), ("inception", False)])
@@ -42,8 +39,7 @@ def test_photographs_are_distorted_like_images_of_one_size(name, fast, resize, p
         assert way.distortion is not None
         placed = way.distortion.placed(tf.cast(raw, tf.float32), drawn, way.target)
         exact = np.clip(placed.numpy(), 0, 255)
-        assert found.dtype == tf.uint8
-        assert found.shape == (8, 16, 16, 3)
+        assert (found.dtype, found.shape) == (tf.uint8, (8, 16, 16, 3))
         difference = np.abs(found.numpy().astype(np.float32) - exact)
         # tf.image's cubic comes from a table of 1024 rows.
         assert difference.max() <= (0.8 if not fast else 0.51)

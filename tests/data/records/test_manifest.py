@@ -93,10 +93,7 @@ DAMAGE = {
     "a key of a split": (with_train(lambda train: train.update(more=1)), r"splits\.train\.more: extra inputs"),
     "a key of a shard": (with_shard(more=1), r"splits\.train\.shards\.0\.more: extra inputs"),
     "a text": (with_train(lambda train: train.update(examples="20")), r"splits\.train\.examples"),
-    "another split": (
-        lambda value: value["splits"].update(extra=value["splits"]["train"]),
-        r"splits\.extra",
-    ),
+    "another split": (lambda value: value["splits"].update(extra=value["splits"]["train"]), r"splits\.extra"),
     "no digest": (
         with_train(lambda train: train["shards"][0].pop("sha256")),
         r"splits\.train\.shards\.0\.sha256",

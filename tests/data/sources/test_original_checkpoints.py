@@ -36,8 +36,7 @@ def write(folder, *prefixes, state=None):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["model.ckpt-7", "model.ckpt-7.index", "model.ckpt-7.meta", "model.ckpt-7.data-00001-of-00002"],
+    "name", ["model.ckpt-7", "model.ckpt-7.index", "model.ckpt-7.meta", "model.ckpt-7.data-00001-of-00002"]
 )
 def test_any_file_of_a_checkpoint_means_all_of_its_files(workspace, copied, name):
     folder = write(workspace / "train_dir", "model.ckpt-7", "model.ckpt-70")

@@ -10,12 +10,9 @@ from perennial.data.tfrecord import example, framing
 RECORDS = [b"first", b"", bytes(range(256)) * 400]
 IMAGE = Image(encoded=b"\x89PNG\x00\xff", format="png", height=3, width=4)
 EXPECTED = {
-    "image/class/label": 7,
-    "image/encoded": IMAGE.encoded,
-    "image/format": b"png",
-    "image/height": 3,
+    "image/class/label": 7, "image/encoded": IMAGE.encoded, "image/format": b"png", "image/height": 3,
     "image/width": 4,
-}
+}  # fmt: skip
 
 
 def test_our_frames_are_the_bytes_that_tensorflow_writes(tmp_path):

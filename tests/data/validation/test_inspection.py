@@ -123,8 +123,7 @@ def test_one_wrong_record_among_many_is_found(inspect, kind, number, code):
     records = RECORDS[kind]
     changed = [*records[:number], CHANGES[code](records[number]), *records[number + 1 :]]
     (problem,) = summary(inspect(changed))["problems"]
-    assert problem.code == code
-    assert problem.record == number
+    assert (problem.code, problem.record) == (code, number)
 
 
 def test_a_flipped_bit_under_a_valid_checksum_is_found_or_changes_the_facts(inspect):
@@ -175,6 +174,5 @@ def of_file(number, **changes):
 def test_a_problem_of_a_record_names_the_image_where_the_record_does(inspect, changes, code):
     (found,) = inspect([of_file(1), of_file(2), of_file(3, **changes), of_file(4)])
     (problem,) = found.problems
-    assert problem.code == code
-    assert problem.record == 2
+    assert (problem.code, problem.record) == (code, 2)
     assert problem.message[-17:] == "; image cat/3.png"

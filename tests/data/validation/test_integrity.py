@@ -76,8 +76,7 @@ def test_each_damage_is_one_error_under_its_code_at_its_place(folder, code):
     DAMAGE[code](folder)
     found = check(folder)
     (problem,) = found.problems
-    assert problem.code == code
-    assert problem.severity == "error"
+    assert (problem.code, problem.severity) == (code, "error")
     assert found.codes == {code: 1}
     assert (problem.record, problem.offset) == place.get(code, (None, None))
     assert " at 0x" not in problem.message, "an address in memory differs from run to run"
@@ -260,8 +259,7 @@ def test_damage_to_one_of_several_shards_is_found(sharded, name):
 def test_a_file_name_that_is_not_utf_8_is_reported_and_escaped(folder):
     (folder / os.fsdecode(b"\xff\x1b[2J.tfrecord")).touch()
     (problem,) = check(folder).problems
-    assert problem.code == "shard_unexpected"
-    assert problem.file == "\\udcff\\x1b[2J.tfrecord"
+    assert (problem.code, problem.file) == ("shard_unexpected", "\\udcff\\x1b[2J.tfrecord")
     files.write_json(folder / "report.json", {"file": problem.file})
 
 

@@ -214,12 +214,9 @@ def test_classes_may_differ_by_the_ratio_that_is_allowed(judged, cats, codes):
 def test_the_measurements_are_kept_whether_or_not_they_are_too_much(judged):
     found = judged(train=pictures([*range(8), 3]), validation=pictures([90, 91]), test=pictures([40, 5]))
     assert found.duplicates == {
-        "groups_across_splits": 1,
-        "groups_in_a_split": 1,
-        "near_pairs": 0,
-        "near_pairs_are_all": True,
+        "groups_across_splits": 1, "groups_in_a_split": 1, "near_pairs": 0, "near_pairs_are_all": True,
         "tiny_images_not_compared": 0,
-    }
+    }  # fmt: skip
 
 
 def version(per_class, brightness=(10,) + (0,) * 31):

@@ -93,14 +93,11 @@ TRAFFIC: dict[str, Any] = {
     "words": ["200 images until 2026-01-02T03:04:05: ...", "ALARM since 2026-01-02T03:04:05: ..."],
     "windows": [
         {
-            "end": "2026-01-02T03:04:05.000+00:00",
-            "images": 200,
-            "distance": 0.05,
-            "threshold": 0.02,
+            "end": "2026-01-02T03:04:05.000+00:00", "images": 200, "distance": 0.05, "threshold": 0.02,
             "drifted": True,
         }
     ],
-}
+}  # fmt: skip
 
 
 def test_the_artifact_shows_the_windows_of_traffic() -> None:

@@ -87,9 +87,7 @@ def _costs_nothing_twice(watched: Any, seen: Any) -> None:
     assert watched.requests() == ([], 3)
 
 
-def test_classes_that_the_champion_does_not_know_are_named(
-    unscored: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_that_the_champion_does_not_know_are_named(unscored, monkeypatch) -> None:
     counts = {"correct": 0, "refused": 0, "reason": None, "unknown": ["fox"]}
     monkeypatch.setattr("perennial.live.monitor.look.child.call", lambda *_: counts)
     unscored.put("fox/0.png", NEW[0])

@@ -34,9 +34,7 @@ def shard(*numbers: int) -> bytes:
 
 
 @pytest.mark.parametrize("lists", [{}, {"labels.txt": "".join(f"{n}:class {n}\n" for n in range(6))}])
-def test_records_that_were_only_moved_to_another_shard_are_not_new(
-    load: Any, tmp_path: Path, lists: dict[str, str]
-) -> None:
+def test_records_that_were_only_moved_to_another_shard_are_not_new(load, tmp_path, lists) -> None:
     for name, shards in {"old": {"own-train-00000-of-00001": (0, 1)}, "now": {
         "own-train-00000-of-00002": (0, 4), "own-train-00001-of-00002": (1, 5), "own_test.tfrecord": (3,)
     }}.items():  # fmt: skip

@@ -78,10 +78,7 @@ def test_a_photo_of_which_the_model_is_not_sure_is_unknown(world, tmp_path) -> N
     card = {"architecture": "lenet", "abstention": {"max_error": 0.05, "threshold": None}}
     (export / "assets" / "model_card.json").write_text(json.dumps(card), encoding="utf-8")
     (tmp_path / "photo.png").write_bytes(encoded(picture(1)))
-    with (
-        serving(export) as (_, client),
-        chromium.opened(str(client.base_url), tmp_path / "profile") as shown,
-    ):
+    with serving(export) as (_, client), chromium.opened(str(client.base_url), tmp_path / "profile") as shown:
         shown.choose("#file", [tmp_path / "photo.png"])
         shown.wait_for("document.querySelectorAll('article').length === 1")
         answer, *classes = shown.evaluate(SHOWN)

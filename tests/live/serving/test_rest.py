@@ -91,8 +91,7 @@ def test_what_the_model_is_not_sure_of_is_unknown(world, classifier, tmp_path) -
 def test_status_and_metadata_name_the_version(client, world) -> None:
     version = files.sha256(world.folder / "assets.extra" / "model.json")[:12]
     (status,) = client.get(f"{MODEL}/versions/{version}").json()["model_version_status"]
-    assert status["version"] == version
-    assert status["state"] == "AVAILABLE"
+    assert {"version": version, "state": "AVAILABLE"}.items() <= status.items()
     found = client.get(f"{MODEL}/metadata").json()
     assert found["model_spec"] == {"name": "pets", "signature_name": "", "version": version}
     assert found["metadata"]["classes"] == list(CLASSES)
@@ -197,10 +196,7 @@ def test_a_body_beyond_the_limit_is_refused_and_the_sender_sees_why(client, chun
     ("sent", "message"),
     [
         ({"content": b"\x1f\x8b", "headers": {"Content-Encoding": "gzip"}}, "the body is compressed (gzip)"),
-        (
-            {"files": {"file": ("rose.jpg", JPEG, "image/jpeg")}},
-            "the body is a form; send the image file itself",
-        ),
+        ({"files": {"file": ("rose.jpg", JPEG, "image/jpeg")}}, "the body is a form; send the image file"),
     ],
 )
 def test_a_compressed_body_or_a_form_is_refused_with_what_to_send(client, sent, message) -> None:
@@ -234,8 +230,7 @@ def test_what_is_not_allowed_names_what_is(client) -> None:
 @pytest.mark.parametrize("path", ["", "health", "ready"])
 def test_probes_may_send_head(client, path) -> None:
     answer = client.head(path)
-    assert answer.status_code == 200
-    assert answer.content == b""
+    assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_connections_that_send_no_request_are_closed(world) -> None:

@@ -76,14 +76,7 @@ def test_every_device_has_a_copy_of_the_model(count: int, found: dict[int, dict[
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("size", "batch"), CELLS)
-def test_metrics_are_those_of_the_whole_split_in_one_batch(
-    count: int,
-    size: int,
-    batch: int,
-    world: World,
-    found: dict[int, dict[str, Any]],
-    whole: dict[int, dict[str, float]],
-) -> None:
+def test_metrics_are_those_of_the_whole_split_in_one_batch(count, size, batch, world, found, whole) -> None:
     cell = found[count]["cells"][f"{size} in batches of {batch}"]
     assert cell["predicted"] == world.logits[:size].argmax(axis=1).tolist()
     assert dict(flat(cell["metrics"])) == pytest.approx(whole[size], rel=1e-6, abs=1e-6, nan_ok=True)

@@ -94,9 +94,7 @@ def test_bins_with_examples_equal_scikit_learns() -> None:
     # Two examples at 0.9, one correct; one at 0.6, correct: (2 * |0.5 - 0.9| + 1 * |1 - 0.6|) / 3.
     [([0.9, 0.9, 0.6], [True, False, True], 0.4), ([1, 1, 1], [True] * 3, 0.0)],
 )
-def test_ece_is_the_mean_distance_of_accuracy_and_confidence(
-    confidence: list[float], correct: list[bool], ece: float
-) -> None:
+def test_ece_is_the_mean_distance_of_accuracy_and_confidence(confidence, correct, ece) -> None:
     found = diagnostics.reliability(np.array(confidence, np.float32), np.array(correct), bins=10)
     assert found.ece == pytest.approx(ece)
 

@@ -46,17 +46,11 @@ def test_recall_at_5_is_top_5_accuracy() -> None:
     assert scored().recall_at_5 == pytest.approx(expected, abs=1e-15)
 
 
-@pytest.mark.parametrize(("equal", "recall"), [(4, 1.0), (9, 1.0)])
-def test_logits_that_tie_at_the_fifth_place_all_count(equal: int, recall: float) -> None:
+@pytest.mark.parametrize(("equal", "label", "recall"), [(4, 0, 1.0), (9, 0, 1.0), (5, 9, 0.0)])
+def test_logits_that_tie_at_the_fifth_place_all_count_and_lower_ones_do_not(equal, label, recall) -> None:
     logits = np.zeros((1, CLASSES), np.float32)
     logits[0, :equal] = 1
-    assert scoring.score([(logits, np.array([0]))], classes=CLASSES, examples=1).recall_at_5 == recall
-
-
-def test_a_label_below_five_higher_logits_does_not_count() -> None:
-    logits = np.zeros((1, CLASSES), np.float32)
-    logits[0, :5] = 1
-    assert scoring.score([(logits, np.array([9]))], classes=CLASSES, examples=1).recall_at_5 == 0.0
+    assert scoring.score([(logits, np.array([label]))], classes=CLASSES, examples=1).recall_at_5 == recall
 
 
 def test_with_fewer_than_five_classes_every_label_counts() -> None:

@@ -23,9 +23,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("height", [8, None])
-def test_an_image_of_another_size_than_the_model_takes_is_named(
-    world: World, tmp_path: Path, height: int | None
-) -> None:
+def test_an_image_of_another_size_than_the_model_takes_is_named(world, tmp_path, height) -> None:
     images = [*world.images[:3], np.zeros((8, 12, 1), np.uint8), world.images[4]]
     scoring.write_records(tmp_path, replace(world, images=images), {"test": EXAMPLES})
     pixels = GREY.model_copy(update={"height": height, "image_size": 8})

@@ -28,5 +28,4 @@ def read(image: Path, size: int, channels: int, mean: Mean, std: float) -> NDArr
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         decoded = tf.image.decode_png(tf.io.read_file(str(image)), channels=channels)
         resized = tf.compat.v1.image.resize_bilinear(tf.cast(decoded, tf.float32)[None], [size, size])
-        pixels: NDArray[np.float32] = session.run((resized - mean) / std)
-        return pixels
+        return session.run((resized - mean) / std)

@@ -85,9 +85,7 @@ def test_a_format_is_within_its_bounds_and_reproducible(export: Path, name: str)
     assert contents[0] == contents[1]
     whole, _, other = parity.backends(export, [name])
     (expected, most), (classes, probabilities) = whole.outputs(IMAGES), other.outputs(IMAGES)
-    assert other.name == name
-    assert other.bytes == len(contents[1])
-    assert other.difference == FORMATS[name].difference
+    assert (other.name, other.bytes, other.difference) == (name, len(contents[1]), FORMATS[name].difference)
     assert np.abs(probabilities - most).max() <= (0.3 if name == "tflite_int8" else other.difference)
     assert (classes == expected).mean() >= min(other.agreement, 0.9)
     assert classes.dtype == np.int64

@@ -113,9 +113,7 @@ def test_a_part_of_a_large_split_is_spread_over_it(measured: Measured) -> None:
         (1000, "test", "it needs 50 validation images, and there are no"),
     ],
 )
-def test_too_few_images_give_a_reason(
-    tmp_path: Path, measured: Measured, most: int, split, reason: str
-) -> None:
+def test_too_few_images_give_a_reason(tmp_path, measured, most, split, reason) -> None:
     scoring.write_records(tmp_path / "records", measured.world, {split: VALIDATION})
     data = manifest.load(tmp_path / "records")
     found = features.measure(measured.world.model, measured.world.description, tmp_path / "records", data, most)

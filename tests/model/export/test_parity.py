@@ -101,8 +101,7 @@ def require_all_agree(job: Job) -> None:
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
-        assert each.agreement == 1.0
-        assert each.examples == EXAMPLES
+        assert (each.agreement, each.examples) == (1.0, EXAMPLES)
         assert each.bytes > 10_000
         assert each.milliseconds > 0
 
@@ -128,9 +127,7 @@ def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
     ],
     ids=["labels", "card"],
 )
-def test_labels_in_another_order_are_caught(
-    grey: Scored, tmp_path: Path, changes: dict[str, tuple[str, ...]], message: str
-) -> None:
+def test_labels_in_another_order_are_caught(grey, tmp_path, changes, message) -> None:
     write_export(tmp_path / "export", grey.world, grey.job.records, **changes)
     with pytest.raises(QualityError, match=message):
         parity.compare(grey.job.model_copy(update={"export": tmp_path / "export"}))
@@ -165,9 +162,7 @@ def judged(
 
 def test_a_format_within_its_bounds_is_reported() -> None:
     found = judged([[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], agreement=0.6)
-    assert found.difference == 0.25
-    assert found.agreement == pytest.approx(2 / 3)
-    assert found.examples == 3
+    assert (found.difference, found.agreement, found.examples) == (0.25, pytest.approx(2 / 3), 3)
 
 
 @pytest.mark.parametrize("wrong", [0.125, np.nan])

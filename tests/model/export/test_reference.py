@@ -77,10 +77,7 @@ def test_a_window_that_moved_is_beyond_the_threshold() -> None:
     [
         ("AAAA", "expected 256 numbers an image"),
         ("\u00e4", "ASCII"),
-        (
-            base64.b64encode(np.full(256, np.inf, "<f2").tobytes()).decode(),
-            r"expected numbers of -0\.1 to 0\.1",
-        ),
+        (base64.b64encode(np.full(256, np.inf, "<f2").tobytes()).decode(), r"expected numbers of -0\.1 to "),
     ],
 )
 def test_damaged_features_are_said(text: str, message: str) -> None:

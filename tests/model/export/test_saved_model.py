@@ -177,9 +177,7 @@ def test_a_session_of_tensorflow_1_which_tensorflow_serving_resembles_gets_the_s
     ],
     ids=str,
 )
-def test_an_error_of_the_machine_is_none_of_the_model(
-    error: Exception, of_machine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_machine_is_none_of_the_model(error, of_machine, tmp_path, monkeypatch) -> None:
     def load(_: str) -> None:
         raise error
 

@@ -88,15 +88,11 @@ def test_the_parity_of_several_labels_is_that_of_one(tmp_path: Path) -> None:
 def scored(world: World, **changes: object) -> Predictions:
     """What the scored model says; labels are not compared."""
     values = {
-        "labels": np.eye(10, dtype=np.int8)[world.labels],
-        "probabilities": expit(world.logits),
-        "classes": scoring.CLASSES,
-        "split": "test",
-        "data": "",
-        "split_digest": "",
+        "labels": np.eye(10, dtype=np.int8)[world.labels], "probabilities": expit(world.logits),
+        "classes": scoring.CLASSES, "split": "test", "data": "", "split_digest": "",
         "model": world.description.weights_sha256,
         "thresholds": np.array(world.description.confidence.thresholds, np.float32),
-    }
+    }  # fmt: skip
     return Predictions(**{**values, **changes})
 
 

@@ -57,27 +57,17 @@ def huge_png():
 
 
 ACCEPTED = {
-    "colour JPEG": saved_as(PHOTO, "JPEG"),
-    "progressive JPEG": saved_as(PHOTO, "JPEG", progressive=True),
-    "grey JPEG": saved_as(GREY, "JPEG"),
-    "CMYK JPEG": saved_as(PHOTO.convert("CMYK"), "JPEG"),
-    "JPEG with EXIF orientation": oriented(),
-    "MPO": saved_as(PHOTO, "MPO", **two()),
-    "colour PNG": saved_as(PHOTO, "PNG"),
-    "grey PNG": saved_as(GREY, "PNG"),
-    "PNG with alpha": saved_as(ALPHA, "PNG"),
-    "PNG with a palette": saved_as(PHOTO.quantize(16), "PNG"),
+    "colour JPEG": saved_as(PHOTO, "JPEG"), "progressive JPEG": saved_as(PHOTO, "JPEG", progressive=True),
+    "grey JPEG": saved_as(GREY, "JPEG"), "CMYK JPEG": saved_as(PHOTO.convert("CMYK"), "JPEG"),
+    "JPEG with EXIF orientation": oriented(), "MPO": saved_as(PHOTO, "MPO", **two()),
+    "colour PNG": saved_as(PHOTO, "PNG"), "grey PNG": saved_as(GREY, "PNG"),
+    "PNG with alpha": saved_as(ALPHA, "PNG"), "PNG with a palette": saved_as(PHOTO.quantize(16), "PNG"),
     "PNG with one transparent colour": saved_as(PHOTO, "PNG", transparency=(0, 0, 0)),
-    "PNG of 16 bits": saved_as(WIDE, "PNG"),
-    "bilevel PNG": saved_as(GREY.convert("1"), "PNG"),
-    "lossy WebP": saved_as(PHOTO, "WEBP"),
-    "lossless WebP": saved_as(ALPHA, "WEBP", lossless=True),
-    "BMP": saved_as(PHOTO, "BMP"),
-    "TIFF": saved_as(PHOTO, "TIFF"),
-    "HEIC": saved_as(PHOTO, "HEIF"),
-    "AVIF": saved_as(PHOTO, "AVIF"),
-    "GIF": saved_as(PHOTO, "GIF"),
-}
+    "PNG of 16 bits": saved_as(WIDE, "PNG"), "bilevel PNG": saved_as(GREY.convert("1"), "PNG"),
+    "lossy WebP": saved_as(PHOTO, "WEBP"), "lossless WebP": saved_as(ALPHA, "WEBP", lossless=True),
+    "BMP": saved_as(PHOTO, "BMP"), "TIFF": saved_as(PHOTO, "TIFF"), "HEIC": saved_as(PHOTO, "HEIF"),
+    "AVIF": saved_as(PHOTO, "AVIF"), "GIF": saved_as(PHOTO, "GIF"),
+}  # fmt: skip
 BAD = {
     "nothing": (b"", "it is empty"),
     "damaged JPEG": (damaged_jpeg(), "it (is incomplete|is damaged|cannot be decoded)"),
@@ -133,18 +123,12 @@ class Upload:
 
 CONTENT = ACCEPTED["colour PNG"]
 PASSED = {
-    "bytes": lambda file: CONTENT,
-    "bytearray": lambda file: bytearray(CONTENT),
-    "memoryview": lambda file: memoryview(CONTENT + b"more")[: len(CONTENT)],
-    "text": str,
-    "path": lambda file: file,
-    "BytesIO": lambda file: io.BytesIO(CONTENT),
-    "open file": lambda file: file.open("rb"),
-    "raw file": lambda file: file.open("rb", buffering=0),
-    "upload": lambda file: Upload(CONTENT),
-    "Pillow image": PIL.Image.open,
-    "array": lambda file: COLOURS,
-}
+    "bytes": lambda file: CONTENT, "bytearray": lambda file: bytearray(CONTENT),
+    "memoryview": lambda file: memoryview(CONTENT + b"more")[: len(CONTENT)], "text": str,
+    "path": lambda file: file, "BytesIO": lambda file: io.BytesIO(CONTENT),
+    "open file": lambda file: file.open("rb"), "raw file": lambda file: file.open("rb", buffering=0),
+    "upload": lambda file: Upload(CONTENT), "Pillow image": PIL.Image.open, "array": lambda file: COLOURS,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("passed", PASSED.values(), ids=PASSED)

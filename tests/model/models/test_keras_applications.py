@@ -19,29 +19,17 @@ from perennial.model.models.layers import Dropout
 ASKED = 0.3  # dropout of the first model; the second has the architecture's own
 QUICK = "mobilenet_v1_025"
 SIDES = {
-    "vgg_16": 32,
-    "inception_v3": 75,
-    "inception_resnet_v2": 75,
-    "keras_resnet_v1_50": 32,
-    "keras_resnet_v2_50": 32,
-    "mobilenet_v1_025": 32,
-    "mobilenet_v2_035": 32,
-    "mobilenet_v3_small_075": 32,
-    "efficientnet_v2_b0": 32,
-    "convnext_tiny": 32,
-}
+    "vgg_16": 32, "inception_v3": 75, "inception_resnet_v2": 75, "keras_resnet_v1_50": 32,
+    "keras_resnet_v2_50": 32, "mobilenet_v1_025": 32, "mobilenet_v2_035": 32, "mobilenet_v3_small_075": 32,
+    "efficientnet_v2_b0": 32, "convnext_tiny": 32,
+}  # fmt: skip
 OWN_DROPOUT = {
-    "vgg_16": {"dropout_fc2": 0.5, "dropout_logits": 0.5},
-    "inception_v3": {"dropout_logits": 0.2},
-    "inception_resnet_v2": {"dropout_logits": 0.2},
-    "keras_resnet_v1_50": {"dropout_logits": 0},
-    "keras_resnet_v2_50": {"dropout_logits": 0},
-    "mobilenet_v1_025": {"dropout": 0.001},
-    "mobilenet_v2_035": {"dropout_logits": 0.2},
-    "mobilenet_v3_small_075": {"dropout": 0.2},
-    "efficientnet_v2_b0": {"top_dropout": 0.2},
-    "convnext_tiny": {"dropout_logits": 0},
-}
+    "vgg_16": {"dropout_fc2": 0.5, "dropout_logits": 0.5}, "inception_v3": {"dropout_logits": 0.2},
+    "inception_resnet_v2": {"dropout_logits": 0.2}, "keras_resnet_v1_50": {"dropout_logits": 0},
+    "keras_resnet_v2_50": {"dropout_logits": 0}, "mobilenet_v1_025": {"dropout": 0.001},
+    "mobilenet_v2_035": {"dropout_logits": 0.2}, "mobilenet_v3_small_075": {"dropout": 0.2},
+    "efficientnet_v2_b0": {"top_dropout": 0.2}, "convnext_tiny": {"dropout_logits": 0},
+}  # fmt: skip
 # What grows with the image: VGG's first dense layer, and a kernel as large as the grid it sees.
 OF_THE_SIZE = {
     "vgg_16": 512 * (7 * 7 - 1) * 4096,

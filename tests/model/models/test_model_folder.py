@@ -21,9 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, build, describe) -> Path:
     return folder
 
 
-def test_a_model_comes_back_as_described_and_is_saved_again_with_equal_bytes(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_comes_back_as_described_and_is_saved_again_with_equal_bytes(folder, tmp_path) -> None:
     model, description = model_folder.load(folder)
     assert model_folder.weights_sha256(model) == description.weights_sha256
     assert model.get_layer("dropout").rate == 0.25

@@ -77,9 +77,7 @@ def test_images_that_are_too_small_are_refused_with_the_least_size(build, name: 
         ("cifar10_tutorial", "logits/kernel", 1 / 192),
     ],
 )
-def test_first_weights_are_a_normal_distribution_cut_at_two_deviations(
-    build, name: str, path: str, stddev: float
-) -> None:
+def test_first_weights_are_a_normal_distribution_cut_at_two_deviations(build, name, path, stddev) -> None:
     keras.utils.set_random_seed(1)
     values = weights(build(name))[path] / stddev
     # A normal distribution cut at 2 has a standard deviation of 0.8796.
@@ -129,9 +127,7 @@ def test_first_biases_are_the_originals(build, name: str, biases: dict[str, floa
         ("cifar10_tutorial", 0.004, ["local3", "local4"]),
     ],
 )
-def test_l2_looks_at_the_layers_of_the_original(
-    build, name: str, weight_decay: float, layers: list[str]
-) -> None:
+def test_l2_looks_at_the_layers_of_the_original(build, name, weight_decay, layers) -> None:
     assert decayed(build(name), name) == [f"{layer}/kernel" for layer in layers]
     assert MODELS[name].weight_decay == weight_decay
 

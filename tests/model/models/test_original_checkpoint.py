@@ -200,9 +200,7 @@ def test_the_programs_of_the_networks_are_those_whose_checkpoints_are_read() -> 
 @pytest.mark.fast_rows("True-cifar10_tutorial", "False-mnist_cnn", "True-lenet")
 @pytest.mark.parametrize("name", original_programs.NETWORKS)
 @pytest.mark.parametrize("averages", [True, False])
-def test_a_small_network_gives_the_probabilities_of_its_program(
-    build, tmp_path: Path, name: str, averages: bool
-) -> None:
+def test_a_small_network_gives_the_probabilities_of_its_program(build, tmp_path, name, averages) -> None:
     shape, classes = (12, 12, NETWORKS[name].channels), 10
     images = np.random.default_rng(0).normal(size=(5, *shape)).astype(np.float32)
     prefix = original_programs.train(name, tmp_path, images, classes)

@@ -41,9 +41,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("name", "size"), ALL)
-def test_address_and_digest_are_those_that_keras_asks_for(
-    name: str, size: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_address_and_digest_are_those_that_keras_asks_for(name, size, monkeypatch) -> None:
     def get_file(_: str, origin: str, file_hash: str | None = None, **__: object) -> None:
         raise Asked(origin, file_hash)
 

@@ -54,8 +54,7 @@ def test_every_image_network_of_slims_factory_is_here() -> None:
 @pytest.mark.parametrize("name", SLIM)
 def test_the_listed_parameters_are_slims(name: str) -> None:
     network, facts = NETWORKS[name], SLIM[name]
-    assert network.parameters == facts["weights"]["10"]
-    assert network.image_size == facts["computed"][0]["size"]
+    assert (network.parameters, network.image_size) == (facts["weights"]["10"], facts["computed"][0]["size"])
 
 
 @pytest.mark.slow
@@ -137,9 +136,7 @@ def test_the_decay_of_batch_statistics_is_slims_or_the_one_asked_for(build) -> N
     (slim_layers.fan_out, (2.6 / 900) ** 0.5),
     (slim_layers.truncated(0.01), 0.01),
 ])  # fmt: skip
-def test_first_weights_are_normal_with_slims_deviation_and_cut_at_two(
-    initial: slim_layers.Initial, deviation: float
-) -> None:
+def test_first_weights_are_normal_with_slims_deviation_and_cut_at_two(initial, deviation) -> None:
     keras.utils.set_random_seed(1)
     values = np.asarray(initial()((400, 900))) / deviation
     assert np.abs(values).max() <= 2.0001
@@ -175,9 +172,7 @@ def pooled_as_slim(layer: keras.Layer) -> keras.Layer:
 # Keras' writer of HDF5 calls NumPy as NumPy 1 was called.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("name", imagenet_weights.NASNETS)
-def test_nasnet_computes_what_keras_computes_with_its_published_weights(
-    build, tmp_path: Path, name: str
-) -> None:
+def test_nasnet_computes_what_keras_computes_with_its_published_weights(build, tmp_path, name) -> None:
     keras.utils.set_random_seed(1)
     theirs = imagenet_weights.MAKERS[name](weights=None, classifier_activation=None)
     random = np.random.default_rng(1)

@@ -49,9 +49,7 @@ def test_records_that_became_fewer_since_they_were_checked_are_refused(load, rec
     ("where", "side", "kept"),
     [("auto", 200, True), ("auto", 201, False), ("memory", 201, True), ("none", 1, False)],
 )
-def test_auto_takes_memory_where_the_images_fit(
-    load, monkeypatch: pytest.MonkeyPatch, records: Path, where: str, side: int, kept: bool
-) -> None:
+def test_auto_takes_memory_where_the_images_fit(load, monkeypatch, records, where, side, kept) -> None:
     monkeypatch.setattr(cache, "_in_memory", lambda _, shape, __: shape)  # 50 images of 200 x 100 take 1 MB
     train = load(**{"train.cache": where, "train.memory_mb": 1}).train
     pixels = PIXELS.model_copy(update={"height": side, "width": 100})

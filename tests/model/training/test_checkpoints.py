@@ -70,13 +70,10 @@ def two(tmp_path):
 
 def test_floats_come_back_with_every_bit(tmp_path):
     values = {
-        "float32": BITS.view(np.float32),
-        "bfloat16": tf.bitcast(BITS.view(np.uint16), tf.bfloat16),
-        "float16": BITS.view(np.float16),
-        "int64": np.array([-(2**63), 2**63 - 1]),
-        "bool": np.array([[True], [False]]),
-        "int32": np.int32(-7),
-    }
+        "float32": BITS.view(np.float32), "bfloat16": tf.bitcast(BITS.view(np.uint16), tf.bfloat16),
+        "float16": BITS.view(np.float16), "int64": np.array([-(2**63), 2**63 - 1]),
+        "bool": np.array([[True], [False]]), "int32": np.int32(-7),
+    }  # fmt: skip
     saved = [tf.Variable(value) for value in values.values()]
     with Checkpoints(tmp_path, max_to_keep=2) as these:
         these.save(1, {"all": saved}, {}, wait=True)

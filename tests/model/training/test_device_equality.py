@@ -18,24 +18,15 @@ EXAMPLES = 1249  # of the training split
 UNEVEN, SINGLE = 252, 312
 BATCHES = {UNEVEN: 30, SINGLE: 12}  # of the 37 photographs: the last batch has 7, or a single one
 COMMON: Mapping[str, object] = {
-    "dataset.validation_fraction": 0.13,
-    "model.dropout": 0.3,
-    "train.optimizer": "sgd",
-    "train.learning_rate": 0.05,
-    "train.max_steps": STEPS,
-    "train.steps_between_evals": 4,
-    "train.batch_norm": "synced",
-    "checkpoints.interval_steps": SAVED,
-}
+    "dataset.validation_fraction": 0.13, "model.dropout": 0.3, "train.optimizer": "sgd",
+    "train.learning_rate": 0.05, "train.max_steps": STEPS, "train.steps_between_evals": 4,
+    "train.batch_norm": "synced", "checkpoints.interval_steps": SAVED,
+}  # fmt: skip
 # Photographs of many sizes and kinds, distorted when they are decoded, with all colors drawn in the step.
 PHOTOGRAPHS: Mapping[str, object] = {
-    "dataset.name": "image_folder",
-    "dataset.path": "originals",
-    "dataset.digests": "record",
-    "preprocessing.name": "inception",
-    "preprocessing.image_size": 24,
-    "preprocessing.fast": False,
-}
+    "dataset.name": "image_folder", "dataset.path": "originals", "dataset.digests": "record",
+    "preprocessing.name": "inception", "preprocessing.image_size": 24, "preprocessing.fast": False,
+}  # fmt: skip
 FAST = {"preprocessing.name": "cifarnet"}  # colors of inception take long to compile for each size of a batch
 
 
@@ -167,9 +158,7 @@ def rows() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("name", "size", "counts"), list(rows()))
-def test_devices_learn_what_one_learns(
-    name: str, size: int, counts: Sequence[int], train: Train, record_property: Callable[[str, object], None]
-) -> None:
+def test_devices_learn_what_one_learns(name, size, counts, train, record_property) -> None:
     case = CASES[name]
     values = {f"train.{key}": value for key, value in case.values.items()}
     if case.photographs:

@@ -56,11 +56,7 @@ def test_a_gpu_that_is_not_there_is_named(strategy, wanted):
     ("among", "values", "rule"),
     [
         (1, {"all_reduce": "ring"}, "ring, which is for several machines"),
-        (
-            1,
-            {"all_reduce": "hierarchical_copy", "devices": "cpu:3", "batch_size": 63},
-            "even number of devices, got 3",
-        ),
+        (1, {"all_reduce": "hierarchical_copy", "devices": "cpu:3", "batch_size": 63}, "even number .* got 3"),
         (2, {"all_reduce": "reduce_to_one"}, "several machines support auto, nccl, ring"),
         (2, {"devices": "cpu:2"}, "has one CPU; use cpu:1"),
     ],

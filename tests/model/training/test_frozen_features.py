@@ -25,13 +25,10 @@ def pixels(preprocessing: str = "rescale") -> ImageSpec:
 def plain() -> list[keras.Layer]:
     """Layers of a network with much before its head."""
     return [
-        layers.Conv2D(4, 3, name="conv"),
-        layers.BatchNormalization(name="norm"),
-        layers.Flatten(name="flatten"),
-        layers.Dense(16, activation="relu", name="dense"),
-        Dropout(0.5, name="dropout"),
-        layers.Dense(10, name="logits"),
-    ]
+        layers.Conv2D(4, 3, name="conv"), layers.BatchNormalization(name="norm"),
+        layers.Flatten(name="flatten"), layers.Dense(16, activation="relu", name="dense"),
+        Dropout(0.5, name="dropout"), layers.Dense(10, name="logits"),
+    ]  # fmt: skip
 
 
 def with_dropout_first() -> list[keras.Layer]:

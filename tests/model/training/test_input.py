@@ -156,9 +156,7 @@ def test_images_of_different_sizes_that_are_not_distorted_come_as_for_the_model(
 
 
 @pytest.mark.parametrize(("cache", "same_size"), [("memory", True), ("none", True), ("none", False)])
-def test_all_examples_come_in_the_order_of_the_records(
-    opened, tmp_path: Path, cache: str, same_size: bool
-) -> None:
+def test_all_examples_come_in_the_order_of_the_records(opened, tmp_path, cache, same_size) -> None:
     folder = written(tmp_path / "sizes", [4 if same_size else 4 + number % 3 for number in range(EXAMPLES)])
     found = list(opened(folder, cache=cache, same_size=same_size).in_order(10))
     images, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -210,9 +208,7 @@ def large(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
-    large: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(large, monkeypatch) -> None:
     monkeypatch.setattr(training_input, "BLOCK", 4)
     order = Shuffle(manifest.load(large).splits["train"].shards, 0, 1)
     read = partial(pipeline.encoded, large)

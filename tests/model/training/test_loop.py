@@ -32,17 +32,10 @@ EXPLODING = {
 }
 # Much that has a state: slots of the optimizer, slow weights, averages, the best weights; and distortions.
 RICH = {
-    "model.dropout": None,
-    "train.optimizer": "adam",
-    "train.learning_rate": 0.002,
-    "train.max_steps": 6,
-    "train.steps_between_evals": 2,
-    "train.keep": "best",
-    "train.averages.decay": 0.9,
-    "train.lookahead.period": 2,
-    "train.augmentation.erasing": 0.5,
-    "checkpoints.interval_steps": 3,
-}
+    "model.dropout": None, "train.optimizer": "adam", "train.learning_rate": 0.002, "train.max_steps": 6,
+    "train.steps_between_evals": 2, "train.keep": "best", "train.averages.decay": 0.9,
+    "train.lookahead.period": 2, "train.augmentation.erasing": 0.5, "checkpoints.interval_steps": 3,
+}  # fmt: skip
 
 
 def evaluations(outcome, name):
@@ -160,13 +153,10 @@ class TestWhatIsNoNumber:
 def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
     outcome = run(
         {
-            "train.precision": "float16",
-            "train.class_weights": [1000.0] * 10,
-            "train.learning_rate": 1e-4,
-            "train.max_steps": 10,
-            "checkpoints.interval_steps": 1,
+            "train.precision": "float16", "train.class_weights": [1000.0] * 10, "train.learning_rate": 1e-4,
+            "train.max_steps": 10, "checkpoints.interval_steps": 1,
         }
-    )
+    )  # fmt: skip
     scales = [outcome.checkpoint(step, "optimizers")["loss_scale/dynamic_scale"] for step in range(1, 11)]
     first, last = outcome.checkpoint(1), outcome.checkpoint(10)
     assert scales[0] == 2**14

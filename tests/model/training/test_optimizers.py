@@ -208,9 +208,7 @@ def relative_difference(found: Array, expected: Array) -> float:
 
 @pytest.mark.fast_rows("adam", "ftrl", "momentum, nesterov", "rmsprop, centered")
 @pytest.mark.parametrize("case", ORIGINALS)
-def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(
-    case: str, load: Load, record_property: Callable[[str, object], None]
-) -> None:
+def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(case, load, record_property) -> None:
     original, options, tolerance = ORIGINALS[case]
     difference = relative_difference(
         with_ours(case.partition(",")[0], options, load), with_tensorflow_1(original)
@@ -229,9 +227,7 @@ def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(
         ("rmsprop, small epsilon", {"epsilon": 1e-3, "initial_accumulator_value": 0.0}),
     ],
 )
-def test_the_formulas_of_keras_differ_from_tensorflow_1(
-    case: str, options: Mapping[str, object], load: Load, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_formulas_of_keras_differ_from_tensorflow_1(case, options, load, record_property) -> None:
     original, _, _ = ORIGINALS[case]
     difference = relative_difference(
         with_ours(case.partition(",")[0], options, load), with_tensorflow_1(original)
@@ -295,9 +291,7 @@ CLIPPED, OVERFLOW = [-1.2, -1.6], [0, 0]
         ),
     ],
 )
-def test_replicas_apply_one_sum_of_their_gradients(
-    options: str, weights: list[float], scale: float, updates: int
-) -> None:
+def test_replicas_apply_one_sum_of_their_gradients(options, weights, scale, updates) -> None:
     """In another process: the CPU cannot be split once TensorFlow has used it."""
     source = Path(perennial.__file__).parents[1]
     done = subprocess.run(
@@ -308,6 +302,5 @@ def test_replicas_apply_one_sum_of_their_gradients(
         text=True,
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert found["scale"] == scale
-    assert found["updates"] == updates
+    assert {"scale": scale, "updates": updates}.items() <= found.items()
     np.testing.assert_allclose(found["copies"], [weights, weights], rtol=1e-6)

@@ -66,18 +66,14 @@ def curve(folder: Path, name: str) -> list[tuple[int, float]]:
 
 
 class TestCurves:
-    def test_have_a_point_each_so_many_updates_however_many_a_call_runs(
-        self, run: Training, tmp_path: Path
-    ) -> None:
+    def test_have_a_point_each_so_many_updates_however_many_a_call_runs(self, run, tmp_path) -> None:
         for steps in (1, 8, 17, 4):
             run.call(steps)
         assert curve(tmp_path, "train/loss") == [(10, 0.1), (20, 0.05), (30, 0.033333)]
         assert curve(tmp_path, "train/total_loss") == [(10, 0.2), (20, 0.1), (30, 0.066667)]
         assert curve(tmp_path, "train/learning_rate") == [(10, 0.1), (20, 0.1), (30, 0.1)]
 
-    def test_have_moving_averages_of_the_losses_that_a_resume_keeps(
-        self, run: Training, opened, tmp_path: Path
-    ) -> None:
+    def test_have_moving_averages_of_the_losses_that_a_resume_keeps(self, run, opened, tmp_path) -> None:
         run.call(20)
         average, expected = 1.0, []
         for step in range(1, 31):
@@ -121,9 +117,7 @@ class TestCurves:
             run.call(10)
         assert [[step for step, _ in curve(tmp_path, name)] for name in names] == [[20, 30]] * 3
 
-    def test_have_a_current_speed_that_is_of_the_updates_since_the_last(
-        self, run: Training, tmp_path: Path
-    ) -> None:
+    def test_have_a_current_speed_that_is_of_the_updates_since_the_last(self, run, tmp_path) -> None:
         for seconds in (0.0, 0.1, 0.4):
             run.call(10, seconds=seconds)
         (_, _), (_, current) = curve(tmp_path, "train/current_examples_per_second")
@@ -213,9 +207,7 @@ class TestTheFile:
         unknown = {"accuracy": None, "examples_per_second": None, "seconds_left": None}
         assert written() == {"epoch": 1, "epochs": 2, "step": 1, "steps": 100, **unknown}
 
-    def test_has_speed_and_time_left_after_the_warm_up_and_the_last_accuracy(
-        self, run: Training, written
-    ) -> None:
+    def test_has_speed_and_time_left_after_the_warm_up_and_the_last_accuracy(self, run, written) -> None:
         for _ in range(6):
             run.call(10)
         run.shown.add_evaluation(EVALUATION, run.pace)

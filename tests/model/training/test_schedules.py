@@ -46,10 +46,7 @@ CASES: dict[str, tuple[dict[str, object], Callable[[int], float]]] = {
     ),
     "parabola of six epochs, warmed up": (
         {
-            "name": "polynomial",
-            "power": 2.0,
-            "epochs_per_decay": 6.0,
-            "end_learning_rate": 0.0,
+            "name": "polynomial", "power": 2.0, "epochs_per_decay": 6.0, "end_learning_rate": 0.0,
             "warmup_steps": 5,
         },
         lambda step: RATE * rise(step) * (1 - min(max(step - 5, 0), 60) / 60) ** 2,
@@ -67,7 +64,7 @@ CASES: dict[str, tuple[dict[str, object], Callable[[int], float]]] = {
         lambda step: RATE * rise(step) * (1 if step < 30 else 0.1 if step < 60 else 0.01),
     ),
     "one piece": ({"name": "piecewise", "boundaries": [], "values": []}, lambda _: RATE),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -98,9 +95,7 @@ def test_an_optimizer_uses_the_rate_that_is_logged(case: str, load: Load) -> Non
     ("batch_size", "epochs", "first_decay"),
     [(128, 350.0, 136_718), (32, 200.0, 312_500)],  # cifar10 tutorial; TF-Slim's cifarnet
 )
-def test_cifar_presets_decay_where_the_originals_do(
-    batch_size: int, epochs: float, first_decay: int, load: Load
-) -> None:
+def test_cifar_presets_decay_where_the_originals_do(batch_size, epochs, first_decay, load) -> None:
     schedule = {"name": "exponential", "decay_factor": 0.1, "epochs_per_decay": epochs}
     values = {"train.learning_rate": 0.1, **{f"train.schedule.{key}": each for key, each in schedule.items()}}
     config, given = load(**values).train, load(**values, **{"train.schedule.decay_steps": first_decay}).train

@@ -24,14 +24,10 @@ from perennial.model.training import checkpoints, run_directory, sidecar
 
 STEPS = [2, 4, 6]  # each has a checkpoint, and the training's own scores on validation
 VALUES = {
-    "train.max_steps": 6,
-    "train.steps_between_evals": 2,
-    "train.optimizer": "adam",
-    "train.learning_rate": 0.003,
-    "train.averages.decay": 0.8,
-    "train.keep": "best",
+    "train.max_steps": 6, "train.steps_between_evals": 2, "train.optimizer": "adam",
+    "train.learning_rate": 0.003, "train.averages.decay": 0.8, "train.keep": "best",
     "checkpoints.interval_steps": 2,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

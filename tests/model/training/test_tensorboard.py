@@ -24,13 +24,9 @@ from perennial.model.training.train_step import Trainer
 from perennial.model.training.triggers import Length, Triggers
 
 LOOKS = {
-    "model.dropout": 0.4,
-    "train.max_steps": 6,
-    "checkpoints.interval_steps": 2,
-    "logging.every_steps": 2,
-    "logging.histograms_every_steps": 2,
-    "logging.images_every_steps": 3,
-}
+    "model.dropout": 0.4, "train.max_steps": 6, "checkpoints.interval_steps": 2, "logging.every_steps": 2,
+    "logging.histograms_every_steps": 2, "logging.images_every_steps": 3,
+}  # fmt: skip
 PIXELS = ImageSpec(
     preprocessing="standard", height=8, width=8, channels=1, image_size=8, grayscale=False, fast=True
 )
@@ -64,8 +60,7 @@ def logs() -> Path:
 
 def weights() -> str:
     """Their digest."""
-    digest: str = documents.read_json(Path("metrics/training.json"))["weights_sha256"]
-    return digest
+    return documents.read_json(Path("metrics/training.json"))["weights_sha256"]
 
 
 def write_losses(folder: Path, values: dict[int, float], purge_step: int = 0) -> None:
@@ -210,9 +205,7 @@ class TestALook:
                 seen = [table[0, 0], table[-1, 1], table[:, 2].sum()]
                 np.testing.assert_allclose(seen, expected, rtol=1e-4)
 
-    def test_shows_the_activations_of_every_layer_and_how_many_are_zero(
-        self, look: Path, trainer: Trainer
-    ) -> None:
+    def test_shows_the_activations_of_every_layer_and_how_many_are_zero(self, look, trainer) -> None:
         found, batch = shown(look / "layers"), batch_after(0)
         rectified = trainer.model.get_layer("conv")(PIXELS.training(batch.images, batch.keys)).numpy()
         (sparsity,) = found.Scalars("sparsity/conv")
@@ -232,9 +225,7 @@ class TestALook:
             expected = (image - image.min()) / (image.max() - image.min()) * 255
             np.testing.assert_allclose(tf.io.decode_png(picture), expected, atol=1)
 
-    def test_shows_only_the_gradients_of_weights_that_are_trained(
-        self, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_shows_only_the_gradients_of_weights_that_are_trained(self, trainer, tmp_path, monkeypatch) -> None:
         (phase,) = trainer.phases
         monkeypatch.setattr(trainer, "phases", [dataclasses.replace(phase, trainable=("logits",))])
         summaries(tmp_path, **EVERY).write(0, trainer)
@@ -243,9 +234,7 @@ class TestALook:
 
 
 class TestWhenALookIsDue:
-    def test_it_is_once_and_again_from_the_step_of_a_resumed_training_on(
-        self, trainer: Trainer, tmp_path: Path
-    ) -> None:
+    def test_it_is_once_and_again_from_the_step_of_a_resumed_training_on(self, trainer, tmp_path) -> None:
         made = summaries(tmp_path, **EVERY)
         assert [step for step in range(41) if made.due(step)] == [0, 10, 20, 30, 40]
         for step in (0, 10, 20):

@@ -6,7 +6,7 @@ import pytest
 from conftest import Load
 
 from perennial.model.training import triggers
-from perennial.model.training.triggers import Length, Limit, Metric, Triggers
+from perennial.model.training.triggers import Length, Triggers
 
 NAN = math.nan
 
@@ -21,17 +21,7 @@ NAN = math.nan
         (5, 10, 2, None, 2, "epochs", 2),  # fewer examples than a batch
     ],
 )
-def test_length_counts_steps(
-    *,
-    examples: int,
-    batch_size: int,
-    epochs: int | None,
-    max_steps: int | None,
-    steps: int,
-    limit: str,
-    begun: int,
-    load: Load,
-) -> None:
+def test_length_counts_steps(*, examples, batch_size, epochs, max_steps, steps, limit, begun, load) -> None:
     values = {"batch_size": batch_size, "epochs": epochs, "max_steps": max_steps}
     length = triggers.length(load(**{f"train.{key}": value for key, value in values.items()}).train, examples)
     assert (length.steps, length.limit, length.epochs) == (steps, limit, begun)
@@ -48,9 +38,7 @@ def test_length_counts_steps(
         ("loss", [], None),
     ],
 )
-def test_the_best_score_is_the_first_of_equals_and_a_number(
-    metric: Metric, scores: list[float], index: int | None
-) -> None:
+def test_the_best_score_is_the_first_of_equals_and_a_number(metric, scores, index) -> None:
     assert triggers.best(metric, scores) == index
 
 
@@ -81,16 +69,7 @@ def test_the_best_score_is_the_first_of_equals_and_a_number(
         ("accuracy", None, None, [0.1] * 9, None, None),
     ],
 )
-def test_what_stops_a_training(
-    *,
-    metric: Metric,
-    threshold: float | None,
-    patience: int | None,
-    scores: list[float],
-    limit: Limit | None,
-    stopped_by: str | None,
-    load: Load,
-) -> None:
+def test_what_stops_a_training(*, metric, threshold, patience, scores, limit, stopped_by, load) -> None:
     config = load(
         **{"train.stop_metric": metric, "train.stop_threshold": threshold, "train.patience": patience}
     ).train
@@ -106,9 +85,7 @@ def test_what_stops_a_training(
         ([0.5, 0.4, 0.6, 0.5], 1, None),
     ],
 )
-def test_patience_starts_after_the_phase_of_the_head(
-    scores: list[float], of_head: int, stopped_by: str | None, load: Load
-) -> None:
+def test_patience_starts_after_the_phase_of_the_head(scores, of_head, stopped_by, load) -> None:
     config = load(**{"train.patience": 2, "train.stop_threshold": None}).train
     assert triggers.stopped_by(config, scores, of_head=of_head, limit=None) == stopped_by
 
@@ -168,15 +145,11 @@ def test_the_next_step_belongs_to_an_epoch() -> None:
 def test_triggers_are_those_of_the_parameters(load: Load) -> None:
     config = load(
         **{
-            "train.epochs_between_evals": 2,
-            "train.head.steps": 3,
-            "checkpoints.interval_steps": 5,
-            "checkpoints.interval_s": 6.0,
-            "logging.histograms_every_steps": 10,
-            "logging.profile_from_step": 3,
-            "logging.profile_steps": 2,
+            "train.epochs_between_evals": 2, "train.head.steps": 3, "checkpoints.interval_steps": 5,
+            "checkpoints.interval_s": 6.0, "logging.histograms_every_steps": 10,
+            "logging.profile_from_step": 3, "logging.profile_steps": 2,
         }
-    )
+    )  # fmt: skip
     length = Length(steps=100, steps_per_epoch=20, limit="steps")
     assert Triggers.configured(config, length) == Triggers(
         length=length,
@@ -192,9 +165,7 @@ def test_triggers_are_those_of_the_parameters(load: Load) -> None:
 
 
 @pytest.mark.parametrize(("first", "profiled"), [(None, []), (1, [0, 1]), (3, [2, 3])])
-def test_the_profile_is_of_as_many_steps_from_the_first_one(
-    first: int | None, profiled: list[int], load: Load
-) -> None:
+def test_the_profile_is_of_as_many_steps_from_the_first_one(first, profiled, load) -> None:
     config = load(**{"logging.profile_from_step": first, "logging.profile_steps": 2})
     length = Length(steps=100, steps_per_epoch=20, limit="steps")
     assert list(Triggers.configured(config, length).profiled) == profiled

@@ -74,9 +74,7 @@ def begin(load, sources: Path):
 
 @pytest.mark.fast_rows("export", "checkpoints")
 @pytest.mark.parametrize("form", ["model", "export", "checkpoints", f"checkpoints/{STEP}"])
-def test_every_form_gives_the_same_weights_and_digest(
-    load, sources: Path, source: keras.Model, form: str
-) -> None:
+def test_every_form_gives_the_same_weights_and_digest(load, sources, source, form) -> None:
     start, config = started(load, sources / form)
     shutil.rmtree(config.paths.initial_weights)
     assert warm_start.read(config, pinned=False).sha256 == start.sha256
@@ -274,9 +272,7 @@ def test_frozen_batch_normalization_uses_its_statistics_and_leaves_them_as_they_
 
 
 @pytest.mark.parametrize("pattern", ["logit", "flat", "logits/kernel"])
-def test_a_pattern_that_names_no_layer_with_weights_is_refused_with_those_there_are(
-    model: keras.Model, pattern: str
-) -> None:
+def test_a_pattern_that_names_no_layer_with_weights_is_refused_with_those_there_are(model, pattern) -> None:
     with pytest.raises(
         ConfigError, match=rf"train\.trainable: .* named {pattern}; there are first, first_bn, logits$"
     ):

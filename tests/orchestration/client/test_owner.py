@@ -17,22 +17,15 @@ from perennial.orchestration.client.owner import (
 )
 
 SAME = [
-    "https://host.example/team/project",
-    "https://host.example/team/project.git",
-    "https://ann@HOST.example:443/team/project.git/",
-    "git@host.example:team/project.git",
-    "host.example:/team/project",
-    "ssh://git@host.example/team/project",
-    "ssh://git@host.example:22/team/project.git",
-    "git://host.example/team/project",
-]
+    "https://host.example/team/project", "https://host.example/team/project.git",
+    "https://ann@HOST.example:443/team/project.git/", "git@host.example:team/project.git",
+    "host.example:/team/project", "ssh://git@host.example/team/project",
+    "ssh://git@host.example:22/team/project.git", "git://host.example/team/project",
+]  # fmt: skip
 OTHERS = [
-    "https://host.example/team/Project",
-    "https://host.example/team/project2",
-    "https://host.example:8443/team/project",
-    "https://other.example/team/project",
-    "/team/project",
-]
+    "https://host.example/team/Project", "https://host.example/team/project2",
+    "https://host.example:8443/team/project", "https://other.example/team/project", "/team/project",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("address", SAME)

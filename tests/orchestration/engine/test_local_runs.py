@@ -62,9 +62,7 @@ def test_a_task_that_reaches_its_time_limit_is_stopped_and_not_tried_again() -> 
     assert seen[-1] == "in a thread"
 
 
-def test_a_run_has_an_id_a_name_and_all_parameters_and_its_lines_name_the_task(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_run_has_an_id_a_name_and_all_parameters_and_its_lines_name_the_task(caplog) -> None:
     @task(Policy())
     def work() -> None:
         this_run.log().info("done", extra={"result": "ran"})

@@ -92,9 +92,7 @@ def test_a_killed_run_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pass
 
 
-def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(tmp_path, monkeypatch) -> None:
     repository, clone = tmp_path / "repository", tmp_path / "clone"
     for command in (["init", "-q", repository], ["clone", "-q", repository, clone]):
         subprocess.run(["git", *map(str, command)], check=True, capture_output=True)
@@ -133,9 +131,7 @@ def test_a_user_without_an_entry_in_etc_passwd_has_a_name(tmp_path: Path) -> Non
     assert done.stdout == "uid-23456\n", done.stderr
 
 
-def test_runs_of_two_pipelines_of_a_repository_do_not_wait_for_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_two_pipelines_of_a_repository_do_not_wait_for_each_other(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     places = []

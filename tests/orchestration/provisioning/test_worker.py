@@ -66,12 +66,7 @@ def test_a_stage_gets_one_signal_and_has_time_to_save() -> None:
         ([(200, prefect.__version__), (404, {"detail": "Not found"})], "the server has no pool cpu"),
     ],
 )
-def test_what_keeps_workers_from_working_is_named(
-    answers: list[tuple[int, object]],
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_keeps_workers_from_working_is_named(answers, words, monkeypatch, caplog) -> None:
     left = list(answers)
 
     class Handler(Answering):

@@ -35,11 +35,7 @@ def answers() -> dict[str, Any]:
         "/api/flows/filter": [{"id": "f", "name": "retrain"}],
         "/api/deployments/filter": [
             {
-                "id": "d",
-                "flow_id": "f",
-                "name": "nightly",
-                "work_pool_name": "cpu",
-                "paused": False,
+                "id": "d", "flow_id": "f", "name": "nightly", "work_pool_name": "cpu", "paused": False,
                 "schedules": [schedule],
             }
         ],
@@ -48,7 +44,7 @@ def answers() -> dict[str, Any]:
         ],
         "/api/work_pools/cpu": {"is_paused": False, "concurrency_limit": 1},
         "runs": [run({"name": "Scheduled", "type": "SCHEDULED", "message": None}, minutes=90)],
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -89,13 +85,7 @@ def repository(workspace: Path) -> Path:
         ({"/api/deployments/filter": []}, "`perennial deploy` registers them"),
     ],
 )
-def test_what_needs_a_look_is_a_problem(
-    answers: dict[str, Any],
-    url: str,
-    change: dict[str, list[dict[str, object]]],
-    problem: str | None,
-    repository: Path,
-) -> None:
+def test_what_needs_a_look_is_a_problem(answers, url, change, problem, repository) -> None:
     answers |= change
     found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
     text = "\n".join(status.lines(found))

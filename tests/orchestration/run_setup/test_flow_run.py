@@ -22,13 +22,8 @@ TAKEN, RUNNING = {"type": "PENDING", "message": None}, {"type": "RUNNING", "mess
 def states(text: str) -> list[str]:
     """Types of states by their first letters: `Cr` crashed, `S` scheduled, `R` running, `F` failed."""
     kinds = {
-        "Cr": "CRASHED",
-        "S": "SCHEDULED",
-        "P": "PENDING",
-        "R": "RUNNING",
-        "F": "FAILED",
-        "Ca": "CANCELLED",
-    }
+        "Cr": "CRASHED", "S": "SCHEDULED", "P": "PENDING", "R": "RUNNING", "F": "FAILED", "Ca": "CANCELLED",
+    }  # fmt: skip
     return [kinds[each] for each in text.split()]
 
 
@@ -77,19 +72,14 @@ def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[s
 
 
 @pytest.mark.parametrize("crashes", [RESTARTS, RESTARTS + 1])
-def test_a_run_that_dies_while_it_is_prepared_is_started_three_times_again(
-    crashes: int, tmp_path: Path
-) -> None:
+def test_a_run_that_dies_while_it_is_prepared_is_started_three_times_again(crashes, tmp_path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "empty"], check=True)
     history = [AGAIN, *[TAKEN, CRASHED, AGAIN] * crashes, TAKEN]
     with serving(history) as (url, added, events):
         environment = {
-            **os.environ,
-            "PREFECT_API_URL": url,
-            "PREFECT__FLOW_RUN_ID": "a",
-            "PERENNIAL_HOME": str(tmp_path),
+            **os.environ, "PREFECT_API_URL": url, "PREFECT__FLOW_RUN_ID": "a", "PERENNIAL_HOME": str(tmp_path),
             "PERENNIAL_REPOSITORY": str(tmp_path / "empty"),
-        }
+        }  # fmt: skip
         command = [sys.executable, "-m", "perennial", "flow-run"]
         done = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True

@@ -44,16 +44,13 @@ def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp
     run.reproduce()
     assert "models" in run.must("dvc", "diff", "HEAD", "--json")
     done = run.perennial("record", "run-1")
-    assert done["outcome"] == "promoted"
-    assert done["branch"] == "main"
-    assert done["pushed"] is True
+    assert {"outcome": "promoted", "branch": "main", "pushed": True}.items() <= done.items()
     assert run.git("rev-parse", "HEAD") == done["commit"]
     assert run.git("status", "--porcelain") == ""
     assert run.must("dvc", "status", "-q") == ""
     assert YAML(typ="safe").load(run.git("show", "HEAD:params.yaml"))["train"]["seed"] == 1
     listed = run.perennial("versions")
-    assert listed[0]["version"] == "v0.0.2"
-    assert listed[0]["commit"] == done["commit"]
+    assert {"version": "v0.0.2", "commit": done["commit"]}.items() <= listed[0].items()
     tip = project.git("ls-remote", "origin", "refs/heads/main").split()[0]
     assert tip == done["commit"]
     assert run.perennial("runs")[0]["run"] == "run-1"
@@ -74,9 +71,7 @@ def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp
         ("update-ref refs/heads/main main~1", "main was set back to"),
     ],
 )
-def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(
-    project: Project, tmp_path: Path, command: str, why: str
-) -> None:
+def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(project, tmp_path, command, why) -> None:
     url = str(tmp_path / "copy.git")
     project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), url)
     run = replace(project, folder=prepare_checkout(tmp_path, url, "run-1"))
@@ -86,8 +81,7 @@ def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(
     project.git("-C", url, *command.split())
     before = project.git("-C", url, "for-each-ref", "refs/heads/ma*")
     done = run.perennial("record", "run-1")
-    assert done["outcome"] == "promoted"
-    assert done["branch"] == "run/run-1"
+    assert {"outcome": "promoted", "branch": "run/run-1"}.items() <= done.items()
     assert why in done["message"]
     assert project.git("-C", url, "for-each-ref", "refs/heads/ma*") == before
 
@@ -106,9 +100,7 @@ def test_a_repository_that_cannot_be_checked_out_says_what_it_has(tmp_path: Path
 
 @pytest.mark.fast_rows("tag-2")
 @pytest.mark.parametrize(("kind", "seed"), [("tag", 2), ("commit", 3)])
-def test_a_tag_or_commit_is_checked_out_without_a_branch(
-    project: Project, tmp_path: Path, kind: str, seed: int
-) -> None:
+def test_a_tag_or_commit_is_checked_out_without_a_branch(project, tmp_path, kind, seed) -> None:
     first = project.git("rev-parse", "classifier@v0.0.1^{commit}")
     project.git("push", "-qf", "origin", f"{first}:refs/tags/first")
     run = checkout(project, tmp_path, f"run-{kind}", "first" if kind == "tag" else first[:7])
@@ -117,22 +109,17 @@ def test_a_tag_or_commit_is_checked_out_without_a_branch(
     change_params(run.folder / "params.yaml", {"train.seed": seed})
     run.reproduce()
     done = run.perennial("record", f"run-{kind}")
-    assert done["branch"] == f"run/run-{kind}"
-    assert done["pushed"] is True
+    assert {"branch": f"run/run-{kind}", "pushed": True}.items() <= done.items()
 
 
-def test_a_repository_that_is_away_is_named_without_its_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_that_is_away_is_named_without_its_password(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", (0,))
     with pytest.raises(PerennialError, match=r"http://\*\*\*@127\.0\.0\.1:1/x\.git cannot be fetched") as away:
         prepare_checkout(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
     assert "secret" not in str(away.value)
 
 
-def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
-    project: Project, tmp_path: Path
-) -> None:
+def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(project, tmp_path) -> None:
     one, other = (checkout(project, tmp_path, name).folder for name in ("run-1", "run-2"))
     for name in ("source", "downloads", "train"):
         (one / ".work" / name / "file").touch()
@@ -144,9 +131,7 @@ def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
     assert Repository(one).changed() == ([], [])
 
 
-def test_projects_with_equal_names_of_models_have_trainings_of_their_own(
-    project: Project, tmp_path: Path
-) -> None:
+def test_projects_with_equal_names_of_models_have_trainings_of_their_own(project, tmp_path) -> None:
     fork = str(tmp_path / "fork.git")
     project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), fork)
     own = checkout(project, tmp_path, "run-1").folder / ".work" / "train"
@@ -158,9 +143,7 @@ def test_projects_with_equal_names_of_models_have_trainings_of_their_own(
 
 @pytest.mark.fast_rows("1")
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
-    project: Project, tmp_path: Path, kill: int
-) -> None:
+def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(project, tmp_path, kill) -> None:
     url = project.git("remote", "get-url", "origin")
     code = (
         "from pathlib import Path\n"
@@ -306,9 +289,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.fast_rows("an empty object", "no HEAD", "a damaged config", "damaged packed references")
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
-    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(damage, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
     first = prepare_checkout(home, str(whole), "run-1")
@@ -321,9 +302,7 @@ def test_a_damaged_mirror_is_made_again_beside_the_runs_that_use_it(
     assert (prepare_checkout(home, str(whole), "run-3") / "more").exists()
 
 
-def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     whole, home = repository(tmp_path / "whole"), tmp_path / "home"
     first = prepare_checkout(home, str(whole), "run-1")
@@ -340,9 +319,7 @@ def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(
     assert {each.name for each in (home / "mirror").iterdir()} == {f"{mirror.name}-1", f"{mirror.name}-2"}
 
 
-def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(tmp_path, monkeypatch) -> None:
     hooks = tmp_path / "husky"
     hooks.mkdir()
     for name in ("post-checkout", "reference-transaction", "pre-commit", "post-index-change"):

@@ -77,9 +77,7 @@ def test_each_lock_has_an_environment_that_is_made_once(checkout: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_where_uv_cannot_reach_the_index_the_locked_pip_comes_first(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_uv_cannot_reach_the_index_the_locked_pip_comes_first(checkout, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("UV_FIND_LINKS")
     (checkout / "requirements" / "pip.txt").write_text(wheel(tmp_path / "wheels", "3.0", "installer"))
     python = python_for(tmp_path, checkout, print, {})

@@ -1,7 +1,6 @@
 """What Prefect shows of a run."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -77,18 +76,14 @@ def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
         ("new " * 30, "nightly", "new " * 14 + "..."),
     ],
 )
-def test_the_name_of_a_run_says_pipeline_date_and_reason(
-    reason: str | None, deployment: str | None, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_a_run_says_pipeline_date_and_reason(reason, deployment, why, monkeypatch) -> None:
     monkeypatch.setattr(this_run, "deployment", lambda: deployment)
     given = {"pipeline": "classifier", "reason": reason}
     with this_run.local(LocalRun(flow="retrain", parameters=given, start=START)):
         assert retrain_run_name() == f"classifier 2026-11-22 02:00, {why}"
 
 
-def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(tmp_path, monkeypatch) -> None:
     folder = tmp_path / "pipelines" / "birds"
     folder.mkdir(parents=True)
     (tmp_path / "flows").mkdir()

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prefect.utilities.callables import parameter_schema
@@ -67,9 +66,7 @@ def test_other_files_in_outputs_and_other_code_are_refused(workspace: Path, file
         ({"publish_to": "s3://me:secret@bucket/x"}, "publish_to must be a folder, or s3://bucket/prefix"),
     ],
 )
-def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
-    workspace: Path, asked: dict[str, Any], message: str
-) -> None:
+def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(workspace, asked, message) -> None:
     before = (workspace / "params.yaml").read_bytes()
     with pytest.raises(StageFailed) as failed:
         check_parameters(**asked)
@@ -78,9 +75,7 @@ def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
     assert (workspace / "params.yaml").read_bytes() == before
 
 
-def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(workspace, monkeypatch) -> None:
     monkeypatch.setattr(this_run, "is_deployed", lambda: True)
     for _ in range(2):  # the second as in a run that starts again
         check_parameters({"train.epochs": 2, "record.git_name": "Ada"}, rev="main", pipeline="classifier")
@@ -171,9 +166,7 @@ def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspac
 
 
 @pytest.mark.parametrize("flow", ["retrain", "monitor"])
-def test_a_repository_without_a_commit_is_refused(
-    flow: str, workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_without_a_commit_is_refused(flow, workspace, capsys, monkeypatch) -> None:
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     monkeypatch.setattr("sys.argv", [flow])
     handlers = {number: signal.getsignal(number) for number in SIGNALS}

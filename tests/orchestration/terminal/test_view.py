@@ -16,13 +16,8 @@ from perennial.orchestration.terminal.view import View, live_view
 
 STAGES = ("download", "train", "gate")
 PROGRESS = {
-    "step": 300,
-    "steps": 400,
-    "epoch": 3,
-    "epochs": 4,
-    "accuracy": 0.9653,
-    "examples_per_second": 2000.0,
-}
+    "step": 300, "steps": 400, "epoch": 3, "epochs": 4, "accuracy": 0.9653, "examples_per_second": 2000.0,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -85,9 +80,7 @@ def test_the_time_before_a_stage_is_not_its_own(view: View, console: Console) ->
     assert float(seconds) < 30
 
 
-def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
-    view: View, console: Console, tmp_path: Path
-) -> None:
+def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(view, console, tmp_path) -> None:
     file = tmp_path / "progress.json"
     file.write_text(json.dumps({**PROGRESS, "seconds_left": 5}))
     view.emit(record("up to date", task_name="download", result="up to date"))
@@ -106,9 +99,7 @@ def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
         ("something of a library", "dvc.rwlock", False),
     ],
 )
-def test_warnings_stand_above_the_rows(
-    view: View, console: Console, message: str, name: str, shown: bool
-) -> None:
+def test_warnings_stand_above_the_rows(view, console, message, name, shown) -> None:
     with console.capture() as printed:
         view.emit(record(message, logging.WARNING, name))
     assert (message in printed.get()) == shown
@@ -163,9 +154,7 @@ with flow_command._exit_codes(), live_view(["train"], Path()) as file:
 
 @pytest.mark.fast_rows("SIG_DFL")
 @pytest.mark.parametrize("hangup", ["SIG_DFL", "SIG_IGN"])
-def test_a_closed_terminal_neither_hides_a_signal_nor_breaks_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangup: str
-) -> None:
+def test_a_closed_terminal_neither_hides_a_signal_nor_breaks_the_end(tmp_path, monkeypatch, hangup) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("paths: {work: .}\n")
     command = [sys.executable, "-c", ON_A_TERMINAL, hangup]

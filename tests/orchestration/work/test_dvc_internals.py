@@ -75,9 +75,7 @@ def test_only_the_entry_that_changed_is_formatted(monkeypatch: pytest.MonkeyPatc
         assert dvc_internals.with_entry(text, name, recorded, Path("dvc.lock")) == text
 
 
-def test_the_folder_of_a_damaged_database_is_the_one_that_is_configured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_damaged_database_is_the_one_that_is_configured(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(write_pipeline(tmp_path, ""))
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / "site"))
     assert dvc_internals.notes_folder(ValueError()) == tmp_path / "site"

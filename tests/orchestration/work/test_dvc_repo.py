@@ -101,9 +101,7 @@ def test_a_list_of_locks_that_a_killed_dvc_left_half_written_is_no_obstacle(writ
     assert reproduce("train", print) == "ran"
 
 
-def test_an_interrupted_stage_has_time_to_save_and_log(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_stage_has_time_to_save_and_log(write, capsys) -> None:
     folder = write(SAVING)
     with pytest.raises(KeyboardInterrupt):
         reproduce("train", interrupt)
@@ -113,9 +111,7 @@ def test_an_interrupted_stage_has_time_to_save_and_log(
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 
 
-def test_a_stage_that_does_not_end_is_killed(
-    write: Write, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_does_not_end_is_killed(write, caplog, monkeypatch) -> None:
     monkeypatch.setattr(repro, "GRACE_S", 0.5)
     folder = write(DEAF)
     with pytest.raises(KeyboardInterrupt):
@@ -204,9 +200,7 @@ def test_a_stage_without_a_message_has_that_of_dvc(write: Write) -> None:
     ],
     ids=["bug", "signal", "refused", "said"],
 )
-def test_a_failure_has_the_kind_that_the_stage_wrote_or_its_code_stands_for(
-    write: Write, code: str, kind: Failure
-) -> None:
+def test_a_failure_has_the_kind_that_the_stage_wrote_or_its_code_stands_for(write, code, kind) -> None:
     write(code)
     assert failed().kind is kind
 
@@ -269,9 +263,7 @@ def break_link(folder: Path) -> str:
     [damage_database, break_link, *map(replace_by_a_file, ("site", ".dvc/tmp", ".dvc/cache"))],
     ids=["database", "link", "site", "tmp", "cache"],
 )
-def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(
-    write: Write, damage: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(write, damage, monkeypatch) -> None:
     folder = write("from pathlib import Path; Path('out').touch()", deps=["mine"], outs=["out"])
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(folder / "site"))
     (folder / "mine").touch()
@@ -321,8 +313,7 @@ def test_changed_inputs_are_no_interruption(write: Write, kind: Failure) -> None
     )
     error = failed()
     assert error.kind is kind
-    assert error.exit_code == 75
-    assert error.message == "why"
+    assert (error.exit_code, error.message) == (75, "why")
 
 
 NOTED = """
@@ -355,9 +346,7 @@ def test_what_changed_just_before_dvc_read_it_is_not_recorded(write: Write) -> N
     assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
 
 
-def test_what_another_pipeline_stored_in_the_same_cache_meanwhile_stays(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_pipeline_stored_in_the_same_cache_meanwhile_stays(write, tmp_path, monkeypatch) -> None:
     other = tmp_path / "other"
     other.mkdir()
     write_pipeline(

@@ -52,9 +52,7 @@ def test_an_interrupted_command_may_save(program: Path, tmp_path: Path) -> None:
     assert (tmp_path / "saved").exists()
 
 
-def test_a_command_that_does_not_end_is_killed(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_does_not_end_is_killed(program, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(cli, "GRACE_S", 0.1)
     program.write_text(
         f"#!/bin/sh\ntrap '' TERM\necho $$ > {tmp_path}/id\necho ready >&2\nwhile :; do sleep 1; done\n"
@@ -69,9 +67,7 @@ def test_a_command_that_does_not_end_is_killed(
     wait_until(lambda: not process.exists())
 
 
-def test_a_short_command_is_a_fork_with_its_own_output_log_and_variables(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_command_is_a_fork_with_its_own_output_log_and_variables(workspace, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere")  # no program is started
     done = call_perennial("config", "--set", "train.epochs=2")
     assert (done.exit_code, YAML(typ="safe").load(workspace / "params.yaml")["train"]["epochs"]) == (0, 2)
@@ -81,9 +77,7 @@ def test_a_short_command_is_a_fork_with_its_own_output_log_and_variables(
     assert failed.log[0].startswith("perennial config: ")
 
 
-def test_an_interrupted_fork_ends_and_this_process_goes_on(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_fork_ends_and_this_process_goes_on(workspace, monkeypatch) -> None:
     forks, fork = [], os.fork
     monkeypatch.setattr(os, "fork", lambda: forks.append(fork()) or forks[-1])
 

@@ -110,9 +110,7 @@ def test_a_further_pipeline_is_tried_on_a_small_sample(project: Path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_project_in_a_larger_repository_is_tried_on_a_small_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_in_a_larger_repository_is_tried_on_a_small_sample(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     subprocess.run(["git", "init", "-q", str(tmp_path / "monorepo")], check=True)
     new(tmp_path / "monorepo" / "vision")

@@ -64,16 +64,13 @@ def test_a_new_project_names_no_source_code() -> None:
         for path in git(Path("shop"), "ls-files").splitlines()
         if not path.startswith(
             (
-                ".dvc/plots",
-                "requirements/",
-                ".perennial/perennial_ml",
-                ".perennial/base/requirements",
+                ".dvc/plots", "requirements/", ".perennial/perennial_ml", ".perennial/base/requirements",
                 ".perennial/base/.dvc",
             )
         )
         for line in Path("shop", path).read_text(encoding="utf-8").splitlines()
         if "src" in line.replace("src=", "").replace("mount=", "")
-    }
+    }  # fmt: skip
     assert {each for each in named if "make" not in each} == set()
 
 

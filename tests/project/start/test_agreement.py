@@ -273,12 +273,8 @@ def test_start_finds_a_class_without_usable_images_beside_those_that_it_samples(
 
 IN_ARCHIVES = ("train/ valid/ test/", "Train/ Test/", "a folder around", "images/ and labels.csv", "documents")
 NOT_IN_ARCHIVES = (
-    "val/ and valid/",
-    "one class",
-    "capital and small letter",
-    "a line break",
-    "files without rows",
-)
+    "val/ and valid/", "one class", "capital and small letter", "a line break", "files without rows",
+)  # fmt: skip
 
 
 @pytest.mark.fast_rows(

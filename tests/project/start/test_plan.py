@@ -39,9 +39,7 @@ def values(found: Survey, machine: Machine = LAPTOP, *, pretrained: bool = True)
         (images(300, side=32), LAPTOP, True, "cifarnet", 32),
     ],
 )
-def test_network_and_size_fit_images_and_machine(
-    found: Survey, machine: Machine, pretrained: bool, network: str, size: int
-) -> None:
+def test_network_and_size_fit_images_and_machine(found, machine, pretrained, network, size) -> None:
     chosen = values(found, machine, pretrained=pretrained)
     assert (chosen["model.name"], chosen["preprocessing.image_size"]) == (network, size)
     assert (chosen["model.weights"] == "imagenet") == (network in {"mobilenet_v2", "efficientnet_v2_b0"})
@@ -102,9 +100,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("each", "side", "machine", "pretrained"), CASES)
-def test_every_plan_is_valid_whatever_came_before(
-    project: Path, each: int, side: int, machine: Machine, pretrained: bool
-) -> None:
+def test_every_plan_is_valid_whatever_came_before(project, each, side, machine, pretrained) -> None:
     found = images(each, side=side, gray=side < 28)
     choices = plan.choose(found, machine, "own", pretrained=pretrained)
     config = start.parsed(start.new_text(Path("params.yaml"), choices, {"model.dropout": 0.1}))

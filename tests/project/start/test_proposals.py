@@ -336,10 +336,6 @@ def test_the_written_parameters_read_several_labels() -> None:
     assert done.exit_code == 0, done.output
     assert "labels an image: 1.67 on average, at most 2; 0 images have none" in done.output
     chosen = config.load(PARAMS)
-    assert (chosen.dataset.task, chosen.train.stop_metric, chosen.gate.min_map) == (
-        "multilabel",
-        "loss",
-        None,
-    )
+    assert (chosen.dataset.task, chosen.train.stop_metric, chosen.gate.min_map) == ("multilabel", "loss", None)
     download(chosen)
     convert(chosen)

@@ -27,9 +27,7 @@ OURS = b"one\n2\n3\n4\n5\n"
         (b"\0\1", b"\0\2", b"\0\3", "conflict", b"\0\2"),
     ],
 )
-def test_a_file_is_merged_with_the_changes_of_its_owner(
-    base: bytes | None, ours: bytes | None, theirs: bytes | None, what: str | None, content: object
-) -> None:
+def test_a_file_is_merged_with_the_changes_of_its_owner(base, ours, theirs, what, content) -> None:
     sides = [{"a": each} if each is not None else {} for each in (base, ours, theirs)]
     found = merged(*sides, "0.2.0")
     assert [each.what for each in found] == ([what] if what else [])

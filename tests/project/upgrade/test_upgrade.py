@@ -153,9 +153,7 @@ def test_a_project_with_changes_that_git_does_not_have_is_refused(root: Path) ->
     upgrade(root, check=True)
 
 
-def test_an_upgrade_that_fails_leaves_the_project_as_it_was(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upgrade_that_fails_leaves_the_project_as_it_was(root, monkeypatch) -> None:
     older(root, "tasks/policy.py", "GATE_TRIES = 5", "GATE_TRIES = 4")
     older(root, "prefect.yaml", "name: perennial", "name: another")
     commit(root)

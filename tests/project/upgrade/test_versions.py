@@ -47,8 +47,7 @@ def edit(file: Path, old: str, new: str) -> None:
 def upgrade(project: Project, *options: str, code: int = 0) -> dict[str, Any]:
     done = project.run("perennial", "upgrade", "--json", *options)
     assert done.returncode == code, done.stdout
-    found: dict[str, Any] = json.loads(done.stdout[: done.stdout.rindex("}") + 1])
-    return found
+    return json.loads(done.stdout[: done.stdout.rindex("}") + 1])
 
 
 def stale(project: Project) -> set[str]:
@@ -59,9 +58,7 @@ def changed(project: Project) -> list[str]:
     return versions.git(project, "status", "--porcelain").split()[1::2]
 
 
-def test_a_project_is_upgraded_with_its_edits_and_comes_back(
-    packages: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path) -> None:
     project = versions.project(tmp_path / "shop", packages[0])
     assert upgrade(project, "--check")["changes"] == []
     folder = project.folder

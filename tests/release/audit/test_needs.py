@@ -11,14 +11,10 @@ from perennial.release.audit.needs import needs
 
 DAMAGED = {
     "dvc.lock": [
-        "stages: [1]",
-        "stages: {t: 1}",
-        "stages: {t: {outs: [1]}}",
-        "stages: {t: {outs: {a: b}}}",
-        "[",
+        "stages: [1]", "stages: {t: 1}", "stages: {t: {outs: [1]}}", "stages: {t: {outs: {a: b}}}", "[",
     ],
     "data.dvc": ["outs: [1]", "outs: {a: b}", "deps: [1]", "wdir: [1]\nouts: 7", "[" * 5000],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in DAMAGED for text in DAMAGED[name]])

@@ -42,9 +42,7 @@ def test_the_current_version_comes_into_a_folder_named_for_it(config, url):
     expected = content(config.paths.export)
     expected.pop(".perennial", None)
     fetched = fetch_version.fetch(url)
-    assert fetched.version == 1
-    assert fetched.path == "digits-1"
-    assert fetched.moved is True
+    assert (fetched.version, fetched.path, fetched.moved) == (1, "digits-1", True)
     found = content(Path("digits-1"))
     assert found.pop(".perennial") == files.mark("fetch")
     assert found == expected
@@ -148,9 +146,7 @@ def test_the_command_prints_version_and_path(url, capfd):
     for moved in (True, False):
         subprocess.run([forks.python(), "-m", "perennial", "fetch", url, "--to", "model", "--json"], check=True)
         printed = json.loads(capfd.readouterr().out)
-        assert printed["version"] == 1
-        assert printed["path"] == "model"
-        assert printed["moved"] == moved
+        assert {"version": 1, "path": "model", "moved": moved}.items() <= printed.items()
 
 
 @pytest.mark.slow

@@ -66,13 +66,9 @@ def test_versions_count_from_one_and_the_last_is_current(url, add):
     assert [add(model).version for model in "abc"] == [1, 2, 3]
     assert read(url) == "c"
     assert [key for key in keys(url) if key.startswith("3/")] == [
-        "3/assets.extra/files.json",
-        "3/assets.extra/model.json",
-        "3/assets.extra/published.json",
-        "3/assets/labels.txt",
-        "3/saved_model.pb",
-        "3/variables/variables.index",
-    ]
+        "3/assets.extra/files.json", "3/assets.extra/model.json", "3/assets.extra/published.json",
+        "3/assets/labels.txt", "3/saved_model.pb", "3/variables/variables.index",
+    ]  # fmt: skip
 
 
 def test_a_current_export_is_not_published_again(url, add):

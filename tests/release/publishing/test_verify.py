@@ -182,9 +182,7 @@ def test_a_model_that_was_tampered_with_is_refused_with_the_file(config, tamper,
 
 def test_a_whole_model_is_accepted_with_its_version(config):
     found = verified()
-    assert found.number == 1
-    assert found.version == "v0.0.1"
-    assert found.files == 8
+    assert (found.number, found.version, found.files) == (1, "v0.0.1", 8)
     assert found.commit == repository(Path()).commit_of("HEAD~1")
     statement = json.loads((PLACE / "1" / PROVENANCE).read_text())
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
@@ -199,19 +197,16 @@ def test_a_model_that_was_published_before_its_commit_is_found_by_its_lock(confi
     publish(config, to=str(PLACE))
     assert "git" in verified().problems[0].file
     repository(Path()).run(*IDENTITY, "commit", "-qam", "later")
-    assert verified().problems == ()
-    assert verified().commit == repository(Path()).commit_of("HEAD")
+    assert (verified().problems, verified().commit) == ((), repository(Path()).commit_of("HEAD"))
 
 
 def test_a_model_in_s3(config, bucket):
     url = f"s3://{bucket.name}/models"
     publish(config, to=url)
-    assert verified(url).problems == ()
-    assert verified(url).version is None
+    assert (verified(url).problems, verified(url).version) == ((), None)
     open_store(url).put("1/assets/labels.txt", b"0:dog\n")
     (problem,) = set(verified(url).problems)
-    assert problem.file == "assets/labels.txt"
-    assert problem.got == hashlib.sha256(b"0:dog\n").hexdigest()
+    assert (problem.file, problem.got) == ("assets/labels.txt", hashlib.sha256(b"0:dog\n").hexdigest())
 
 
 def test_the_command_ends_with_3_and_one_line(config):

@@ -54,17 +54,12 @@ class GitServer:
             request.close_connection = True
             return
         environment = {
-            **os.environ,
-            "GIT_PROJECT_ROOT": str(self._folder),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "REMOTE_USER": "tester",
-            "PATH_INFO": path,
-            "QUERY_STRING": query,
-            "REQUEST_METHOD": request.command,
-            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            **os.environ, "GIT_PROJECT_ROOT": str(self._folder), "GIT_HTTP_EXPORT_ALL": "1",
+            "REMOTE_USER": "tester", "PATH_INFO": path, "QUERY_STRING": query,
+            "REQUEST_METHOD": request.command, "CONTENT_TYPE": request.headers.get("Content-Type", ""),
             "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
-        }
+        }  # fmt: skip
         done = subprocess.run(
             ["git", "http-backend"], env=environment, input=body, capture_output=True, check=True
         )
@@ -153,5 +148,4 @@ def record(project: Project, run: str, **extra: str) -> dict[str, Any]:
     done = project.run("perennial", "record", run, "--json", **extra)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)

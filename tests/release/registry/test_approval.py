@@ -20,9 +20,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.git("push", "-q", "origin", "main")
     project.reproduce()
     done = project.perennial("record", "night-1")
-    assert done["outcome"] == "waiting"
-    assert done["branch"] == "run/night-1"
-    assert done["version"] is None
+    assert {"outcome": "waiting", "branch": "run/night-1", "version": None}.items() <= done.items()
     return project
 
 
@@ -58,9 +56,7 @@ def late(project: Project) -> None:
 def test_a_model_that_waits_is_listed_with_its_scores_and_is_no_version(project: Project) -> None:
     assert project.perennial("record", "night-1")["outcome"] == "waiting"  # after a kill
     (found,) = project.perennial("approve")
-    assert found["run"] == "night-1"
-    assert found["state"] == "waiting"
-    assert found["opponent"] == "v0.0.1"
+    assert {"run": "night-1", "state": "waiting", "opponent": "v0.0.1"}.items() <= found.items()
     assert found["candidate"]["accuracy"] == 0.9
     assert found["reasons"] == ["compared with v0.0.1"]
     assert [each["version"] for each in project.perennial("versions")] == ["v0.0.1"]
@@ -71,8 +67,7 @@ def test_an_approval_makes_the_version_and_names_the_person(project: Project) ->
     elsewhere = project.clone("elsewhere")
     name = 'Zoë "猫" O\'Neil\\'
     done = elsewhere.perennial("approve", "night", "--by", name, "--because", "looks\ngood")
-    assert done["state"] == "approved"
-    assert done["version"] == "v0.0.2"
+    assert {"state": "approved", "version": "v0.0.2"}.items() <= done.items()
     newest = elsewhere.perennial("versions", "--fetch")[0]
     assert newest["champion"]
     assert newest["decision"]["approved"] == {"by": name, "because": "looks\ngood"}
@@ -82,8 +77,7 @@ def test_an_approval_makes_the_version_and_names_the_person(project: Project) ->
     assert record["recorded"] == "promoted"
     assert record["approval"]["by"] == name  # type: ignore[index]
     again = project.perennial("approve", "night-1", "--by", "Ada")
-    assert again["by"] == name
-    assert again["version"] == "v0.0.2"
+    assert {"by": name, "version": "v0.0.2"}.items() <= again.items()
 
 
 def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(project: Project) -> None:
@@ -201,11 +195,9 @@ def test_the_same_answer_completes_one_that_was_pushed_halfway(step: str, projec
     assert step.endswith("main") or "not everything was pushed" in halfway.stderr, halfway
     hook(remote_folder, "update", "")
     done = project.perennial("approve", "night-1", "--by", "Ada")
-    assert done["state"] == "approved"
-    assert done["version"] == "v0.0.2"
+    assert {"state": "approved", "version": "v0.0.2"}.items() <= done.items()
     newest, _ = project.perennial("versions", "--fetch")
-    assert newest["version"] == "v0.0.2"
-    assert newest["champion"] is True
+    assert {"version": "v0.0.2", "champion": True}.items() <= newest.items()
     assert newest["decision"]["approved"]["by"] == "Ada"
     assert remote(project, "heads/main") == newest["commit"]
     assert recorded(project)["recorded"] == "promoted"

@@ -2,13 +2,11 @@
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.pipelines import Project
 
-from perennial.base.config import Config
 from perennial.release.registry import run_records
 
 DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -136,9 +134,7 @@ def test_a_run_whose_own_record_is_damaged_is_recorded_without_it(project: Proje
     assert file.read_bytes() == RECORDS["cut"]
 
 
-def test_what_others_add_to_a_record_during_a_stage_stays(
-    load: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_add_to_a_record_during_a_stage_stays(load, monkeypatch) -> None:
     config = load()
     run_records.start(config, "one")
     monkeypatch.setenv(run_records.RUN, "one")

@@ -77,8 +77,7 @@ def recorded(world: World, **variables: str) -> None:
     changed = world.project.git("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no")
     assert changed == ""
     (version,) = world.project.perennial("versions")
-    assert version["version"] == "v0.0.1"
-    assert version["champion"] is True
+    assert {"version": "v0.0.1", "champion": True}.items() <= version.items()
 
 
 @pytest.mark.fast_rows("how it commits and pushes")

@@ -33,9 +33,7 @@ def head(project: Project) -> str:
 
 def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project: Project) -> None:
     done = project.perennial("record", "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["version"] == "v0.0.1"
-    assert done["branch"] == "main"
+    assert {"outcome": "promoted", "version": "v0.0.1", "branch": "main"}.items() <= done.items()
     assert done["pushed"] is True
     commit = done["commit"]
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
@@ -49,8 +47,7 @@ def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> N
     first = project.perennial("record", "night-1")
     project.reproduce()
     again = project.perennial("record", "night-2")
-    assert again["outcome"] == "unchanged"
-    assert again["version"] == "v0.0.1"
+    assert {"outcome": "unchanged", "version": "v0.0.1"}.items() <= again.items()
     assert head(project) == first["commit"]
     assert len(project.tags()) == 2
 
@@ -60,13 +57,10 @@ def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
     project.data("0.2 bad")
     project.reproduce()
     done = project.perennial("record", "night-1")
-    assert done["outcome"] == "not promoted"
-    assert done["branch"] == "run/night-1"
-    assert done["version"] is None
+    assert {"outcome": "not promoted", "branch": "run/night-1", "version": None}.items() <= done.items()
     assert remote_refs(project) == {"heads/main": before, "heads/run/night-1": done["commit"]}
     again = project.perennial("record", "night-2")
-    assert again["outcome"] == "unchanged"
-    assert again["commit"] == done["commit"]
+    assert {"outcome": "unchanged", "commit": done["commit"]}.items() <= again.items()
 
 
 @pytest.mark.slow
@@ -76,16 +70,12 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     project.reproduce()
     assert project.perennial("record", "night-2")["version"] == "v0.0.2"
     newest, oldest = project.perennial("versions")
-    assert newest["version"] == "v0.0.2"
-    assert newest["champion"] is True
-    assert newest["accuracy"] == 0.9
+    assert {"version": "v0.0.2", "champion": True, "accuracy": 0.9}.items() <= newest.items()
     assert newest["decision"] == {"promote": True, "reasons": ["compared with v0.0.1"], "forced": None}
-    assert oldest["version"] == "v0.0.1"
-    assert oldest["champion"] is False
+    assert {"version": "v0.0.1", "champion": False}.items() <= oldest.items()
     status = project.perennial("status")
     assert status["champion"]["version"] == "v0.0.2"
-    assert status["server"] is None
-    assert status["problems"] == []
+    assert {"server": None, "problems": []}.items() <= status.items()
 
 
 def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: Project, tmp_path: Path) -> None:
@@ -104,14 +94,11 @@ def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: P
     assert (tmp_path / "published/current").resolve().name == "1"
 
 
-def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(
-    two_versions: Project, tmp_path: Path
-) -> None:
+def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(two_versions, tmp_path) -> None:
     project = two_versions.copied(tmp_path / "copy")
     assert project.perennial("rollback", "--push")["version"] == "v0.0.1"
     again = project.perennial("rollback", "v0.0.1", "--push")
-    assert again["moved"] is False
-    assert again["pushed"] is False
+    assert {"moved": False, "pushed": False}.items() <= again.items()
     project.reproduce()
     assert project.perennial("record", "night-3")["outcome"] == "unchanged"
     assert [each["champion"] for each in project.perennial("versions")] == [False, True]
@@ -177,8 +164,7 @@ def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project
     assert project.tags() == []
     remote.with_name("away").rename(remote)
     done = project.perennial("record", "night-2")
-    assert done["outcome"] == "promoted"
-    assert done["commit"] == kept["commit"]
+    assert {"outcome": "promoted", "commit": kept["commit"]}.items() <= done.items()
     assert remote_refs(project)["heads/main"] == kept["commit"]
     assert project.git("branch", "--list", "*/night-1") == ""
 
@@ -190,9 +176,7 @@ def damage(file: Path, content: bytes) -> None:
     file.chmod(0o444)
 
 
-def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
-    project: Project, tmp_path: Path
-) -> None:
+def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(project, tmp_path) -> None:
     """DVC's push takes the list of a folder for the folder, and says that all is in sync."""
     store, before = tmp_path / "store", remote_refs(project)
     project.must("dvc", "remote", "add", "-d", "store", str(store))
@@ -217,9 +201,7 @@ def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:
     project.git("remote", "remove", "origin")
     done = project.perennial("promote")
-    assert done["outcome"] == "promoted"
-    assert done["pushed"] is False
-    assert done["commit"] == head(project)
+    assert {"outcome": "promoted", "pushed": False, "commit": head(project)}.items() <= done.items()
     assert project.perennial("promote")["outcome"] == "unchanged"
     assert len(project.tags()) == 2
 
@@ -228,8 +210,7 @@ def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
     before = remote_refs(project)["heads/main"]
     hook(Path(project.git("remote", "get-url", "origin")), "update", '[ "$1" != refs/heads/main ]')
     done = project.perennial("record", "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["branch"] == "run/night-1"
+    assert {"outcome": "promoted", "branch": "run/night-1"}.items() <= done.items()
     refs = remote_refs(project)
     assert refs["heads/main"] == before
     assert refs["tags/classifier#champion#1"] == done["commit"]
@@ -242,8 +223,7 @@ def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> 
     other.git("commit", "-qm", "Readme")
     other.git("push", "-q")
     done = project.perennial("record", "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["branch"] == "run/night-1"
+    assert {"outcome": "promoted", "branch": "run/night-1"}.items() <= done.items()
     assert remote_refs(project)["heads/main"] == head(other)
 
 
@@ -257,9 +237,7 @@ def test_promote_pushes_only_after_a_yes(project: Project) -> None:
     assert remote_refs(project) == before
     assert len(project.tags()) == 2
     pushed = project.perennial("promote", "--push")
-    assert pushed["outcome"] == "promoted"
-    assert pushed["version"] == "v0.0.1"
-    assert pushed["pushed"] is True
+    assert {"outcome": "promoted", "version": "v0.0.1", "pushed": True}.items() <= pushed.items()
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
     assert remote_refs(project) == dict.fromkeys(names, pushed["commit"])
     assert project.perennial("promote", "--push")["outcome"] == "unchanged"
@@ -276,9 +254,7 @@ def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project)
     assert len(project.tags()) == 2
 
 
-def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
-    two_versions: Project, tmp_path: Path
-) -> None:
+def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(two_versions, tmp_path) -> None:
     project = two_versions.copied(tmp_path / "copy")
     before = remote_refs(project)
     here = project.must("perennial", "rollback", "0.0.1")
@@ -290,9 +266,7 @@ def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
     assert remote_refs(project)["tags/classifier#champion#3"] == before["tags/classifier@v0.0.1"]
 
 
-def test_parameters_that_change_while_a_run_is_recorded_are_not_committed(
-    project: Project, tmp_path: Path
-) -> None:
+def test_parameters_that_change_while_a_run_is_recorded_are_not_committed(project, tmp_path) -> None:
     program = tmp_path / "bin" / "git"
     program.parent.mkdir()
     program.write_text(

@@ -119,9 +119,7 @@ def test_without_atomic_pushes_the_references_follow_each_other(world: World) ->
     order = world.remote.with_name("order")
     hook(world.remote, "update", f'echo "$1" >> "{order}"')
     done = record(world.project, "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["branch"] == "main"
-    assert done["pushed"] is True
+    assert {"outcome": "promoted", "branch": "main", "pushed": True}.items() <= done.items()
     names = ["refs/heads/main", "refs/tags/classifier@v0.0.1", "refs/tags/classifier#champion#1"]
     assert order.read_text().split() == [*names, "refs/heads/run/night-1"]
     assert world.waiting() == []
@@ -138,16 +136,14 @@ def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, wo
     first = record(world.project, "night-1")
     hook(world.remote, "update", "")
     if step == "refs/heads/main":  # a protected branch: all else is pushed
-        assert first["outcome"] == "promoted"
-        assert first["branch"] == "run/night-1"
+        assert {"outcome": "promoted", "branch": "run/night-1"}.items() <= first.items()
         return
     assert first["outcome"] == "kept"
     assert f"not {step}" in first["message"]
     assert "not everything was pushed to origin" in first["message"]
     assert record(world.project, "night-2")["outcome"] in {"promoted", "unchanged"}
     (version,) = world.project.perennial("versions")
-    assert version["commit"] == first["commit"]
-    assert version["champion"] is True
+    assert {"commit": first["commit"], "champion": True}.items() <= version.items()
     assert world.refs()["refs/heads/main"] == first["commit"]
     assert world.waiting() == []
 
@@ -167,8 +163,7 @@ def test_what_git_pushes_in_spite_of_a_refusal_is_said(world: World) -> None:
 def test_a_push_whose_answer_is_lost_is_known_to_be_done(world: World) -> None:
     world.http("drop answer")
     done = record(world.project, "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["pushed"] is True
+    assert {"outcome": "promoted", "pushed": True}.items() <= done.items()
     assert world.waiting() == []
 
 
@@ -209,5 +204,4 @@ def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world:
 def test_a_name_that_another_program_s_tag_has_is_not_chosen(world: World) -> None:
     world.project.git("-C", str(world.remote), "tag", "classifier@v0.0.1", "main")  # lightweight: no version
     done = record(world.project, "night-1")
-    assert done["outcome"] == "promoted"
-    assert done["version"] == "v0.0.2"
+    assert {"outcome": "promoted", "version": "v0.0.2"}.items() <= done.items()

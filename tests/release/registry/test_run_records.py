@@ -29,8 +29,7 @@ def config(load: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Conf
 
 
 def record(config: Config, run: str = "one") -> dict[str, Any]:
-    found: dict[str, Any] = documents.read_json(run_records.record_file(config, run))
-    return found
+    return documents.read_json(run_records.record_file(config, run))
 
 
 def test_a_run_is_recorded_from_its_start(config: Config) -> None:

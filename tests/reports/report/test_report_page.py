@@ -19,14 +19,10 @@ MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 CLASSES = {
     "two classes": ["cat", "dog"],
     "hostile names": [
-        "<script>alert(1)</script>",
-        "<img src=x onerror=alert(1)>",
-        "\"&'\u202e$x$",
-        "קטגוריה",
-        "long" * 60,
+        "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"&'\u202e$x$", "קטגוריה", "long" * 60,
     ],
     "a hundred classes": [f"class {number}" for number in range(100)],
-}
+}  # fmt: skip
 
 
 def rendered(config, **changes):
@@ -252,13 +248,7 @@ def test_only_0_and_1_are_shown_as_0_and_100_percent(share, shown):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.01, "< 0.1 s"),
-        (5.25, "5.2 s"),
-        (59.99, "1 min 0 s"),
-        (3599.9, "1 h 0 min"),
-    ],
+    ("seconds", "shown"), [(0.01, "< 0.1 s"), (5.25, "5.2 s"), (59.99, "1 min 0 s"), (3599.9, "1 h 0 min")]
 )
 def test_durations_are_readable(seconds, shown):
     assert report_page.duration(seconds) == shown

@@ -26,17 +26,10 @@ def run(load):
 def test_the_summary_gives_data_training_scores_and_decision(run):
     finished.change(run.paths.metrics, accuracy=0.98607, loss=0.05199)
     assert summary(run) == {
-        "data set": "pets",
-        "examples": "train 6, test 6",
-        "epochs": 4,
-        "stopped by": "epochs",
-        "validation accuracy": 0.9,
-        "test accuracy": 0.9861,
-        "test loss": 0.052,
-        "decision": "passed the gate: good; better",
-        "model": "models/export",
-        "report": "report.html",
-    }
+        "data set": "pets", "examples": "train 6, test 6", "epochs": 4, "stopped by": "epochs",
+        "validation accuracy": 0.9, "test accuracy": 0.9861, "test loss": 0.052,
+        "decision": "passed the gate: good; better", "model": "models/export", "report": "report.html",
+    }  # fmt: skip
 
 
 def test_the_summary_compares_both_models_on_labelled_images_of_traffic(run):

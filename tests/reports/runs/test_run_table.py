@@ -58,9 +58,7 @@ def test_a_run_that_ended_has_its_score_with_the_wilson_interval_and_its_time(co
     assert (row.seconds or 0) > 0
 
 
-def test_runs_with_several_labels_an_image_have_their_mean_average_precision(
-    config: Config, record: Record
-) -> None:
+def test_runs_with_several_labels_an_image_have_their_mean_average_precision(config, record) -> None:
     of_labels = record("night-2", scores=None, decision={"promote": False, "map": 0.625})
     (row,) = found = run_table.rows(config, [of_labels])
     assert (row.accuracy, row.score, run_table.score_name(found)) == (None, 0.625, "mAP")
@@ -73,9 +71,7 @@ def test_runs_with_several_labels_an_image_have_their_mean_average_precision(
 
 
 @pytest.mark.parametrize(("changes", "result"), RESULTS.values(), ids=RESULTS)
-def test_the_result_says_in_a_few_words_what_became_of_a_run(
-    config: Config, record: Record, changes: dict[str, Any], result: str
-) -> None:
+def test_the_result_says_in_a_few_words_what_became_of_a_run(config, record, changes, result) -> None:
     (row,) = run_table.rows(config, [record("night-2", **changes)])
     assert row.result == result
     assert len(result.split()) <= 4
@@ -120,9 +116,7 @@ def test_a_record_of_an_earlier_version_is_listed_without_what_it_lacks(config: 
     assert "(" not in line
 
 
-def test_times_and_parameters_that_are_none_do_not_keep_a_run_from_the_table(
-    config: Config, record: Record
-) -> None:
+def test_times_and_parameters_that_are_none_do_not_keep_a_run_from_the_table(config, record) -> None:
     record("night-2", started="yesterday", ended="9" * 40, params=["?"], started_again=["?"])
     (row, _) = run_table.rows(config, run_records.listing(config, 20))
     assert (row.run, row.started, row.seconds) == ("night-2", None, None)

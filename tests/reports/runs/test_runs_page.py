@@ -62,13 +62,8 @@ def leave_runs(record: Record) -> None:
     better = {name: {**each, "recall": 1.0} for name, each in first["scores"]["per_class"].items()}
     curve = [{"step": step, "accuracy": step / 400, "loss": 4 / step} for step in (100, 200, 300)]
     scores = {
-        **first["scores"],
-        "accuracy": 1.0,
-        "low": 0.9,
-        "high": 1.0,
-        "per_class": better,
-        "evaluations": curve,
-    }
+        **first["scores"], "accuracy": 1.0, "low": 0.9, "high": 1.0, "per_class": better, "evaluations": curve,
+    }  # fmt: skip
     record(
         "night-3", scores=scores, decision={"promote": True, "accuracy": 1.0}, started="2026-01-02T03:04:05Z"
     )
@@ -84,13 +79,8 @@ def test_the_table_stands_in_the_page_without_its_script(config: Config, record:
     rows = {row[1]: row for row in found.rows if len(row) == 9}
     assert set(rows) == {"run", *(f"night-{number}" for number in range(1, 6))}
     assert rows["night-3"][2:8] == [
-        "2026-01-02 03:04",
-        "digits",
-        "mnist_cnn",
-        "100.0 %",
-        "90.0 to 100.0",
-        "passed",
-    ]
+        "2026-01-02 03:04", "digits", "mnist_cnn", "100.0 %", "90.0 to 100.0", "passed",
+    ]  # fmt: skip
     assert rows["night-4"][5:8] == ["-", "", "failed: failed"]
     assert found.tags.count("script") == 2
     assert not {"img", "link", "iframe"} & set(found.tags)

@@ -155,9 +155,7 @@ def test_packages_that_are_not_those_of_the_lock_are_refused(project: Project) -
     assert "this Python differs from the lock: numpy is" in refused.stderr
 
 
-def test_a_version_that_is_recorded_wrongly_has_the_record_as_its_cause(
-    project: Project, rebuild: Rebuild
-) -> None:
+def test_a_version_that_is_recorded_wrongly_has_the_record_as_its_cause(project, rebuild) -> None:
     with (project.folder / "train.py").open("a") as stream:
         stream.write(
             "used = {'params': {'params.yaml': {'train.seed': 1}}, 'code': {}}\n"

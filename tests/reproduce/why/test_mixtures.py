@@ -82,8 +82,7 @@ def commit(project: Project, files: Mapping[str, str], *, run: bool = False, **p
 
 
 def bisect(project: Project, a: str, b: str) -> dict[str, Any]:
-    found: dict[str, Any] = project.perennial("why", a, b, "--bisect")
-    return found
+    return project.perennial("why", a, b, "--bisect")
 
 
 def test_the_commit_that_caused_the_change_is_found(project: Project) -> None:

@@ -101,9 +101,7 @@ def test_the_effect_names_examples_classes_and_images(hand: Hand) -> None:
     assert found["b"]["accuracy"] == 0.625
     assert found["cause"] is None
     effect, examples = found["effect"], found["effect"]["examples"]
-    assert examples["compared"] == 8
-    assert examples["only_a"] == 3
-    assert examples["only_b"] == 0
+    assert {"compared": 8, "only_a": 3, "only_b": 0}.items() <= examples.items()
     assert examples["changed"][0] == {"record": 5, "label": "dog", "a": "dog", "b": "cat"}
     assert effect["classes"] == [{"class": "dog", "a": 1.0, "b": 0.5}, {"class": "cat", "a": 1.0, "b": 0.75}]
     images = effect["images"]
