@@ -225,6 +225,7 @@ def agree(path: Path) -> survey.Survey | None:
     "train/ valid/ test/",
     "a folder around",
     "images/ and labels.csv",
+    "lists of splits",
     "metadata.jsonl",
     "an empty file in a class",
     "classes with and without masks",

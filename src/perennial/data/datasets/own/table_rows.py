@@ -38,10 +38,10 @@ def is_table(name: str) -> bool:
 
 
 def candidates(tree: Mapping[str, Member]) -> list[str]:
-    """The names of possible tables beside images or one folder below, in order."""
+    """The names of possible tables beside images or one folder below, in order; 1.jpg.json belongs to 1.jpg."""
     found = [name for name, each in tree.items() if is_table(name) and not each.folder and name.count("/") <= 1]
     first = partial(re.sub, r"\.[^/]*\Z", "")
-    others = {first(name) for name in tree if not is_table(name)}  # 1.jpg.json is a document of 1.jpg
+    others = {first(name) for name, each in tree.items() if not (each.folder or is_table(name))}
     lists = [name for name in found if name.lower().endswith(LISTS) and first(name) not in others]
     counts = Counter(name.rpartition("/")[0] for name in lists)
     few = {name for name in lists if counts[name.rpartition("/")[0]] <= MOST_LISTS}
