@@ -163,7 +163,7 @@ def compared(*pairs: tuple[str, str, int], errors: int = 0, seconds: float = 0.0
         (compared(("cat", "cat", 150), ("dog", "dog", 50)), ""),
         (compared(("cat", "cat", 10), errors=5), "5 failures beside 10 answers"),
         (compared(("cat", "cat", 150), ("dog", "dog", 1000), errors=5), ""),
-        (compared(("cat", "cat", 100), ("dog", "dog", 100), seconds=0.2), "takes 200.0 ms, the limit is 100"),
+        (compared(("cat", "cat", 100), ("dog", "dog", 100), seconds=0.2), "an image takes 200.0 ms, the limit"),
     ],
 )
 def test_a_candidate_is_stopped_for_a_reason_that_needs_no_labels(found, reason) -> None:
