@@ -117,6 +117,7 @@ HALF_SURE = Model(confidence=0.5)
 LARGE = Model(export_bytes=2_000_000)
 RENAMED = ("cat", "dog", "bird", "shark")
 WIDER = (*CLASSES, "frog")
+FLIPPED = {"gate.min_accuracy": 0.9, "gate.significance": None, "gate.max_class_drop": None}
 
 TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[str, bool]]] = {
     # name: candidate, champion, options, and checks with their verdicts, all that the decision must hold
@@ -152,6 +153,13 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
     "larger than allowed": (LARGE, None, {"gate.max_model_mb": 1.5}, {"max_model_mb": False}),
     "as large as allowed": (LARGE, None, {"gate.max_model_mb": 2.0}, {"max_model_mb": True}),
     "a class is new": (replace(BETTER, classes=WIDER), OLD, {}, {"missing_classes": True, "min_gain": True}),
+    "negative flips beyond the limit": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.007},
+                                        {"min_gain": True, "max_negative_flips": False}),
+    "negative flips beyond it, perhaps by chance": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.008},
+                                                    {"min_gain": True, "max_negative_flips": True}),
+    "no negative flip allowed": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.0},
+                                 {"min_gain": True, "max_negative_flips": False}),
+    "no negative flip": (BETTER, OLD, {"gate.max_negative_flips": 0.0}, {"max_negative_flips": True}),
 }  # fmt: skip
 
 
@@ -209,15 +217,21 @@ BAD = replace(WORSE, confidence=0.5, export_bytes=2_000_000)
 NEW, KNOWN = "the weights are not those of the champion v0.0.3", "every class of the champion v0.0.3 is known"
 DOGS = {"gate.min_accuracy": 0.9, "gate.significance": None}
 WON = ["test accuracy 0.98 reaches gate.min_accuracy 0.9", NEW, KNOWN]
-GAIN = "gain in accuracy over v0.0.3 (95 %: {} to {}), {} won and {} lost of 1000 test examples{}, {} "
-GAIN += "gate.min_gain 0.005"
+
+
+def gained(low: float, high: float, won: int, lost: int, more: str, reached: str) -> str:
+    counts = f"{won} won and {lost} lost (negative flips: {lost / 1000:g}) of 1000 test examples{more}"
+    return f"gain in accuracy over v0.0.3 (95 %: {low} to {high}), {counts}, {reached} gate.min_gain 0.005"
+
+
+FLIPS = "v0.0.3 got 14 test examples right that are wrong now: 0.014 (95 %: 0.00767 to 0.0234) is "
 TOLD: dict[str, tuple[Model, Model | Champion | None, dict[str, object], list[str]]] = {
     "all passes": (BETTER, OLD, LIMITS, [
         WON[0], "lowest recall, of class cat, 0.98 reaches gate.min_class_recall 0.9",
         "calibration error 1.907e-08 is within gate.max_calibration_error 0.05",
         "size of the export in MB 0.001 is within gate.max_model_mb 1.5",
         "at most 0.05 of its answers are wrong (evaluate.max_error) from a confidence of 0.75", NEW, KNOWN,
-        GAIN.format(0.0109, 0.0291, 20, 0, "", "0.02 reaches"),
+        gained(0.0109, 0.0291, 20, 0, "", "0.02 reaches"),
         "p-value of the gain 9.537e-07 is within gate.significance 0.05",
         "no class has a lower score than the champion's", "no slice has a lower score than the champion's",
     ]),
@@ -228,7 +242,7 @@ TOLD: dict[str, tuple[Model, Model | Champion | None, dict[str, object], list[st
         "size of the export in MB 2 is above gate.max_model_mb 1.5",
         ("at most 0.05 of its answers are wrong (evaluate.max_error) from no confidence: it would answer "
          "nothing"),
-        GAIN.format(-0.0291, -0.0109, 0, 20, "", "-0.02 is below"),
+        gained(-0.0291, -0.0109, 0, 20, "", "-0.02 is below"),
         "p-value of the gain 1 is above gate.significance 0.05",
         ("largest drop in accuracy, of slice site: north, 0.1 is above gate.max_slice_drop 0.01 and no chance "
          "(0 won and 20 lost of 200; p-value 9.5e-07, at most 0.0083: 0.05 over 6 groups)"),
@@ -249,26 +263,39 @@ TOLD: dict[str, tuple[Model, Model | Champion | None, dict[str, object], list[st
         "classes of the champion v0.0.3 are missing: shark",
     ]),
     "a class that is new": (replace(BETTER, classes=WIDER), OLD, {**DOGS, "gate.max_class_drop": None}, [
-        *WON, GAIN.format(0.0109, 0.0291, 20, 0, " (it does not know frog)", "0.02 reaches"),
+        *WON, gained(0.0109, 0.0291, 20, 0, " (it does not know frog)", "0.02 reaches"),
     ]),
     "a near miss": (Model(wrong=(range(30),)), None, {"gate.min_accuracy": 0.970001}, [
         "test accuracy 0.96999999999999997 is below gate.min_accuracy 0.970001",
     ]),
     "a tie": (TIED, OLD, {**DOGS, "gate.max_class_drop": 0.1}, [
-        "a tie with v0.0.3 does not pass: 10 won and 10 lost of 1000 test examples",
+        "a tie with v0.0.3 does not pass: 10 won and 10 lost (negative flips: 0.01) of 1000 test examples",
+    ]),
+    "flips beyond chance": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.007}, [
+        f"{FLIPS}above gate.max_negative_flips 0.007 and no chance",
+    ]),
+    "flips by chance": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.008}, [
+        "test accuracy 0.966 reaches gate.min_accuracy 0.9", NEW, KNOWN,
+        gained(-0.00574, 0.0177, 20, 14, "", "0.006 reaches"),
+        f"{FLIPS}above gate.max_negative_flips 0.008, but may be chance",
+    ]),
+    "flips within the limit": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.014}, [
+        "test accuracy 0.966 reaches gate.min_accuracy 0.9", NEW, KNOWN,
+        gained(-0.00574, 0.0177, 20, 14, "", "0.006 reaches"),
+        f"{FLIPS}within gate.max_negative_flips 0.014",
     ]),
     "a drop beyond chance": (DOGS_LOST, OLD, {**DOGS, "gate.max_class_drop": 0.01}, [
         ("largest drop in recall, of class dog, 0.04 is above gate.max_class_drop 0.01 and no chance "
          "(0 won and 10 lost of 250; p-value 0.00098, at most 0.013: 0.05 over 4 groups)"),
     ]),
     "a drop that is allowed": (DOGS_LOST, OLD, {**DOGS, "gate.max_class_drop": 0.04}, [
-        *WON, GAIN.format(0.00734, 0.0326, 30, 10, "", "0.02 reaches"),
+        *WON, gained(0.00734, 0.0326, 30, 10, "", "0.02 reaches"),
         ("largest drop in recall, of class dog, 0.04 is within gate.max_class_drop 0.04 "
          "(0 won and 10 lost of 250)"),
     ]),
     "a drop by chance": (DOGS_FORGOTTEN, OLD, {**DOGS, "gate.max_class_drop": 0.01}, [
         "test accuracy 0.986 reaches gate.min_accuracy 0.9", NEW, KNOWN,
-        GAIN.format(0.0143, 0.0376, 30, 4, "", "0.026 reaches"),
+        gained(0.0143, 0.0376, 30, 4, "", "0.026 reaches"),
         ("largest drop in recall, of class dog, 0.016 is above gate.max_class_drop 0.01, but may be chance "
          "(0 won and 4 lost of 250; p-value 0.062, above 0.013: 0.05 over 4 groups)"),
     ]),
@@ -326,6 +353,8 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
     ]  # fmt: skip
     assert decision["comparison"] == {
         "examples": 1000, "left_out": 0, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20),
+        "negative_flips": 0.0, "negative_flips_low": 0.0,
+        "negative_flips_high": pytest.approx(0.00368, abs=1e-5),
         "gain": pytest.approx(0.02),
         "gain_low": pytest.approx(0.0109, abs=1e-4), "gain_high": pytest.approx(0.0291, abs=1e-4),
         "class_drop": 0.0, "dropped_class": None, "drop_p_value": 1.0, "slices": [], "new_classes": [],
@@ -420,6 +449,9 @@ SENTENCES: dict[str, tuple[Model, Model | None, dict[str, object]]] = {
     ),
     "rejected: better on 4 test images, worse on 0, too little for gate.min_gain": (
         SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, "gate.min_gain": 0.005}
+    ),
+    (f"rejected: {FLIPS}above gate.max_negative_flips 0.007 and no chance"): (
+        NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.007}
     ),
     "rejected: worse on 240 test images, better on 30; dog fell from 96 % to 0 %": (
         SQUARE, OLD, {"gate.min_accuracy": None}

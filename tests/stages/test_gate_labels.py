@@ -114,7 +114,8 @@ def test_the_decision_holds_the_scores_of_both_and_says_the_difference(decide: C
     assert (best.map, best.accuracy, compared["examples"], compared["left_out"]) == (theirs, None, 300, 100)
     assert compared["gain"] == pytest.approx(ours - theirs)
     assert compared["gain_low"] < compared["gain"] < compared["gain_high"]
-    right = (OLD.predicted == LABELS).all(axis=1)[:300]
+    ours_right, right = ((each.predicted == LABELS).all(axis=1)[:300] for each in (BETTER, OLD))
+    assert compared["negative_flips"] == (right & ~ours_right).sum() / 300 > 0
     assert best.unbiased is not None
     assert best.unbiased.correct == right.sum()
     assert verdict.sentence(found) == (

@@ -41,8 +41,9 @@ def _versions(params: ParamsOption = PARAMS, *, fetch: FetchOption = True) -> No
 def _row(version: Mapping[str, Any], more: Sequence[str]) -> str:
     champion = "  champion" if version["champion"] else ""
     champion += "  only here" if version["only_here"] else ""
-    scored = scored_text(version, short=True) or "-"
-    first = f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
+    scored, flips = scored_text(version, short=True) or "-", version["negative_flips"]
+    scored = f"{scored:>6}" if flips is None else f"{scored:>6}  {100 * flips:.2f} % negative flips"
+    first = f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored}{champion}"
     return "\n".join((first, *(f"{'':<10} {line}" for line in more)))
 
 

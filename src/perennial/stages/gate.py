@@ -154,28 +154,23 @@ def _checks(
         yield _better_than_largest_class(candidate, limits)
     yield from _limits(candidate, scores, limits)
     if (abstention := candidate.metrics.abstention) is not None:
-        some = abstention.threshold is not None
-        reason = f"at most {abstention.max_error:g} of its answers are wrong (evaluate.max_error) from "
-        reason += (
-            f"a confidence of {abstention.threshold:g}" if some else "no confidence: it would answer nothing"
-        )
-        yield Judged(
-            Check(name="max_error", value=abstention.error, limit=abstention.max_error, passed=some), reason
-        )
+        lowest, most = abstention.threshold, abstention.max_error
+        start = "no confidence: it would answer nothing" if lowest is None else f"a confidence of {lowest:g}"
+        reason = f"at most {most:g} of its answers are wrong (evaluate.max_error) from {start}"
+        yield _judged("max_error", abstention.error, most, reason, passed=lowest is not None)
     if champion is None:
         return
     same = champion.model == candidate.metrics.model
-    yield Judged(
-        Check(name="new_weights", value=None, limit=None, passed=not same),
-        f"the weights are {'' if same else 'not '}those of the champion {champion.version}"
-        + (": there is nothing new to promote" if same else ""),
+    reason = f"the weights are {'' if same else 'not '}those of the champion {champion.version}"
+    yield _judged(
+        "new_weights", None, None, reason + ": there is nothing new to promote" * same, passed=not same
     )
     if same:
         return
     if compared is None:
         why = champion.problem or "it was trained on every example"
         reason = f"the champion {champion.version} cannot be compared on this test split: {why}"
-        yield Judged(Check(name="comparable", value=None, limit=None, passed=False), reason)
+        yield _judged("comparable", None, None, reason, passed=False)
         return
     yield from _better(champion, compared, limits, name)
 
@@ -194,7 +189,7 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
     p_value = comparison.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))
     if passed and limits.significance is not None and p_value > limits.significance:
         reason += f", which may be chance on {len(top.labels)} test examples (p-value {p_value:.2g})"
-    return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)
+    return _judged("min_accuracy", accuracy, share, reason, passed=passed)
 
 
 def _better_than_prior(top: Predictions, score: float) -> Judged:
@@ -202,32 +197,25 @@ def _better_than_prior(top: Predictions, score: float) -> Judged:
     prior = average_precision.prior(top.labels)
     passed = score > prior
     reason = f"test mAP {score:.4g} is {'' if passed else 'not '}above the {prior:.4g} of equal answers"
-    return Judged(Check(name="min_map", value=score, limit=prior, passed=passed), reason)
+    return _judged("min_map", score, prior, reason, passed=passed)
 
 
 def _not_finite(top: Predictions) -> Judged:
     count = int((~np.isfinite(top.probabilities).all(axis=1)).sum())
     reason = f"predictions of {count} of {len(top.labels)} test examples are not finite numbers"
-    return Judged(Check(name="finite", value=count, limit=0, passed=False), reason)
+    return _judged("finite", count, 0, reason, passed=False)
 
 
 def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterator[Judged]:
     """Check the limits that apply without a champion."""
-    if limits.min_class_recall is not None:
-        names = candidate.predictions.classes
-        if (absent := np.isnan(scores.recall)).any():
-            name = printable(names[int(absent.argmax())])
-            reason = (
-                f"class {name} has no test examples, so gate.min_class_recall {limits.min_class_recall:g} fails"
-            )
-            yield Judged(
-                Check(name="min_class_recall", value=None, limit=limits.min_class_recall, passed=False), reason
-            )
+    if (least := limits.min_class_recall) is not None:
+        lowest = int(scores.recall.argmin())  # the first without examples, if there is one
+        name, recall = printable(candidate.predictions.classes[lowest]), float(scores.recall[lowest])
+        if np.isnan(recall):
+            reason = f"class {name} has no test examples, so gate.min_class_recall {least:g} fails"
+            yield _judged("min_class_recall", None, least, reason, passed=False)
         else:
-            lowest = int(scores.recall.argmin())
-            what = f"lowest recall, of class {printable(names[lowest])},"
-            recall = float(scores.recall[lowest])
-            yield _compared("min_class_recall", what, recall, limits.min_class_recall, least=True)
+            yield _compared("min_class_recall", f"lowest recall, of class {name},", recall, least, least=True)
     for name, what, value, limit in (
         ("max_calibration_error", "calibration error", scores.calibration_error, limits.max_calibration_error),
         ("max_model_mb", "size of the export in MB", candidate.model_bytes / MB, limits.max_model_mb),
@@ -240,18 +228,13 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
 def _better(champion: Champion, comparison: Comparison, limits: GateConfig, score: str) -> Iterator[Judged]:
     """Check the rules of the comparison with the champion."""
     missing = ", ".join(map(printable, comparison.missing_classes))
-    yield Judged(
-        Check(name="missing_classes", value=len(comparison.missing_classes), limit=0, passed=not missing),
-        f"classes of the champion {champion.version} are missing: {missing}"
-        if missing
-        else f"every class of the champion {champion.version} is known",
-    )
-    new = (
-        f" (it does not know {', '.join(map(printable, comparison.new_classes))})"
-        if comparison.new_classes
-        else ""
-    )
-    won = f"{comparison.won} won and {comparison.lost} lost of {comparison.examples} test examples{new}"
+    lacks = f"classes of the champion {champion.version} are missing: {missing}"
+    reason = lacks if missing else f"every class of the champion {champion.version} is known"
+    yield _judged("missing_classes", len(comparison.missing_classes), 0, reason, passed=not missing)
+    unknown = ", ".join(map(printable, comparison.new_classes))
+    new = f" (it does not know {unknown})" if unknown else ""
+    won = f"{comparison.won} won and {comparison.lost} lost (negative flips: {comparison.negative_flips:.3g}) "
+    won += f"of {comparison.examples} test examples{new}"
     won += "" if champion.probabilities is None else ", by exact match"
     if comparison.left_out:
         won += f", without {comparison.left_out} that {champion.version} was trained on"
@@ -260,11 +243,25 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig, scor
     gain = _compared("min_gain", what, comparison.gain, limits.min_gain, least=True)
     if comparison.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} does not pass: {won}"
-        gain = Judged(Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False), tie)
+        gain = _judged("min_gain", 0.0, limits.min_gain, tie, passed=False)
     yield gain
     if limits.significance is not None:
         yield _compared("significance", "p-value of the gain", comparison.p_value, limits.significance)
     yield from _drops(comparison, limits)
+    if (limit := limits.max_negative_flips) is not None:
+        yield _flips(champion, comparison, limit)
+
+
+def _flips(champion: Champion, compared: Comparison, limit: float) -> Judged:
+    """Check the share of examples that only the champion gets right, by the lower end of its interval."""
+    share, low, high = compared.negative_flips, compared.negative_flips_low, compared.negative_flips_high
+    passed, side = low <= limit, "within" if share <= limit else "above"
+    chance = "" if share <= limit else ", but may be chance" if passed else " and no chance"
+    reason = (
+        f"{champion.version} got {compared.lost} test examples right that are wrong now: {share:.3g} (95 %: "
+        f"{low:.3g} to {high:.3g}) is {side} gate.max_negative_flips {limit:g}{chance}"
+    )
+    return _judged("max_negative_flips", low, limit, reason, passed=passed)
 
 
 def _drops(compared: Comparison, limits: GateConfig) -> Iterator[Judged]:
@@ -314,6 +311,10 @@ def _compared(name: str, what: str, value: float, limit: float, *, least: bool =
     near = float(f"{value:.4g}") == float(f"{limit:.4g}") and value != limit
     digits = 17 if near else 4
     reason = f"{what} {value:.{digits}g} {reached if passed else missed} gate.{name} {limit:.{digits}g}"
+    return _judged(name, value, limit, reason, passed=passed)
+
+
+def _judged(name: str, value: float | None, limit: float | None, reason: str, *, passed: bool) -> Judged:
     return Judged(Check(name=name, value=value, limit=limit, passed=passed), reason)
 
 

@@ -75,6 +75,8 @@ def test_a_comparison_is_what_counting_by_hand_gives(seed: int) -> None:
     won, lost = total["won"], total["lost"]
     assert (found.examples, found.left_out, found.won, found.lost) == (400, 100, won, lost)
     assert found.gain == pytest.approx((won - lost) / 400)
+    flips = (found.negative_flips, found.negative_flips_low, found.negative_flips_high)
+    assert flips == pytest.approx((lost / 400, *binomtest(lost, 400).proportion_ci(method="exact")))
     assert found.p_value == pytest.approx(binomtest(won, won + lost, alternative="greater").pvalue)
     assert (found.gain_low, found.gain_high) == intervals.gain(won, lost, 400)
     classes = [group(name, counts & (labels == number)) for number, name in enumerate(new.classes)]

@@ -55,6 +55,7 @@ def test_a_version_has_the_score_that_chose_it_and_none_that_is_unbiased_at_firs
     known = registry({"accuracy": 0.912, "examples": 2000, "comparison": 37})
     (found,) = scores.listing(recorded(), known)
     assert (found["examples"], found["comparison"], found["unbiased"]) == (2000, 37, None)
+    assert found["negative_flips"] is None  # no opponent, or an earlier program
     assert scores.lines(found) == [
         "0.912 on 2,000 test examples, which chose it (37th comparison)",
         "not known yet on examples that played no part (0 of 100 needed)",
@@ -90,7 +91,10 @@ def test_each_recorded_decision_is_a_comparison(recorded):
     config = recorded((decision(), 1), (decision(), 2))
     first = registry({"comparison": 1})
     assert scores.facts(config, decision("v0.0.1", MORE), first, "night-9") == {
-        "examples": 2000, "comparison": 3, "audit": None, "opponent_unbiased": MORE,
+        "examples": 2000, "comparison": 3, "negative_flips": None, "audit": None, "opponent_unbiased": MORE,
     }  # fmt: skip
+    judged = decision().model_copy(update={"comparison": {"negative_flips": 0.012}})
+    facts = scores.facts(config, judged, first, "night-9")
+    assert scores.listing(config, registry(facts))[0]["negative_flips"] == 0.012
     assert scores.facts(config, decision(), first, "night-1")["comparison"] == 2  # recorded again
     assert scores.facts(config, decision(), registry({"comparison": 7}), "night-9")["comparison"] == 8

@@ -152,12 +152,15 @@ def test_candidate_and_champion_stand_side_by_side_with_the_examples_that_change
     champion = {"version": "v0.0.3", "accuracy": 0.625, "loss": 0.5, "model_bytes": 2_000_000}
     champion["unbiased"] = unbiased.score(308, 340)
     checks = [{"name": "min_gain", "value": 0.0125, "limit": 0.005, "passed": True}]
-    finished.change(config.paths.decision, champion=champion, checks=checks)
+    flips = {"negative_flips": 0.0125, "negative_flips_low": 0.000316, "negative_flips_high": 0.0677}
+    compared = {"examples": 80, "left_out": 0, "won": 3, "lost": 1, **flips}
+    finished.change(config.paths.decision, champion=champion, checks=checks, comparison=compared)
     source = undrawn(config)
     shown = text(source)
     assert "min_gain 0.0125 0.005 passed" in shown
     assert "Candidate and champion v0.0.3" in shown
     assert "62.50 %" in shown
+    assert "right where the other is wrong 3.75 % 1.25 %: negative flips (95 %: 0.03 to 6.77)" in shown
     assert "0.9059 [0.870, 0.933] on 340 examples that played no part" in shown
     assert "0.002 (gate.significance) x 365 nights = 0.73 by chance" in shown
     assert shown.count(" won, record ") == 3

@@ -40,6 +40,10 @@ def test_the_summary_compares_both_models_on_labelled_images_of_traffic(run):
     champion = {"version": "v0.0.1", "accuracy": 0.9}
     finished.change(run.paths.decision, champion=champion, comparison={"slices": [group], "won": 12, "lost": 2})
     assert summary(run)["traffic"].endswith("; v0.0.1 has 0.6889: 10 won, 2 lost")
+    assert "flips" not in summary(run)  # an earlier program made this decision
+    ends = {"negative_flips": 0.008, "negative_flips_low": 0.00097, "negative_flips_high": 0.0286}
+    finished.change(run.paths.decision, champion=champion, comparison={"won": 12, "lost": 2, **ends})
+    assert summary(run)["flips"] == "2 negative (0.80 %; 95 %: 0.10 to 2.86), 12 positive"
 
 
 CHAMPIONS = {

@@ -69,6 +69,9 @@ class GateConfig(Section):
     max_slice_drop: float | None = option(
         0.05, "the same for examples that are alike in a column of labels", ge=0, le=1
     )
+    max_negative_flips: float | None = option(
+        None, "share right before and wrong now, beyond chance; null: no limit", ge=0, le=1
+    )
     approval: bool = option(False, "a person must approve a model that passes the gate")
     approval_hours: float = option(72.0, "hours to wait for approval", gt=0, le=8760)
 

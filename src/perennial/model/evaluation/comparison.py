@@ -134,6 +134,9 @@ class Comparison:
     left_out: int  # test examples that the champion was trained on
     won: int  # examples that only the candidate classifies correctly
     lost: int  # examples that only the champion classifies correctly
+    negative_flips: float  # share of these, 0..1 (Yan et al. 2021, Positive-Congruent Training)
+    negative_flips_low: float  # ends of its 95 % interval (Clopper-Pearson)
+    negative_flips_high: float
     p_value: float  # of the wins, by the exact one-sided McNemar test
     gain: float  # accuracy of the candidate minus the champion's
     gain_low: float  # ends of its 95 % confidence interval
@@ -226,6 +229,7 @@ def counted(candidate: Predictions, champion: Champion, sides: Sides, classes: t
     rows, ours, theirs = sides
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     low, high = intervals.gain(won, lost, len(ours))
+    flips_low, flips_high = intervals.share(lost, len(ours))
     worst = max(classes, key=lambda group: group.drop, default=None)
     dropped = worst if worst and worst.drop > 0 else None
     return Comparison(
@@ -233,6 +237,9 @@ def counted(candidate: Predictions, champion: Champion, sides: Sides, classes: t
         left_out=len(candidate.labels) - len(rows),
         won=won,
         lost=lost,
+        negative_flips=lost / len(ours),
+        negative_flips_low=flips_low,
+        negative_flips_high=flips_high,
         p_value=mcnemar(won, lost),
         gain=(won - lost) / len(ours),
         gain_low=low,

@@ -18,7 +18,7 @@ from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore,
 from perennial.release.registry import checkout_state, run_records
 from perennial.release.registry.versions import Registry
 
-FACTS = ("data", "decision", "examples", "comparison")  # of a tag
+FACTS = ("data", "decision", "examples", "comparison", "negative_flips")  # of a tag
 LAST = 10  # records of runs that are read
 
 
@@ -29,6 +29,7 @@ def facts(config: Config, decision: Decision, registry: Registry, run: str) -> d
     return {
         "examples": decision.candidate.examples,
         "comparison": _number(config, registry, run),
+        "negative_flips": (decision.comparison or {}).get("negative_flips"),
         "audit": _audit(config, decision),
         "opponent_unbiased": champion.unbiased.model_dump() if champion and champion.unbiased else None,
     }

@@ -1,7 +1,7 @@
 """The decision of the gate in one sentence; its `reasons` and the report have the statistics."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perennial.base.errors import printable
@@ -20,6 +20,15 @@ def sentence(decision: Decision) -> str:
         said = f"{decision.verdict}: {'; '.join(clauses)}; the report says more"
     words = said.split()
     return said if len(words) <= WORDS else f"{' '.join(words[: WORDS - 1])} ..."
+
+
+def flips(compared: Mapping[str, Any]) -> str | None:
+    """The negative and positive flips of a comparison in words; None for one of an earlier program."""
+    if "negative_flips" not in compared:
+        return None
+    share, low, high = (100 * compared[f"negative_flips{end}"] for end in ("", "_low", "_high"))
+    between = f"{share:.2f} %; 95 %: {low:.2f} to {high:.2f}"
+    return f"{compared['lost']:,} negative ({between}), {compared['won']:,} positive"
 
 
 def _clauses(decision: Decision) -> Iterator[str]:

@@ -47,6 +47,7 @@ class TagFacts(documents.JsonFile):
     run: str | None = None
     examples: int | None = None  # test examples
     comparison: int | None = None  # number of its decision among all that were recorded
+    negative_flips: float | None = None  # share of the test examples that only its opponent got right
     audit: dict[str, Any] | None = None  # score on test examples that no decision reads
     opponent_unbiased: dict[str, Any] | None = None
     decision: dict[str, Any] | None = None

@@ -36,6 +36,7 @@ def summary(config: Config) -> dict[str, Any]:
         f"test {metrics.score_name}": round(metrics.score, 4),
         "test loss": round(metrics.loss, 4),
         **_traffic(results),
+        **({"flips": flips} if (flips := verdict.flips(decision.comparison or {})) else {}),
         "decision": verdict.sentence(decision),
         **_champion(config, passed=decision.promote),
         "model": str(paths.export),
