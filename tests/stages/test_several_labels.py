@@ -125,6 +125,23 @@ BROKEN = {
         "write all labels of an image into one row: a.csv line 8: 'images/000.png' is 'sky' and 'cat, dog'",
     ),
     "JSON lists with a separator": (rows(6, join=quoted), {"separator": ","}, "JSON lists, but dataset.table"),
+    "a list that is not closed": (
+        rows(
+            6, of=lambda n: tags(n)[:2], join=lambda names: quoted(names).replace("]", "" if names[1:] else "]")
+        ),
+        {},
+        r'no JSON lists of names, as in \["cat", "dog"\]',
+    ),
+    "a column of a class without images": (
+        "".join(f"{n:03}.png,{n % 2},0\n" for n in range(6)),
+        {"label": ["labels", "set"]},
+        "no image has a 1 in 'set'; leave it out of dataset.table.label",
+    ),
+    "a label in quotes": (
+        "000.png,'sky'|dog\n" + rows(6)[rows(6).index("\n") + 1 :] + "006.png,sky\n",
+        {"separator": "|"},
+        "one class or two",
+    ),
     "lists in Python's form": (
         rows(6, join=lambda names: '"' + str(names) + '"'),
         {},

@@ -26,8 +26,13 @@ SEVERAL = {
         ({"train.stop_metric": "map"}, "stop_metric must be accuracy or loss or recall_at_5 .* multiclass"),
         ({"train.positive_weights": "balanced"}, "must be null .* multiclass, .* use train.class_weights"),
         ({"evaluate.threshold": 0.5}, "must be 'f1' for dataset.task multiclass, .*; use evaluate.max_error"),
-        ({"evaluate.threshold": 1.5}, "evaluate.threshold must be .*less than or equal to 1.*got 1.5"),
-        ({"evaluate.threshold": {"recall": 0.5}}, "evaluate.threshold"),
+        *(
+            (
+                {"evaluate.threshold": rule},
+                r"evaluate.threshold must be f1, a number from 0 to 1, or \{precision: P\}",
+            )
+            for rule in (1.5, "best", {"recall": 0.5}, {"precision": 2}, {"precision": "0.9"}, True)
+        ),
     ],
 )
 def test_what_needs_one_label_is_refused_for_several_and_what_needs_several_for_one(values, message):

@@ -1,17 +1,27 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing and monitor."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from perennial.base import choices
 from perennial.base.config.fields import Count, Devices, Section, kind, option, or_component
 
 
 class PrecisionRule(Section):
-    """Thresholds from which on labels are right at least this often."""
+    """Thresholds from which on labels are right at least this often, a share above 0 and below 1."""
 
-    precision: float = Field(gt=0, lt=1)
+    precision: float
+
+
+def _threshold(value: Any) -> Any:
+    """Check the rule for thresholds; a union would report an error of each of its types."""
+    rule = isinstance(value, dict) and value.keys() == {"precision"}
+    number = value["precision"] if rule else value
+    known = isinstance(value, PrecisionRule) or value == "f1"
+    if not known and not (type(number) in {int, float} and (0 < number < 1 if rule else 0 <= number <= 1)):
+        raise ValueError("must be f1, a number from 0 to 1, or {precision: P} with P above 0 and below 1")
+    return value
 
 
 class EvaluateConfig(Section):
@@ -27,7 +37,8 @@ class EvaluateConfig(Section):
         None, "share of wrong answers; null: no image gets unknown", ge=0.0001, le=0.5
     )
     threshold: Annotated[
-        Literal["f1"] | Annotated[float, Field(ge=0, le=1)] | PrecisionRule,
+        Literal["f1"] | float | PrecisionRule,
+        BeforeValidator(_threshold),
         kind("f1, a number, or {precision: 0.9}"),
     ] = option("f1", "multilabel: probability of a label; best F1 or least for a precision on validation")
 

@@ -109,15 +109,9 @@ class Requests:
     def write(self, key: str, stream: BinaryIO, size: int, md5: bytes, conditions: Mapping[str, str]) -> str:
         """Write an object, whose MD5 the server compares, and return its ETag."""
         answer = self._call(
-            "put_object",
-            key,
-            Key=self._name(key),
-            Body=stream,
-            ContentLength=size,
-            ContentMD5=b64encode(md5).decode(),
-            **conditions,
-            **self._write_headers,
-        )
+            "put_object", key, Key=self._name(key), Body=stream, ContentLength=size,
+            ContentMD5=b64encode(md5).decode(), **conditions, **self._write_headers,
+        )  # fmt: skip
         self.keeps_versions |= "VersionId" in answer
         return str(answer["ETag"])
 
@@ -129,15 +123,9 @@ class Requests:
     def write_part(self, key: str, upload: str, number: int, part: bytes, md5: bytes) -> str:
         """Write a part, and return its ETag; numbers start at 1."""
         answer = self._call(
-            "upload_part",
-            key,
-            Key=self._name(key),
-            UploadId=upload,
-            PartNumber=number,
-            ContentMD5=b64encode(md5).decode(),
-            Body=part,
-            **self._key_headers,
-        )
+            "upload_part", key, Key=self._name(key), UploadId=upload, PartNumber=number,
+            ContentMD5=b64encode(md5).decode(), Body=part, **self._key_headers,
+        )  # fmt: skip
         return str(answer["ETag"])
 
     def complete_parts(self, key: str, upload: str, etags: list[str], conditions: Mapping[str, str]) -> str:

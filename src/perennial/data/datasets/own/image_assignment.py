@@ -143,20 +143,16 @@ def _of_table(
     for split, of_split in counts.items():
         if extra := of_split.keys() - number.keys():
             raise DataError(f"{where}, {split}: no images of {some(extra)} in the training split")
+    if absent := [each for each in table.label if each not in number] if isinstance(table.label, list) else []:
+        raise DataError(
+            f"{where}: no image has a 1 in {some(absent)}; leave it out of dataset.table.label, or add images"
+        )
     require_classes(classes, where, sum(counts.values(), Counter()))
     items = {
-        split: [
-            Item(
-                class_name(name),
-                tuple(sorted(map(number.__getitem__, each.labels or ()))),
-                tree[name],
-                each.further,
-            )
-            for name, each in sorted(rows[split].items())
-        ]
-        for split in SPLITS
-        if split in rows
-    }
+        split: [Item(class_name(name), tuple(sorted(number[one] for one in each.labels or ())), tree[name],
+                     each.further) for name, each in sorted(rows[split].items())]
+        for split in SPLITS if split in rows
+    }  # fmt: skip
     if table.classes is not None:
         classes = _named(classes, table.classes, tree, read, where)
     cells = {cell: len(left_out) for cell, left_out in labels.unlabelled.items()}

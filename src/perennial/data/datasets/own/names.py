@@ -42,15 +42,16 @@ def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, in
             sizes = {each: f" ({counts[each]} images)" if counts else "" for each in (other, name)}
             both = " and ".join(f"{each!a}{size}" for each, size in sizes.items())
             raise DataError(
-                f"{where}: one class or two? {both} differ only in blanks, case, Unicode form, number format "
-                "or as copies; write one name for both, or names that differ in letters"
+                f"{where}: one class or two? {both} differ only in blanks, case, quotes, Unicode form, number "
+                "format or as copies; write one name for both, or names that differ in letters"
             )
 
 
 def _alike(name: str) -> object:
     """What names of one class have in common."""
     shown = unicodedata.normalize("NFC", class_name(name))
-    shown = " ".join("".join(mark for mark in shown if unicodedata.category(mark) != "Cf").split())
+    shown = "".join(mark for mark in shown if unicodedata.category(mark) != "Cf").strip("'\" ")
+    shown = " ".join(shown.split())
     if re.fullmatch(r"[+-]?[0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]{1,2})?", shown, re.IGNORECASE):
         return Decimal(shown.replace(",", "."))
     return shown.casefold() if len(shown) > 1 else shown  # letters may be classes, in either case
