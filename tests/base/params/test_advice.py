@@ -100,6 +100,8 @@ def test_with_several_labels_the_rarest_decide_how_well_map_is_known(load, posit
     )
     found = advice.of_splits(config, {"test": 0.6})
     assert [words in each.message for each in found] == ([] if words is None else [True])
+    measured = {"accuracy": None, "map_macro": 0.6, "intervals": {"map_macro": {"low": 0.57, "high": 0.63}}}
+    assert "small_split" not in [each.code for each in advice.of_run(config, measured, None)]
 
 
 def scores(*right, each=50):

@@ -80,7 +80,10 @@ def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) 
     several = scores["accuracy"] is None
     known = {"test": scores["map_macro" if several else "accuracy"]}
     known |= {} if validation is None else {"validation": validation}
-    return [*(() if several else _chance(scores)), *_copies(config), *of_data(config, known)]
+    found = [*(() if several else _chance(scores)), *_copies(config), *of_data(config, known)]
+    if several and (ends := scores["intervals"]["map_macro"])["high"] - ends["low"] <= WIDEST:
+        return [each for each in found if each.code != "small_split"]  # measured, and narrower than assumed
+    return found
 
 
 def log(logger: logging.Logger, found: list[Advice]) -> None:
@@ -120,7 +123,7 @@ def _small_splits(config: Config, found: Mapping[str, Any], known: Mapping[str, 
         count = informative = found["examples"].get(split, 0)
         if not count:
             continue
-        if task == "multilabel":  # AP is a mean over the examples with a label, mAP that of the labels' APs
+        if task == "multilabel":  # at most: AP is a mean over a label's examples, mAP that of the labels' APs
             positives = [each for each in found["statistics"]["splits"][split]["per_class"] if each]
             informative = len(positives) ** 2 / (sum(1 / each for each in positives) or 1)
             limit = config.gate.min_map
@@ -131,7 +134,7 @@ def _small_splits(config: Config, found: Mapping[str, Any], known: Mapping[str, 
             yield Advice(
                 "small_split",
                 f"{split} has {count:,} examples, too few to know the {SCORE_NAMES[task]} to +/- 5 points: "
-                f"{where} the 95 % interval is {low:.1%} to {high:.1%}",
+                f"{where} the 95 % interval is {'at most ' * (task == 'multilabel')}{low:.1%} to {high:.1%}",
                 f"add images, or raise dataset.{split}_fraction if perennial makes the splits",
             )
 
