@@ -11,6 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from benchmarks.timing import PERENNIAL, ROOT, run
+from perennial.base.params import edit_params
 
 # Photographs that come again in a repeated archive are reported, and are no reason to stop.
 VALUES = {"dataset.digests": "record", "validate.severity.duplicate_across_splits": "warn"}
@@ -55,7 +56,7 @@ def converted(folder: Path, dataset: str, originals: Path, values: Mapping[str, 
 
 def preset(name: str) -> dict[str, Any]:
     """The values of a preset by their keys, such as train.schedule.name."""
-    return dict(_flat(YAML(typ="safe").load(ROOT / "params" / f"{name}.yaml")))
+    return dict(_flat(YAML(typ="safe").load(edit_params.presets()[name])))
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
