@@ -9,7 +9,7 @@ CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
 CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer, fast and drift
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change, of each row of traffic (default 100000)
-SEEDS           trainings of the subject fast (default 5; 0: only its race to 80 %)
+SEEDS           trainings of the subjects fast (default 5; 0: only its race to 80 %) and replaced
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
 NULLS           of the subject gate_labels, pairs of equally good models of each row (default 2000; 800: 10 min)
@@ -41,6 +41,7 @@ from benchmarks import (
     orchestration,
     predict,
     ray_engine,
+    replaced,
     serve,
     traffic,
     train,
@@ -62,6 +63,7 @@ SUBJECTS = {
     "transfer": transfer.measure,
     "tune": tune.measure,
     "fast": fast.measure,
+    "replaced": replaced.measure,
     "gpu": gpu.measure,
     "predict": predict.measure,
     "serve": serve.measure,

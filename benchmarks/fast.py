@@ -48,7 +48,7 @@ def measure() -> None:
         runs: list[dict[str, Any]] = []
         races: dict[str, dict[str, Any]] = {}
         for seed in range(SEEDS):
-            runs.append(_train(project, seed))
+            runs.append(train(project, seed))
             results.write("fast", trainings=runs)
         for preset, values in RACES.items():
             racing = _project(folder / f"race-{preset}", Path(named), preset, values)
@@ -71,7 +71,7 @@ def _project(folder: Path, images: Path, preset: str, values: dict[str, Any]) ->
     return project
 
 
-def _train(project: Path, seed: int) -> dict[str, Any]:
+def train(project: Path, seed: int) -> dict[str, Any]:
     """Test accuracy, images, curve and time of a training; the time is that of the stage, start-up included."""
     run((*PERENNIAL, "config", "--set", f"train.seed={seed}"), project)
     for command in (("pin", "weights"), ("initialize",)):
@@ -92,7 +92,7 @@ def _train(project: Path, seed: int) -> dict[str, Any]:
         "validation": [(each["step"] * size, each["accuracy"]) for each in trained["evaluations"]],
     }
     print(
-        f"fast: seed {seed}, {found['images']} images, test accuracy {found['test_accuracy']:.4f}, "
+        f"seed {seed}, {found['images']} images, test accuracy {found['test_accuracy']:.4f}, "
         f"{seconds:.0f} s, {used:.0f} s of processors",
         flush=True,
     )
