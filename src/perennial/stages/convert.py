@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import columns, manifest, selection, sharding
 from perennial.data.records.manifest import Manifest, SplitManifest
-from perennial.data.records.sharding import Encoded, PlannedShard
+from perennial.data.records.sharding import Encoded, PlannedShard, ShardPart
 from perennial.data.tfrecord import label_arrays
 
 log = logging.getLogger(__name__)
@@ -161,11 +161,16 @@ def _write(
 ) -> tuple[dict[Split, SplitManifest], Lost]:
     """Write the shards; parallel processes encode their parts."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
+    tasks = (
+        ShardPart(source=shard.source, indices=indices, labels=source.splits[shard.source].labels[indices])
+        for shard, own in zip(shards, parts, strict=True)
+        for indices in own
+    )
     encoded = parallel_map.map_ordered(
         config.compute,
         sharding.encode,
         {split: examples.images for split, examples in source.splits.items()},
-        chain.from_iterable(parts),
+        tasks,
         small=small,
     )
     written: dict[Split, list[SplitManifest]] = {}

@@ -7,6 +7,7 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.errors import DataError
 from perennial.base.params import advice
+from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import drift, html, image_index, integrity, validation_report
@@ -23,7 +24,9 @@ def validate(config: Config) -> None:
     started = time.monotonic()
     records, data = config.paths.records, manifest.load(config.paths.records)
     settings = config.validation
-    findings = integrity.check(records, decode=settings.decode, fingerprints=True, where=config.compute)
+    findings = integrity.check(
+        records, decode=settings.decode, fingerprints=config.paths.work, where=config.compute
+    )
     digest = manifest.digest(records)
     before = drift.load_baseline(config.paths.baseline).before(data.dataset, digest)
     policy = Policy(settings, records, data, findings)
@@ -43,9 +46,10 @@ def validate(config: Config) -> None:
     log.info("validated in %.1f s: %s; see %s", seconds, counts, config.paths.validation_page)
     if valid:
         # Without this check, readers would trust an index of damaged records.
-        every = settings.decode == "all"
-        images = {image_index.FILE: image_index.content(image_index.of(findings))} if every else {}
-        random_access.write_index(config.paths.index, findings.spans, images)
+        with outputs.new_folder(config.paths.index, "validate") as index:
+            random_access.write_index(index, findings.spans)
+            if settings.decode == "all" and findings.images:
+                findings.images.write(index / image_index.FILE)
     _raise_errors(config, findings)
     _warn(config, findings)
     advice.log(log, advice.of_splits(config))

@@ -78,9 +78,8 @@ def summary(parts):
         "sizes": dict(statistics.sizes),
         "brightness": statistics.brightness.tolist(),
         "histograms": {channels: each.tolist() for channels, each in statistics.histograms.items()},
-        "digests": [digest for part in hashed for digest in part.fingerprints.digests.tolist()],
-        "hashes": [each for part in hashed for each in part.fingerprints.hashes.tolist()],
-        "numbers": [number for part in hashed for number in part.numbers.tolist()],
+        "entries": [entry.tobytes() for entries, _ in hashed for entry in entries],
+        "packed labels": [label for _, labels in hashed for label in labels.tolist()],
     }
 
 

@@ -84,22 +84,21 @@ def test_each_damage_is_one_error_under_its_code_at_its_place(folder, code):
 
 @each_work
 @pytest.mark.parametrize("decode", ["all", "sample", "none"])
-def test_images_are_decoded_and_hashed_as_configured(folder, work, decode):
+def test_images_are_decoded_and_hashed_as_configured(folder, tmp_path, work, decode):
     DAMAGE["data_crc"](folder)
-    found = check(folder, ["train"], decode=decode, fingerprints=True, work=work)
+    found = check(folder, ["train"], decode=decode, fingerprints=tmp_path, work=work)
     pixels = sum(histogram.sum() for histogram in found.statistics["train"].histograms.values())
     assert pixels == {"all": 19 * 4, "sample": 2 * 4, "none": 0}[decode]
-    numbers = [number for part in found.hashed for number in part.numbers.tolist()]
-    assert numbers == ([] if decode == "none" else [number for number in range(20) if number != 7])
+    assert found.images.count == (0 if decode == "none" else 19)
 
 
 @each_work
-def test_a_damaged_image_is_found_and_not_hashed_where_images_are_decoded(folder, work):
+def test_a_damaged_image_is_found_and_not_hashed_where_images_are_decoded(folder, tmp_path, work):
     DAMAGE["image_decode"](folder)
     assert codes(folder, decode="none", work=work) == []
-    found = check(folder, ["train"], fingerprints=True, work=work)
+    found = check(folder, ["train"], fingerprints=tmp_path, work=work)
     assert [problem.code for problem in found.problems] == ["image_decode"]
-    assert 7 not in [number for part in found.hashed for number in part.numbers]
+    assert found.images.count == 19
 
 
 @pytest.fixture
@@ -263,15 +262,15 @@ def test_a_file_name_that_is_not_utf_8_is_reported_and_escaped(folder):
     files.write_json(folder / "report.json", {"file": problem.file})
 
 
-def test_any_number_of_processes_finds_the_same(sharded):
+def test_any_number_of_processes_finds_the_same(sharded, tmp_path):
     damaged = bytearray(shard(sharded, 1).read_bytes())
     damaged[40] ^= 1
     shard(sharded, 1).write_bytes(damaged)
     work, found = Work(part_bytes=1000, parallel_bytes=0), []
     for processes in (1, 2, 4):
         where = ComputeConfig(engine="processes", processes=processes)
-        each = check(sharded, fingerprints=True, where=where, work=work)
-        hashes = [part.fingerprints.digests.tolist() for part in each.hashed]
+        each = check(sharded, fingerprints=tmp_path, where=where, work=work)
+        hashes = each.images.column("pixels").tolist()
         facts = [(split, one.brightness.tolist(), one.sizes) for split, one in each.statistics.items()]
         found.append((each.problems, each.codes, hashes, facts, {k: v.tolist() for k, v in each.spans.items()}))
     assert found[0][0]

@@ -51,7 +51,7 @@ def judged(tmp_path):
     def judge(settings=None, listed=200, classes=CLASSES, **splits):
         settings = settings or config()
         write_folder(tmp_path, {split: [data] for split, data in splits.items()}, classes)
-        findings = integrity.check(tmp_path, decode=settings.decode, fingerprints=True)
+        findings = integrity.check(tmp_path, decode=settings.decode, fingerprints=tmp_path)
         found = Policy(settings, tmp_path, manifest.load(tmp_path), findings, listed)
         found.check_balance()
         found.check_duplicates()

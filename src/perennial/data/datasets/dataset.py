@@ -35,7 +35,7 @@ class Examples:
     `originals(indices)` yields the content of their files, because a record may hold a re-encoded image.
     """
 
-    labels: LabelArray  # int64 [N], 0 .. classes - 1; of several labels: uint8 [N, classes], 0 or 1
+    labels: LabelArray  # integers [N], 0 .. classes - 1; of several labels: uint8 [N, classes], 0 or 1
     images: Images
     image_bytes: NDArray[np.int64]  # [N], approximate size of each image
     names: Sequence[str] = ()  # N file names, if each example is a file

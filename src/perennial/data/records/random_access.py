@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
-from perennial.base.stage_state import outputs
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import example, framing
@@ -61,13 +59,10 @@ class Records:
         return _record(file, found.record, *_indexed(index, file, found), found)
 
 
-def write_index(folder: Path, shards: Mapping[str, Spans], beside: Mapping[str, bytes] | None = None) -> None:
-    """Write `<shard>.npy` for each shard: uint64 [records, 2], offset and bytes; `beside`: other files."""
-    with outputs.new_folder(folder, "validate") as new:
-        for shard, spans in shards.items():
-            np.save(new / f"{shard}.npy", spans)
-        for name, content in (beside or {}).items():
-            files.write_bytes(new / name, content)
+def write_index(folder: Path, shards: Mapping[str, Spans]) -> None:
+    """Write `<shard>.npy` for each shard into a folder: uint64 [records, 2], offset and bytes."""
+    for shard, spans in shards.items():
+        np.save(folder / f"{shard}.npy", spans)
 
 
 def in_file(file: Path, number: int, position: Position | None = None) -> Record:

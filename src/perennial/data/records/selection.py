@@ -58,7 +58,9 @@ def kept(
 def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Source:
     """Restrict a source to some examples; their images are still read by their original indices."""
     splits = {
-        split: replace(
+        split: found
+        if len(indices[split]) == len(found.labels)
+        else replace(
             found,
             labels=found.labels[indices[split]],
             image_bytes=found.image_bytes[indices[split]],

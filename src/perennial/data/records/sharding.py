@@ -78,7 +78,9 @@ def plan(
     """
     train, kinds = source.splits["train"], _kinds(source)
     chosen: dict[Split, list[tuple[Split, NDArray[np.int64]]]] = {
-        split: [(split, np.arange(len(examples.labels)))] for split, examples in source.splits.items()
+        split: [(split, np.arange(len(examples.labels)))]
+        for split, examples in source.splits.items()
+        if examples is not train
     }
     rest, drawn = np.flatnonzero(kinds != DRAWN), np.flatnonzero(kinds == DRAWN)
     cuts: tuple[tuple[Split, float, str], ...] = (
@@ -122,21 +124,22 @@ def _held_out(
 ) -> NDArray[np.bool_]:
     """Choose the training examples, mask bool [M], that another split gets; chosen images never leave train."""
     train = source.splits["train"]
-    labels, own = train.labels[indices], np.flatnonzero(_kinds(source)[indices] == 0)
-    counts = label_arrays.per_class(labels, len(source.classes))
-    of_own = label_arrays.per_class(labels[own], len(source.classes))
+    own = indices[_kinds(source)[indices] == 0]
+    counts = label_arrays.per_class(train.labels[indices], len(source.classes))
+    of_own = label_arrays.per_class(train.labels[own], len(source.classes))
     for label in np.flatnonzero((counts == 1) & (of_own == 1)):
         raise DataError(
             f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
             "too few to hold one out"
         )
-    several = labels.ndim == 2
-    candidates = own if several else own[of_own[labels[own]] > 1]  # the only one of a class stays
-    names = [train.names[index] for index in indices[candidates]] if train.names else ()
-    held_out = np.zeros(len(indices), np.bool_)
+    several = train.labels.ndim == 2
+    if not several:
+        own = own[of_own[train.labels[own]] > 1]  # the only one of a class stays
+    names = [train.names[index] for index in own] if train.names else ()
+    held_out = np.zeros(len(train.labels), np.bool_)
     cut = splits.held_out_several if several else splits.held_out
-    held_out[candidates] = cut(labels[candidates], fraction=share, salt=salt, names=names)
-    return held_out
+    held_out[own] = cut(train.labels[own], fraction=share, salt=salt, names=names)
+    return held_out[indices]
 
 
 def _even(examples: Examples, count: int, shards: int | Literal["auto"]) -> list[range]:
@@ -209,11 +212,10 @@ def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:
     return planned
 
 
-def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[ShardPart]:
-    """Split a shard into parts, in order."""
+def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[NDArray[np.int64]]:
+    """Split a shard into the indices of its parts, in order."""
     size = max(int(part_bytes / record_bytes(examples)), 1)
-    indices = [shard.indices[start : start + size] for start in range(0, len(shard.indices), size)]
-    return [ShardPart(source=shard.source, indices=part, labels=examples.labels[part]) for part in indices]
+    return [shard.indices[start : start + size] for start in range(0, len(shard.indices), size)]
 
 
 def record_bytes(examples: Examples) -> float:

@@ -10,9 +10,11 @@ Label = int | tuple[int, ...]  # of an example: its only label, or all in ascend
 LabelArray = NDArray[Any]
 
 
-def of_lists(lists: Sequence[Sequence[int]], classes: int) -> NDArray[np.uint8]:
-    """The array of several labels; each below `classes`."""
-    found = np.zeros((len(lists), classes), np.uint8)
+def of_lists(lists: Sequence[Sequence[int]], columns: int) -> LabelArray:
+    """The array of several labels, each below `columns`; with 0, that of the only label of each list."""
+    if not columns:
+        return np.array([label for (label,) in lists], np.int64)
+    found = np.zeros((len(lists), columns), np.uint8)
     rows = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
     found[rows, np.array([label for each in lists for label in each], np.int64)] = 1
     return found
@@ -24,6 +26,12 @@ def each(labels: LabelArray) -> list[Label]:
         found: list[Label] = labels.tolist()
         return found
     return [tuple(np.flatnonzero(row).tolist()) for row in labels]
+
+
+def packed(labels: LabelArray, classes: int) -> LabelArray:
+    """A smaller array with a row for each example; of several labels, the bits of `of_lists`."""
+    smaller = np.min_scalar_type(max(classes - 1, 0))
+    return labels.astype(smaller) if labels.ndim == 1 else np.packbits(labels, axis=1)
 
 
 def per_class(labels: LabelArray, classes: int) -> NDArray[np.int64]:

@@ -36,11 +36,9 @@ class Near(NamedTuple):
 
 def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
     """Group records with equal digests [N, 2], separately within one split and across splits [N]."""
-    # Stable here and below: the order in which a quick sort leaves equal keys depends on the processor.
-    order = np.argsort(digests[:, 0], kind="stable")
-    like_next = np.zeros(len(order) + 1, bool)  # starts with a False before the first record
-    like_next[1:-1] = digests[order[1:], 0] == digests[order[:-1], 0]
-    order = order[like_next[1:] | like_next[:-1]]  # few: only these need their second half
+    halves = np.sort(digests[:, 0])
+    twice = np.unique(halves[1:][halves[1:] == halves[:-1]])
+    order = np.flatnonzero(np.isin(digests[:, 0], twice))  # few: only these need their second half
     found = Exact([], [])
     if len(order):
         order = order[np.lexsort((digests[order, 1], digests[order, 0]))]
@@ -123,6 +121,7 @@ class _Budget:
 def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterator[NDArray[np.uint32]]:
     """Yield couples [2, K] of nodes of different splits, within the distance, first equal in this band."""
     masks = [np.uint64(sum(1 << bit for bit in range(first, 64, distance + 1))) for first in range(band + 1)]
+    # Stable: the order in which a quick sort leaves equal keys depends on the processor.
     order = np.argsort(nodes.hashes & masks[band], kind="stable").astype(np.uint32)
     hashes = nodes.hashes[order]
     stops = np.append(np.flatnonzero((hashes[1:] ^ hashes[:-1]) & masks[band]) + 1, len(order))  # of the runs

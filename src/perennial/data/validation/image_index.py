@@ -5,14 +5,19 @@ The validate stage writes it beside the record positions, from values that it co
 """
 
 import io
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial.base import files
 from perennial.base.choices import SPLITS
 from perennial.base.errors import DataError
-from perennial.data.validation.integrity import Findings
+from perennial.data.tfrecord.label_arrays import LabelArray
 
 FILE = "images.npy"
 ENTRY = np.dtype(
@@ -24,20 +29,48 @@ ENTRY = np.dtype(
         ("split", "u1"),  # number in SPLITS
     ]
 )
+ROWS = 1 << 14  # read at once
 # [N]: an entry for each record, of train, then validation, then test, in the order of `perennial show N`.
 ImageIndex = NDArray[np.void]
 
 
-def of(findings: Findings) -> ImageIndex:
-    """Build the index from the findings of a full check without problems."""
-    entries = np.zeros(sum(len(part.numbers) for part in findings.hashed), ENTRY)
-    first = 0
-    for part in findings.hashed:
-        own, prints = entries[first : first + len(part.numbers)], part.fingerprints
-        own["sha256"], own["pixels"], own["hash"] = part.sha256, prints.digests, prints.hashes
-        own["tiny"], own["split"] = part.tiny, SPLITS.index(part.split)
-        first += len(own)
-    return entries
+class Collected:
+    """The entries of a check, part by part, in a file without a name: memory holds a column at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._stream: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open as long as this is
+        weakref.finalize(self, self._stream.close)
+        self._labels = list[LabelArray]()
+        self.count = 0
+
+    def add(self, entries: ImageIndex, labels: LabelArray) -> None:
+        """Add entries with the labels of their records, as `label_arrays.packed` gives them."""
+        self._stream.write(entries.tobytes())
+        self._labels.append(labels)
+        self.count += len(entries)
+
+    def labels(self) -> LabelArray:
+        """The labels of all records."""
+        return np.concatenate(self._labels)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A field of all entries."""
+        found = np.empty(self.count, ENTRY[name])
+        self._stream.seek(0)
+        for start in range(0, self.count, ROWS):
+            rows = np.frombuffer(self._stream.read(ROWS * ENTRY.itemsize), ENTRY)
+            found[start : start + len(rows)] = rows[name]
+        return found
+
+    def write(self, file: Path) -> None:
+        """Write the index, as `content` does."""
+        descr = np.lib.format.dtype_to_descr(ENTRY)
+        self._stream.seek(0)
+        with files.naming(file), file.open("wb") as target:
+            header = {"descr": descr, "fortran_order": False, "shape": (self.count,)}
+            np.lib.format.write_array_header_1_0(target, header)
+            shutil.copyfileobj(self._stream, target)
 
 
 def content(index: ImageIndex) -> bytes:

@@ -13,7 +13,7 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.choices import Split
+from perennial.base.choices import SPLITS, Split
 from perennial.data.images import decode, png, statistics
 from perennial.data.images.decode import Pixels
 from perennial.data.images.header import Header, header
@@ -23,25 +23,14 @@ from perennial.data.tfrecord.bulk import Layout
 from perennial.data.tfrecord.example import Fields
 from perennial.data.tfrecord.framing import Spans
 from perennial.data.tfrecord.label_arrays import LabelArray
+from perennial.data.validation import image_index
+from perennial.data.validation.image_index import ImageIndex
 from perennial.data.validation.problems import Problem, image_name
 
 Decode = Literal["all", "sample", "none"]
 SMALL_PIXELS = 1 << 12  # smaller images are analysed in batches
 BATCH = 256  # images of one size that are analysed together
 TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand, such as MNIST's 28x28 digits
-
-
-@dataclass(frozen=True)
-class Hashed:
-    """Valid records of a shard and the fingerprints of their images."""
-
-    split: Split
-    file: str
-    numbers: NDArray[np.uint32]  # within the shard
-    labels: LabelArray
-    tiny: NDArray[np.bool_]  # too small for a perceptual hash to distinguish them
-    fingerprints: Fingerprints
-    sha256: NDArray[np.uint8]  # [N, 32], of the image files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +77,7 @@ class Inspection:
     pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # ... by two of their labels
     most_labels: int = 0  # ... of a record
     statistics: Statistics = field(default_factory=Statistics)
-    hashed: Hashed | None = None
+    hashed: tuple[ImageIndex, LabelArray] | None = None  # of valid records, with packed labels
     sha256: str | None = None  # of the file as a whole
 
 
@@ -207,18 +196,14 @@ class _Inspector:
         self._decode(np.flatnonzero(chosen))
         if self.request.fingerprints:
             valid = np.flatnonzero(self.valid)
-            digests, hashes, tiny = self.digests[valid], self.hashes[valid], self.tiny[valid]
+            entries = np.zeros(len(valid), image_index.ENTRY)
+            entries["sha256"] = statistics.sha256(self._images(valid))
+            entries["pixels"] = self.digests[valid]
             if every > 1:
-                digests, hashes = statistics.encoded_digests(self._images(valid)), hashes[:0]
-            self.found.hashed = Hashed(
-                self.part.split,
-                self.part.file.name,
-                (valid + self.part.first).astype(np.uint32),
-                self.labels[valid],
-                tiny,
-                Fingerprints(digests, hashes),
-                statistics.sha256(self._images(valid)),
-            )
+                entries["pixels"] = statistics.encoded_digests(self._images(valid))
+            entries["hash"], entries["tiny"] = self.hashes[valid], self.tiny[valid]
+            entries["split"] = SPLITS.index(self.part.split)
+            self.found.hashed = entries, label_arrays.packed(self.labels[valid], self.request.classes)
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
         """Read the pixels of PNGs that `convert` stored in one layout; remove those images from `chosen`."""

@@ -17,7 +17,8 @@ from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import framing
 from perennial.data.tfrecord.framing import FramingFault, Spans
-from perennial.data.validation.inspection import Checks, Decode, Hashed, Inspection, Part, Work, inspect
+from perennial.data.validation.image_index import Collected
+from perennial.data.validation.inspection import Checks, Decode, Inspection, Part, Work, inspect
 from perennial.data.validation.problems import Problem, describe
 
 # Below these sizes, checking takes less time than starting processes.
@@ -40,7 +41,7 @@ class Findings:
     statistics: dict[Split, Statistics] = field(default_factory=lambda: defaultdict(Statistics))
     spans: dict[str, Spans] = field(default_factory=dict)  # by shard
     faults: dict[str, FramingFault | None] = field(default_factory=dict)  # of its framing, by shard
-    hashed: list[Hashed] = field(default_factory=list)
+    images: Collected | None = None  # their entries in the image index
 
     def add(self, code: str, file: str, message: str, at: tuple[int, int] | None = None) -> None:
         """Add a problem of a file or, with its number and offset, of a record."""
@@ -54,13 +55,19 @@ def check(
     splits: Sequence[Split] | None = None,
     *,
     decode: Decode = "all",
-    fingerprints: bool = False,
+    fingerprints: Path | None = None,
     where: ComputeConfig = HERE,
     work: Work = DEFAULT_WORK,
 ) -> Findings:
-    """Find all problems in splits of a record folder (by default all splits), in reading order."""
+    """Find all problems in splits of a record folder (by default all splits), in reading order.
+
+    With `fingerprints`, a folder for a temporary file, the images are fingerprinted.
+    """
     folder = folder.absolute()  # worker processes on other machines have another current folder
-    expected, findings = manifest.load(folder), Findings()
+    expected, findings = (
+        manifest.load(folder),
+        Findings(images=Collected(fingerprints) if fingerprints else None),
+    )
     _check_files(folder, expected, findings)
     splits = splits or [split for split in SPLITS if split in expected.splits]
     if not splits:
@@ -69,7 +76,7 @@ def check(
     chosen = [(split, shard) for split in present for shard in expected.splits[split].shards]
     request = Checks(
         classes=len(expected.classes), several=expected.task == "multilabel", decode=decode,
-        fingerprints=fingerprints, work=work,
+        fingerprints=fingerprints is not None, work=work,
     )  # fmt: skip
     parts = (part for split, shard in chosen for part in _parts(split, folder / shard.file, work, findings))
     parallel_bytes = PARALLEL_BYTES[decode] if work.parallel_bytes is None else work.parallel_bytes
@@ -141,7 +148,8 @@ def _check_shard(
         findings.pairs += part.pairs
         findings.most_labels = max(findings.most_labels, part.most_labels)
         inspected += part.records
-        findings.hashed += [part.hashed] if part.hashed is not None else []
+        if findings.images and part.hashed:
+            findings.images.add(*part.hashed)
     if (fault := findings.faults[file.name]) is not None:
         findings.add(fault.code, file.name, fault.message, (len(spans), fault.offset))
     if len(spans) != shard.examples:

@@ -12,9 +12,9 @@ from perennial.base.config.data import ValidateConfig
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
-from perennial.data.tfrecord.label_arrays import LabelArray
 from perennial.data.validation import drift, duplicates
 from perennial.data.validation.drift import DataStatistics
+from perennial.data.validation.image_index import Collected
 from perennial.data.validation.integrity import Findings
 from perennial.data.validation.problems import Place, Problem, image_name
 
@@ -48,7 +48,9 @@ class Policy:
 
     def check_balance(self) -> None:
         """Check for classes without examples in a split, and the ratio of class sizes in train."""
-        first = int(self._leads_with_background())
+        # A background that no split has an example of, as in ImageNet's labels, is missing nowhere.
+        empty = not any(part.per_class[0] for part in self.data.splits.values())
+        first = int(self.data.classes[0] == BACKGROUND and empty and len(self.data.classes) > 2)
         for split, part in self.data.splits.items():
             if split == "validation" and not self.data.validates:
                 continue
@@ -69,27 +71,23 @@ class Policy:
             found = f"class {large} has {counts[large]} examples in train, class {small} {counts[small]}"
             self._list("class_imbalance", f"{found}; expected at most {most:g} times as many")
 
-    def _leads_with_background(self) -> bool:
-        """Whether class 0 is a background that no split has an example of, as in ImageNet's labels."""
-        empty = not any(part.per_class[0] for part in self.data.splits.values())
-        return self.data.classes[0] == BACKGROUND and empty and len(self.data.classes) > 2
-
     def check_duplicates(self) -> None:
         """Check for equal images within and across splits, and similar ones across splits."""
-        if not self.findings.hashed:
+        if self.findings.images is None or not self.findings.images.count:
             return
-        hashed = _HashedRecords(self.findings)
-        found = duplicates.exact(hashed.digests, hashed.splits)
+        images, hashed = self.findings.images, _HashedRecords(self.findings, self.findings.images)
+        found = duplicates.exact(images.column("pixels"), hashed.splits)
         for code, groups in (("duplicate_across_splits", found.across), ("duplicate_in_split", found.within)):
             for first, *others in (group.tolist() for group in groups):
                 for other in others:
                     self._same(code, hashed, first, other)
         self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
-        if self.config.near_duplicate_bits is None or not len(hashed.hashes):
+        if self.config.near_duplicate_bits is None or self.config.decode != "all":
             return
-        compared, bits = np.flatnonzero(~hashed.tiny), self.config.near_duplicate_bits
-        hashes, splits = hashed.hashes[compared], hashed.splits[compared]
-        near = duplicates.near(hashes, splits, distance=bits, most=NEAR_PAIRS, digests=hashed.digests[compared])
+        compared, bits = np.flatnonzero(images.column("tiny") == 0), self.config.near_duplicate_bits
+        hashes, splits = images.column("hash")[compared], hashed.splits[compared]
+        digests = images.column("pixels")[compared]
+        near = duplicates.near(hashes, splits, distance=bits, most=NEAR_PAIRS, digests=digests)
         small = cache(partial(self._small_version, hashed))
         found_pairs = compared[near.pairs].tolist()
         pairs = [pair for pair in found_pairs if duplicates.are_alike(*map(small, pair))]
@@ -98,7 +96,7 @@ class Policy:
         self.duplicates |= {
             "near_pairs": len(pairs),
             "near_pairs_are_all": near.complete,
-            "tiny_images_not_compared": len(hashed.tiny) - len(compared),
+            "tiny_images_not_compared": images.count - len(compared),
         }
 
     def _same(self, code: str, hashed: "_HashedRecords", first: int, other: int) -> None:
@@ -116,7 +114,8 @@ class Policy:
         """The class of a record, or the names of its labels."""
         if not self.data.label_columns:
             return str(self.data.classes[label])
-        return ", ".join(self.data.classes[each] for each in np.flatnonzero(label)) or "no label"
+        chosen = np.flatnonzero(np.unpackbits(label, count=self.data.label_columns))
+        return ", ".join(self.data.classes[each] for each in chosen) or "no label"
 
     def _small_version(self, hashed: "_HashedRecords", number: int) -> NDArray[np.float32]:
         file, record = hashed.place(number)
@@ -161,20 +160,14 @@ class Policy:
 
 
 class _HashedRecords:
-    """All records with a fingerprint, numbered consecutively."""
+    """All records, numbered consecutively; there are no invalid ones."""
 
-    def __init__(self, findings: Findings) -> None:
-        self.parts = findings.hashed
-        self.starts = np.cumsum([0, *(len(part.numbers) for part in self.parts)])
-        self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
-        self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
-        self.labels: LabelArray = np.concatenate([part.labels for part in self.parts])
-        self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
-        codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
-        self.splits = np.repeat(codes, np.diff(self.starts))
+    def __init__(self, findings: Findings, images: Collected) -> None:
+        self.files = list(findings.spans)
+        self.starts = np.cumsum([0, *map(len, findings.spans.values())])
+        self.labels, self.splits = images.labels(), images.column("split")
 
     def place(self, number: int) -> tuple[str, int]:
         """The file of a record, and its number in the file."""
         index = int(np.searchsorted(self.starts, number, side="right")) - 1
-        part = self.parts[index]
-        return part.file, int(part.numbers[number - self.starts[index]])
+        return self.files[index], number - int(self.starts[index])

@@ -101,7 +101,7 @@ def samples(
     """The first training images of the first classes, from at most `records` records."""
     found: dict[int, list[Image]] = {label: [] for label in range(min(len(data.classes), SAMPLED_CLASSES))}
     shards = data.splits["train"].shards if "train" in data.splits else ()
-    places = ((folder / shard.file, *span) for shard in shards for span in spans[shard.file].tolist())
+    places = ((folder / shard.file, *span.tolist()) for shard in shards for span in spans[shard.file])
     missing = len(found)
     for file, offset, length in islice(places, records):
         record = random_access.data(file, offset, length)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from perennial.base.choices import Task
 from perennial.base.config.data import TableConfig
 from perennial.data import archives
@@ -42,9 +40,7 @@ def examples(tar: Path, items: Sequence[Item], above: str, label_columns: int = 
         tar,
         [item.member for item in ordered],
         tuple(item.name for item in ordered),
-        label_arrays.of_lists([item.labels for item in ordered], label_columns)
-        if label_columns
-        else np.array([item.labels[0] for item in ordered], np.int64),
+        label_arrays.of_lists([item.labels for item in ordered], label_columns),
         above=above,
     )
     return replace(found, further=tuple(item.further for item in ordered))

@@ -83,9 +83,9 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
         )
     pixels = PixelTable(file=images_file, offset=offset, rows=count, row_bytes=shape[1] * shape[2])
     return Examples(
-        labels=labels.astype(np.int64),
+        labels=labels,
         images=FixedSizeImages((pixels,), shape[1:]),
-        image_bytes=np.full(count, png.encoded_bytes(shape[1], shape[2], 1)),
+        image_bytes=np.broadcast_to(png.encoded_bytes(shape[1], shape[2], 1), count),
     )
 
 

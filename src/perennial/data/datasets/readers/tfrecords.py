@@ -22,7 +22,6 @@ from perennial.data.datasets.own.split_folders import said_of_several
 from perennial.data.images import BadImage, Image, accept
 from perennial.data.images.header import header
 from perennial.data.tfrecord import example, framing, label_arrays
-from perennial.data.tfrecord.label_arrays import LabelArray
 
 log = logging.getLogger(__name__)
 MOST_CLASSES, MOST_SEVERAL = 100_000, 10_000  # the second where images have several labels
@@ -48,11 +47,9 @@ def examples(shards: Sequence[Path], texts: Texts | None = None, task: Task = "m
         labels += _labels(file, found, {} if texts is None else texts, task)
         spans.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
     places = np.concatenate(spans)
-    array: LabelArray = np.array([each[0] for each in labels] if task == "multiclass" else 0, np.int64)
-    if task == "multilabel":
-        array = label_arrays.of_lists(labels, max((each[-1] + 1 for each in labels if each), default=0))
+    columns = 1 + max((each[-1] for each in labels if each), default=0) if task == "multilabel" else 0
     return Examples(
-        labels=array,
+        labels=label_arrays.of_lists(labels, columns),
         images=partial(_images, tuple(shards), places),
         alpha=True,
         image_bytes=places[:, 2].astype(np.int64) + framing.OVERHEAD,
