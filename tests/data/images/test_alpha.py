@@ -58,7 +58,7 @@ def deep():
 
 HIDDEN = {
     "RGBA": saved(black("RGBA"), "PNG"), "grey and alpha": saved(black("LA"), "PNG"),
-    "16 bits of grey and alpha": deep(), "palette": palette("PNG"), "GIF": palette("GIF"),
+    "16 bits of grey and alpha": deep(), "palette": palette("PNG"),
     "WebP": saved(black("RGBA"), "WEBP", lossless=True, exact=True),
 }  # fmt: skip
 KEYS = {

@@ -119,7 +119,7 @@ def image(content: bytes) -> dict[str, object]:
     return {"instances": [b64(content)]}
 
 
-GREY, WHITE = PIL.Image.new("L", (20, 20)), PIL.Image.new("L", (20, 20), 255)
+GREY = PIL.Image.new("L", (20, 20))
 BODIES = {
     "no JSON": (b"{", 400, "the body is not JSON"),
     "half an image": (JPEG[:-9], 400, "the body: it is incomplete"),
@@ -150,7 +150,7 @@ BODIES = {
     "no image": (image(b"%PDF-1.7"), 400, r"it is a PDF; save it as PNG or JPEG"),
     "an empty file": (image(b""), 400, "it is empty"),
     "half a JPEG": (image(JPEG[: len(JPEG) // 2]), 400, "incomplete"),
-    "an animation": (image(saved_as(GREY, "GIF", save_all=True, append_images=[WHITE])), 400, "animation"),
+    "a GIF": (saved_as(GREY, "GIF"), 400, "the body: it is a GIF; `magick mogrify -format png FILE` converts"),
 }  # fmt: skip
 
 

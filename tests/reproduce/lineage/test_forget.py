@@ -86,7 +86,6 @@ CLIENTS: dict[str, tuple[bytes, bytes]] = {
     "grey": (PLAIN, saved(PHOTO.convert("L"), "JPEG")),
     "HEIC": (saved(PHOTO, "HEIF"),) * 2,
     "a HEIC that the client converted": (saved(PHOTO, "HEIF"), saved(PHOTO, "JPEG")),
-    "a TIFF that the client converted": (saved(PHOTO, "TIFF"), saved(PHOTO, "JPEG")),
 }  # fmt: skip
 
 

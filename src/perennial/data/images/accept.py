@@ -3,7 +3,7 @@
     8-bit JPEG (also MPO), grey or RGB         kept byte for byte, or re-encoded upright
     8-bit PNG, grey or RGB                     kept byte for byte; without its metadata if that is large
     HEIC, AVIF                                 upright 8-bit grey or RGB, as JPEG of quality 95
-    other JPEG, PNG, WebP, BMP, GIF, TIFF      upright 8-bit grey or RGB, as PNG
+    other JPEG, PNG, WebP, BMP                 upright 8-bit grey or RGB, as PNG
     animations, other formats, damaged files   BadImage
 
 What TensorFlow's decoder refuses or decodes differently becomes PNG. The content determines the format, and no
@@ -17,10 +17,8 @@ import warnings
 import numpy as np
 import PIL.Image
 from PIL.BmpImagePlugin import BmpImageFile
-from PIL.GifImagePlugin import GifImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from perennial.base.choices import Transparency
@@ -30,9 +28,9 @@ from perennial.data.images import (
     Image,
     Refused,
     alpha,
+    bmp_webp,
     check_size,
     decode,
-    gif_bmp_webp,
     header,
     heif,
     jpeg,
@@ -40,24 +38,27 @@ from perennial.data.images import (
     orientation,
     png,
     png_file,
-    tiff,
 )
 from perennial.data.images.decode import PILLOW_ERRORS
 
 REDUCED_QUALITY = 95  # of a JPEG, as libjpeg counts
-FORMATS = "JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF"
+FORMATS = "JPEG, HEIC, PNG, WebP, AVIF or BMP"
 # Of the formats that their first bytes tell.
 STARTS = {jpeg.START: "JPEG", png.SIGNATURE: "PNG", b"BM": "BMP"}
-STARTS |= dict.fromkeys(gif_bmp_webp.GIF, "GIF") | dict.fromkeys(tiff.STARTS, "TIFF")
 HEIF = "HEIF"  # Pillow's name of HEIC; a file may hold further views of its scene
 PHOTOGRAPHS = {HEIF, "AVIF"}
 COMPONENTS = {1, 3}  # of a JPEG that is grey or in colours
 # Other files that people have among their photos, by their first bytes.
-OTHERS = {
-    LFS: IS_LFS, b"8BPS": f"a document of Photoshop; {tiff.SAVE}", b"%PDF": f"a PDF; {tiff.SAVE}",
-    b"<": "a web page or a drawing in SVG", b"\xff\x0a": f"a JPEG XL; {tiff.SAVE}",
-    b"\0\0\0\x0cJXL ": f"a JPEG XL; {tiff.SAVE}", b"\0\0\0\x0cjP  ": f"a JPEG 2000; {tiff.SAVE}",
-} | dict.fromkeys((b"IIRO", b"IIRS", b"IIU\0", b"MMOR", b"FUJIFILM"), tiff.RAW)  # fmt: skip
+TIFF = dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "a TIFF, or a raw photo such as DNG, NEF or ARW")
+CONVERTIBLE = TIFF | {
+    b"GIF8": "a GIF", b"8BPS": "a document of Photoshop", b"%PDF": "a PDF", b"\xff\x0a": "a JPEG XL",
+    b"\0\0\0\x0cJXL ": "a JPEG XL", b"\0\0\0\x0cjP  ": "a JPEG 2000",
+}  # fmt: skip
+CONVERT = "`magick mogrify -format png FILE` converts it"
+OTHERS = {LFS: IS_LFS, b"<": "a web page or a drawing in SVG"} | dict.fromkeys(
+    (b"IIRO", b"IIRS", b"IIU\0", b"MMOR", b"FUJIFILM"), "a raw photo of a camera; export it as JPEG"
+)
+OTHERS |= {start: f"{what}; {CONVERT}" for start, what in CONVERTIBLE.items()}
 
 
 def accepted(content: bytes, filename: str, transparency: Transparency = "drop") -> Image | BadImage:
@@ -164,14 +165,10 @@ def size(content: bytes) -> tuple[int, int] | None:
             if (head := header.header(content)) is None:
                 return None
             width, height = head.width, head.height
-        case "GIF":
-            (width, height), _ = gif_bmp_webp.single_gif(content)
         case "BMP":
-            width, height = gif_bmp_webp.bmp_size(content)
+            width, height = bmp_webp.bmp_size(content)
         case "WEBP":
-            width, height = gif_bmp_webp.webp_size(content)
-        case "TIFF":
-            width, height, *_ = tiff.check(content)
+            width, height = bmp_webp.webp_size(content)
         case "HEIC" | "AVIF":
             width, height = heif.opened(content).size
         case _:
@@ -185,6 +182,11 @@ def format_name(content: bytes) -> str:
     return next((name for start, name in STARTS.items() if content.startswith(start)), "") or (
         heif.format_name(content) or ("WEBP" if content[:4] + content[8:12] == b"RIFFWEBP" else "unknown")
     )
+
+
+def other(content: bytes) -> str | None:
+    """Why a file of another known format is not accepted, and what to do."""
+    return next((f"it is {what}" for start, what in OTHERS.items() if content.startswith(start)), None)
 
 
 def _readable(image: Image) -> Image:
@@ -201,11 +203,6 @@ def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
     match format_name(content):
         case "PNG":
             return _png(content, filename, transparency)
-        case "TIFF":
-            *_, turned, alone = tiff.check(content)
-            return _converted(TiffImageFile(io.BytesIO(alone)), filename, turned, transparency)
-        case "GIF":
-            opened = GifImageFile(io.BytesIO(gif_bmp_webp.single_gif(content)[1]))
         case "WEBP":
             opened = WebPImageFile(io.BytesIO(content))
         case "BMP":
@@ -213,9 +210,8 @@ def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
         case "HEIC" | "AVIF":
             opened = heif.opened(content)
         case _:
-            known = (f"it is {what}" for start, what in OTHERS.items() if content.startswith(start))
             unknown = f"not a {FORMATS}: it starts with {content[:8]!r}" if content else "it is empty"
-            raise Refused(next(known, None) or heif.refusal(content) or unknown)
+            raise Refused(other(content) or heif.refusal(content) or unknown)
     return _converted(opened, filename, orientation.of_image(opened), transparency)
 
 

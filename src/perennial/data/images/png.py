@@ -33,12 +33,6 @@ class _Frame:
     shape: tuple[int, int, int]
     begun: int  # CRC-32 of IDAT's name and the bytes before the lines
 
-    def around(self, content: bytes) -> bytes:
-        """Build the file from its content: the lines, each with a leading filter byte."""
-        adler = CHECKSUM.pack(adler32(content))
-        checksum = CHECKSUM.pack(crc32(adler, crc32(content, self.begun)))
-        return b"".join((self.head, content, adler, checksum, self.tail))
-
     def checksums(self, contents: Sequence[bytes]) -> NDArray[np.uint8]:
         """Compute the checksums that follow each content: Adler-32 and CRC-32, uint8 [N, 8]."""
         count = len(contents)
@@ -53,11 +47,12 @@ class _Frame:
 
 def encode(pixels: NDArray[np.uint8]) -> bytes:
     """Encode pixels uint8 [height, width] (grey) or [height, width, 1 or 3] (grey or RGB) as PNG."""
+    if file_bytes((1, *pixels.shape)):
+        (encoded,) = encode_all(pixels[None])
+        return encoded
     height, width, channels = (*pixels.shape, 1)[:3]
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each line begins with filter 0: none
     lines[:, 1:] = pixels.reshape(height, -1)
-    if lines.nbytes <= STORED_BYTES:
-        return _frame(height, width, channels).around(lines.tobytes())
     data = list(_zlib_stored(lines.ravel().data))
     checksum = crc32(b"IDAT")
     for each in data:
@@ -117,12 +112,8 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
 
     None for any other file, or if a byte has changed: a decoder then reports the error.
     """
-    frame = _frame_of(encoded[16:26])
-    if frame is None or len(encoded) != encoded_bytes(*frame.shape) or not encoded.startswith(frame.head):
-        return None
-    content = encoded[len(frame.head) : -len(frame.tail) - 2 * CHECKSUM.size]
-    lines = np.frombuffer(content, np.uint8).reshape(frame.lines)
-    return None if encoded != frame.around(content) or lines[:, 0].any() else lines[:, 1:].reshape(frame.shape)
+    found = all_stored_pixels([encoded])
+    return found[0][0] if found is not None and found[1].all() else None
 
 
 def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]] | None:

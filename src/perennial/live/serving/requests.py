@@ -3,7 +3,7 @@
     {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
     {"examples": [{"image": image}, ...]}                         :classify, answered with names
 
-    a JPEG, HEIC, PNG, WebP, TIFF, AVIF, BMP or GIF file          the same as one instance or example
+    a JPEG, HEIC, PNG, WebP, AVIF or BMP file                     the same as one instance or example
 
 An image is `{"b64": file}` or nested lists of pixels [height, width, channels], 0 to 255, alone or as the value
 of `image`. Without `signature_name`, the kind of image determines the signature.
@@ -119,7 +119,7 @@ def _require_few_values(body: bytes, limits: ServingLimits) -> None:
 
 def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | None:
     """The request of a body that is an image file itself; None if it begins like none."""
-    if accept.format_name(body) == "unknown":
+    if accept.format_name(body) == "unknown" and accept.other(body) is None:
         return None
     image = ImageSource("the body", partial(_read, body, limits.pixels), len(body))
     return ImageRequest([image], "row" if verb == "predict" else "classify")
